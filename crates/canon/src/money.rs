@@ -1,0 +1,234 @@
+//! Money in integers: amounts in nanodollars, prices in picodollars per unit.
+//!
+//! No floating point ever touches an amount. A price times a count is a product in `i128`
+//! picodollars; the sum of a call's products is rounded up once, to the next nanodollar.
+
+use std::fmt;
+use std::iter::Sum;
+use std::str::FromStr;
+
+/// An amount in nanodollars (10⁻⁹ USD).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Money(i64);
+
+impl Money {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+    /// The largest amount that can be told.
+    pub const MAX: Self = Self(i64::MAX);
+
+    /// An amount given in nanodollars.
+    pub const fn nanos(nanos: i64) -> Self {
+        Self(nanos)
+    }
+
+    /// The amount in nanodollars.
+    pub const fn as_nanos(self) -> i64 {
+        self.0
+    }
+
+    /// A sum of products of price and count, rounded up to the next nanodollar.
+    ///
+    /// Saturates: an amount too large to tell is the largest one, which no cap allows.
+    pub fn from_picos(picos: i128) -> Self {
+        let nanos = picos.div_euclid(1000) + i128::from(picos.rem_euclid(1000) != 0);
+        Self(i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX }))
+    }
+
+    /// The sum, or the largest amount when it does not fit.
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// The difference, or the smallest amount when it does not fit.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// The sum; `None` when it does not fit.
+    pub const fn checked_add(self, other: Self) -> Option<Self> {
+        match self.0.checked_add(other.0) {
+            Some(sum) => Some(Self(sum)),
+            None => None,
+        }
+    }
+
+    /// Whether the amount is below nothing.
+    pub const fn is_negative(self) -> bool {
+        self.0 < 0
+    }
+}
+
+impl Sum for Money {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::ZERO, Self::saturating_add)
+    }
+}
+
+/// Nine digits after the point, always: `0.000012500`.
+impl fmt::Display for Money {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let all = self.0.unsigned_abs();
+        write!(f, "{sign}{}.{:09}", all / 1_000_000_000, all % 1_000_000_000)
+    }
+}
+
+impl FromStr for Money {
+    type Err = PriceError;
+
+    fn from_str(text: &str) -> Result<Self, PriceError> {
+        decimal(text, 9).map(Self)
+    }
+}
+
+/// A price in picodollars (10⁻¹² USD) per unit: per token, per request, per image, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Price(i64);
+
+impl Price {
+    /// Free of charge.
+    pub const FREE: Self = Self(0);
+
+    /// A price given in picodollars per unit.
+    pub const fn picos(picos: i64) -> Self {
+        Self(picos)
+    }
+
+    /// The price in picodollars per unit.
+    pub const fn as_picos(self) -> i64 {
+        self.0
+    }
+
+    /// Reads dollars per million units: `"3.00"`. Six digits after the point are exact.
+    pub fn per_million(text: &str) -> Result<Self, PriceError> {
+        decimal(text, 6).and_then(Self::not_negative)
+    }
+
+    /// Reads dollars per single unit: `"0.04"`. Twelve digits after the point are exact.
+    pub fn per_unit(text: &str) -> Result<Self, PriceError> {
+        decimal(text, 12).and_then(Self::not_negative)
+    }
+
+    fn not_negative(picos: i64) -> Result<Self, PriceError> {
+        if picos < 0 { Err(PriceError::Negative) } else { Ok(Self(picos)) }
+    }
+
+    /// The price of that many units in picodollars, exact.
+    pub fn of(self, units: u64) -> i128 {
+        i128::from(self.0) * i128::from(units)
+    }
+
+    /// Dollars per million units, for display: `3`, `0.0375`.
+    pub fn to_per_million(self) -> String {
+        plain(self.0, 6)
+    }
+
+    /// Dollars per single unit, for display: `0.04`.
+    pub fn to_per_unit(self) -> String {
+        plain(self.0, 12)
+    }
+}
+
+/// Why a text is not an amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PriceError {
+    /// Not of the form `12` or `12.34`.
+    NotADecimal,
+    /// More digits after the point than can be kept exactly.
+    TooFine,
+    /// More than can be held.
+    TooLarge,
+    /// A price below zero.
+    Negative,
+}
+
+impl fmt::Display for PriceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotADecimal => "not a decimal number such as \"3.00\"",
+            Self::TooFine => "too many digits after the point",
+            Self::TooLarge => "too large",
+            Self::Negative => "below zero",
+        })
+    }
+}
+
+impl std::error::Error for PriceError {}
+
+/// Reads a decimal number as an integer of `10^-digits`.
+fn decimal(text: &str, digits: usize) -> Result<i64, PriceError> {
+    let (negative, text) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let plain = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || !plain(whole) || !plain(fraction) || text.ends_with('.') {
+        return Err(PriceError::NotADecimal);
+    }
+    let fraction = fraction.trim_end_matches('0');
+    if fraction.len() > digits {
+        return Err(PriceError::TooFine);
+    }
+    let all = format!("{whole}{fraction:0<digits$}");
+    let value: i64 = all.parse().map_err(|_| PriceError::TooLarge)?;
+    Ok(if negative { -value } else { value })
+}
+
+/// Writes an integer of `10^-digits` without needless zeros.
+fn plain(value: i64, digits: u32) -> String {
+    let unit = 10_u64.pow(digits);
+    let all = value.unsigned_abs();
+    let sign = if value < 0 { "-" } else { "" };
+    let text = format!("{sign}{}.{:0width$}", all / unit, all % unit, width = digits as usize);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_million_tokens_cost_what_the_list_says() {
+        let price = Price::per_million("3.00").unwrap();
+        assert_eq!(Money::from_picos(price.of(1_000_000)).to_string(), "3.000000000");
+        assert_eq!(Money::from_picos(price.of(1)).to_string(), "0.000003000");
+    }
+
+    #[test]
+    fn a_fraction_of_a_nanodollar_is_rounded_up_once() {
+        let price = Price::per_million("0.0001").unwrap();
+        assert_eq!(Money::from_picos(price.of(1)).as_nanos(), 1);
+        assert_eq!(Money::from_picos(price.of(10) + price.of(5)).as_nanos(), 2);
+        assert_eq!(Money::from_picos(0).as_nanos(), 0);
+    }
+
+    #[test]
+    fn what_is_not_an_amount_is_refused() {
+        for text in ["", ".", "1.", ".5", "1e3", "1,0", " 1", "--1", "+1", "0x1", "1.2.3"] {
+            assert_eq!(text.parse::<Money>(), Err(PriceError::NotADecimal), "{text}");
+        }
+        assert_eq!(Price::per_million("-1"), Err(PriceError::Negative));
+        assert_eq!(Price::per_million("0.0000001"), Err(PriceError::TooFine));
+        assert_eq!("99999999999".parse::<Money>(), Err(PriceError::TooLarge));
+    }
+
+    proptest! {
+        #[test]
+        fn an_amount_survives_being_written_and_read(nanos in -i64::MAX..=i64::MAX) {
+            let money = Money::nanos(nanos);
+            prop_assert_eq!(money.to_string().parse::<Money>(), Ok(money));
+        }
+
+        #[test]
+        fn a_price_survives_being_written_and_read(picos in 0..=i64::MAX) {
+            let price = Price::picos(picos);
+            prop_assert_eq!(Price::per_million(&price.to_per_million()), Ok(price));
+            prop_assert_eq!(Price::per_unit(&price.to_per_unit()), Ok(price));
+        }
+    }
+}

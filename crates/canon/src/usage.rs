@@ -1,0 +1,66 @@
+//! Token counts in one convention.
+
+/// What a call consumed.
+///
+/// One convention for all formats: `input` is the whole prompt, cached parts included, and
+/// `output` everything the model produced, thinking included. The other counts are parts of these
+/// two, so that a total is always `input + output`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The whole prompt, cached parts included.
+    pub input: u64,
+    /// Part of `input` read from the provider's prompt cache.
+    pub cache_read: u64,
+    /// Part of `input` written to the cache for the short term (five minutes where tiers exist).
+    pub cache_write: u64,
+    /// Part of `input` written to the cache for the long term (one hour where tiers exist).
+    pub cache_write_long: u64,
+    /// Part of `input` that was audio.
+    pub input_audio: u64,
+    /// Part of `input` that was images.
+    pub input_image: u64,
+    /// Everything the model produced, thinking included.
+    pub output: u64,
+    /// Part of `output` that was thinking.
+    pub thinking: u64,
+    /// Part of `output` that was audio.
+    pub output_audio: u64,
+    /// Part of `output` that was images.
+    pub output_image: u64,
+    /// Searches the provider ran on the way.
+    pub searches: u64,
+}
+
+impl Usage {
+    /// Prompt and output together.
+    pub const fn total(&self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+
+    /// Whether the counts contradict each other: a part larger than its whole.
+    pub const fn is_absurd(&self) -> bool {
+        self.cache_read.saturating_add(self.cache_write).saturating_add(self.cache_write_long)
+            > self.input
+            || self.thinking > self.output
+            || self.output_audio.saturating_add(self.output_image) > self.output
+            || self.input_audio.saturating_add(self.input_image) > self.input
+    }
+
+    /// Count by count the larger one. Streams report cumulative counts, sometimes piecemeal.
+    #[must_use]
+    pub fn merged(self, later: Self) -> Self {
+        Self {
+            input: self.input.max(later.input),
+            cache_read: self.cache_read.max(later.cache_read),
+            cache_write: self.cache_write.max(later.cache_write),
+            cache_write_long: self.cache_write_long.max(later.cache_write_long),
+            input_audio: self.input_audio.max(later.input_audio),
+            input_image: self.input_image.max(later.input_image),
+            output: self.output.max(later.output),
+            thinking: self.thinking.max(later.thinking),
+            output_audio: self.output_audio.max(later.output_audio),
+            output_image: self.output_image.max(later.output_image),
+            searches: self.searches.max(later.searches),
+        }
+    }
+}

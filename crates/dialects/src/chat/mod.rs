@@ -1,0 +1,66 @@
+//! OpenAI chat completions, `POST /v1/chat/completions`.
+//!
+//! The plainest of the formats and the one peers extend. Of the extensions we read and write:
+//! `reasoning_content`, `reasoning` and `reasoning_details[]` for thinking and its seals,
+//! `extra_content.google.thought_signature` on tool calls, `message.images[]` for pictures.
+
+mod fault;
+mod head;
+mod passage;
+mod read_reply;
+mod read_request;
+mod read_stream;
+mod rules;
+mod seals;
+mod wire;
+mod write_reply;
+mod write_request;
+mod write_stream;
+
+use crate::{Dialect, Lane, Outgoing, Reader, Stamp, Target, Writer};
+use canon::{Fault, Lossy, Origin, Reply};
+
+/// The chat format.
+#[derive(Clone, Copy, Debug)]
+pub struct Chat;
+
+const ME: Origin = Origin::Chat;
+const PATH: &str = "/v1/chat/completions";
+
+impl Dialect for Chat {
+    fn origin(&self) -> Origin {
+        ME
+    }
+
+    fn read_request(&self, _target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
+        read_request::read(body)
+    }
+
+    fn write_request(&self, chat: &canon::Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault> {
+        Ok(write_request::write(chat, lane))
+    }
+
+    fn read_reply(&self, body: &[u8]) -> Result<Reply, Fault> {
+        read_reply::read(body)
+    }
+
+    fn write_reply(&self, reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
+        write_reply::write(reply, chat, stamp)
+    }
+
+    fn reader(&self) -> Box<dyn Reader> {
+        Box::new(read_stream::ChatReader::default())
+    }
+
+    fn writer(&self, chat: &canon::Chat, stamp: &Stamp) -> Box<dyn Writer> {
+        Box::new(write_stream::ChatWriter::new(chat, stamp))
+    }
+
+    fn read_fault(&self, status: u16, body: &[u8]) -> Fault {
+        fault::read(status, body)
+    }
+
+    fn write_fault(&self, fault: &Fault, _request_id: &str) -> (u16, Vec<u8>) {
+        fault::write(fault)
+    }
+}

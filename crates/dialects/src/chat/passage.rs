@@ -1,0 +1,193 @@
+//! Chat to chat: the caller's own bytes, and the provider's own pieces.
+
+use bytes::Bytes;
+use canon::{Fault, Trouble};
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+use super::{Chat, PATH, fault, rules, wire};
+use crate::json::{self, Edit, Segments};
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
+
+/// What ends a stream.
+pub(super) const DONE: &[u8] = b"[DONE]";
+
+impl Passage for Chat {
+    fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+        rules::peek(body)
+    }
+
+    fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
+        let marks = &peek.marks;
+        let mut edits = peek.edits.clone();
+        let replace = |at: &std::ops::Range<usize>, with| Edit { at: at.clone(), with };
+        if let Some(at) = &marks.model
+            && peek.model != lane.model
+        {
+            edits.push(replace(at, json::quoted(lane.model)));
+        }
+        let mut added = String::new();
+        if let Some(limit) = lane.limit {
+            match &marks.limit {
+                Some(at) => edits.push(replace(at, Bytes::from(limit.to_string()))),
+                None => added.push_str(&format!("\"max_completion_tokens\":{limit},")),
+            }
+        }
+        // Without its usage a stream could only be billed by an estimate, so it is always asked for.
+        if peek.stream && !peek.wants_usage {
+            let options = "{\"include_usage\":true}";
+            match &marks.stream_options {
+                Some(at) => edits.push(replace(at, Bytes::from(options))),
+                None => added.push_str(&format!("\"stream_options\":{options},")),
+            }
+        }
+        if !added.is_empty() {
+            edits.push(Edit { at: marks.open..marks.open, with: Bytes::from(added) });
+        }
+        Outgoing { path: PATH.to_owned(), body: Segments::edited(body, edits) }
+    }
+
+    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
+        #[derive(Deserialize)]
+        struct Whole<'a> {
+            #[serde(borrow, default)]
+            choices: Option<Vec<Choice<'a>>>,
+            #[serde(default)]
+            usage: Option<wire::Counts>,
+            #[serde(borrow, default)]
+            error: Option<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        struct Choice<'a> {
+            #[serde(borrow, default)]
+            finish_reason: Option<Cow<'a, str>>,
+            #[serde(borrow, default)]
+            message: Option<&'a RawValue>,
+        }
+        let whole: Whole<'_> =
+            serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
+        if let Some(error) = whole.error {
+            return Err(fault::read_object(error.get()));
+        }
+        let choices = whole.choices.ok_or_else(|| no_answer("there is no `choices`"))?;
+        Ok(Said {
+            usage: whole.usage.map(wire::Counts::read),
+            finished: choices.iter().all(|choice| choice.finish_reason.is_some()),
+            output_bytes: choices
+                .iter()
+                .filter_map(|choice| choice.message)
+                .map(|message| message.get().len() as u64)
+                .sum(),
+        })
+    }
+
+    fn sniffer(&self, peek: &Peek) -> Box<dyn Sniffer> {
+        Box::new(ChatSniffer {
+            wants_usage: peek.wants_usage,
+            open: peek.candidates,
+            said: Said::default(),
+        })
+    }
+
+    fn break_off(&self, fault: &Fault, _request_id: &str) -> Vec<u8> {
+        let (_, body) = fault::write(fault);
+        [b"data: ".as_slice(), &body, b"\n\n"].concat()
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b": keep-alive\n\n"
+    }
+}
+
+fn no_answer(why: &str) -> Fault {
+    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
+        .note(format!("not a chat completion: {why}"))
+}
+
+/// Watches chunks go by. Most carry nothing to read and are only searched for the few words that
+/// matter.
+struct ChatSniffer {
+    wants_usage: bool,
+    open: u32,
+    said: Said,
+}
+
+#[derive(Deserialize)]
+struct Watched<'a> {
+    #[serde(borrow, default)]
+    choices: Option<Vec<WatchedChoice<'a>>>,
+    #[serde(default)]
+    usage: Option<wire::Counts>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct WatchedChoice<'a> {
+    #[serde(borrow, default)]
+    finish_reason: Option<Cow<'a, str>>,
+}
+
+impl Sniffer for ChatSniffer {
+    fn frame(&mut self, frame: &Frame) -> Verdict {
+        let data = &frame.data[..];
+        if data == DONE {
+            return Verdict::Last;
+        }
+        let plain = memmem::find(data, b"\"finish_reason\":null").is_some()
+            && memmem::find(data, b"\"error\"").is_none()
+            && (memmem::find(data, b"\"usage\"").is_none()
+                || memmem::find(data, b"\"usage\":null").is_some());
+        if plain {
+            self.said.output_bytes += data.len() as u64 / 8;
+            return Verdict::Forward;
+        }
+        let chunk: Watched<'_> = match serde_json::from_slice(data) {
+            Ok(chunk) => chunk,
+            Err(e) => {
+                return Verdict::Fault(
+                    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
+                        .note(format!("unreadable chat chunk: {e}")),
+                );
+            }
+        };
+        if let Some(error) = chunk.error {
+            return Verdict::Fault(fault::read_object(error.get()));
+        }
+        let choices = chunk.choices.unwrap_or_default();
+        for choice in &choices {
+            if choice.finish_reason.is_some() {
+                self.open = self.open.saturating_sub(1);
+                self.said.finished = self.open == 0;
+            }
+        }
+        if let Some(counts) = chunk.usage {
+            self.said.usage = Some(self.said.usage.unwrap_or_default().merged(counts.read()));
+            if choices.is_empty() && !self.wants_usage {
+                return Verdict::Swallow;
+            }
+        }
+        if !choices.is_empty() {
+            self.said.output_bytes += data.len() as u64 / 8;
+        }
+        Verdict::Forward
+    }
+
+    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"data: ");
+        // A payload of several lines stays several data lines; it means the same.
+        for (at, line) in frame.data.split(|byte| *byte == b'\n').enumerate() {
+            if at > 0 {
+                out.extend_from_slice(b"\ndata: ");
+            }
+            out.extend_from_slice(line);
+        }
+        out.extend_from_slice(b"\n\n");
+    }
+
+    fn said(&self) -> &Said {
+        &self.said
+    }
+}

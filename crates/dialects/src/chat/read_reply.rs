@@ -1,0 +1,160 @@
+//! A provider's whole chat completion into canon.
+
+use canon::{
+    Candidate, Citation, Extras, Fault, Finish, Kind, Logprob, Media, MediaKind, Part, Raw, Reply,
+    Source, TokenChance, Trouble,
+};
+use serde_json::Value;
+
+use super::{ME, fault, read_request, wire};
+use crate::fields::{Fields, Path};
+
+/// Reads an answer; an error object in place of one is that error.
+pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
+    let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+    let mut fields = Fields::new(value, &Path::Root).map_err(|e| unreadable(e.say()))?;
+    if let Some(error) = fields.take("error") {
+        return Err(fault::read_object(&error.to_string()));
+    }
+    let mut read = || -> Result<Reply, Fault> {
+        let choices = fields.list("choices")?.ok_or_else(|| unreadable("there is no `choices`"))?;
+        let candidates =
+            choices.into_iter().enumerate().map(candidate).collect::<Result<Vec<_>, _>>()?;
+        let usage = fields.take("usage").and_then(|value| {
+            serde_json::from_value::<wire::Counts>(value).ok().map(wire::Counts::read)
+        });
+        fields.take("object");
+        Ok(Reply {
+            id: fields.string("id")?,
+            model: fields.string("model")?,
+            created: fields.integer("created")?,
+            candidates,
+            usage,
+            extras: Extras::none(),
+        })
+    };
+    let mut reply = read().map_err(|e| unreadable(&e.to_string()))?;
+    reply.extras = fields.extras(ME);
+    Ok(reply)
+}
+
+fn unreadable(why: &str) -> Fault {
+    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
+        .note(format!("not a chat completion: {why}"))
+}
+
+fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
+    let mut fields = Fields::new(value, &Path::Root)?;
+    let index = fields.count("index")?.and_then(|n| u32::try_from(n).ok());
+    let mut finish = fields
+        .string("finish_reason")?
+        .map(|word| Finish::new(wire::read_why(&word), Raw::new(ME, word)));
+    let logprobs = fields.take("logprobs").map(|value| logprobs(&value)).unwrap_or_default();
+    let message = fields.object("message")?.unwrap_or_default();
+    let mut message = Fields::of(message, &Path::Root);
+    message.take("role");
+    let mut parts = read_request::thoughts(&mut message)?;
+    let citations = citations(message.list("annotations")?.unwrap_or_default());
+    match message.take("content") {
+        Some(Value::String(text)) if !text.is_empty() => {
+            parts.push(Part::new(Kind::Text { text, citations }));
+        }
+        Some(Value::Array(pieces)) => {
+            // Some providers answer with parts; their text is what counts.
+            let text: String =
+                pieces.iter().filter_map(|piece| piece.get("text")?.as_str()).collect();
+            parts.push(Part::new(Kind::Text { text, citations }));
+        }
+        _ => {}
+    }
+    if let Some(refusal) = message.string("refusal")? {
+        parts.push(Part::new(Kind::Refusal(refusal)));
+    }
+    parts.extend(images(message.list("images")?.unwrap_or_default()));
+    let calls = message.list("tool_calls")?.unwrap_or_default();
+    for call in calls {
+        parts.push(read_request::tool_call(call, &Path::Root)?);
+    }
+    // Some providers say `stop` although they call a tool; clients go by the reason.
+    let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
+    if let Some(finish) = &mut finish
+        && calls
+        && finish.why == canon::Why::Stop
+    {
+        finish.why = canon::Why::ToolCalls;
+    }
+    let index = index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
+    Ok(Candidate { index, parts, finish, logprobs, extras: fields.extras(ME) })
+}
+
+/// The sources of a text.
+pub(super) fn citations(annotations: Vec<Value>) -> Vec<Citation> {
+    annotations
+        .into_iter()
+        .filter_map(|annotation| {
+            let inner = annotation.get("url_citation")?;
+            let text = |name: &str| inner.get(name).and_then(Value::as_str).map(str::to_owned);
+            let at = |name: &str| {
+                inner.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok())
+            };
+            Some(Citation {
+                url: text("url"),
+                title: text("title"),
+                quote: text("content"),
+                span: at("start_index").zip(at("end_index")),
+                extras: Extras::none(),
+            })
+        })
+        .collect()
+}
+
+/// Pictures in the answer, where peers put them.
+pub(super) fn images(images: Vec<Value>) -> Vec<Part> {
+    images
+        .into_iter()
+        .filter_map(|image| {
+            let url = image.get("image_url")?.get("url")?.as_str()?;
+            let source =
+                match url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
+                    Some((mime, data)) => {
+                        Source::Inline { mime: mime.to_owned(), data: data.to_owned() }
+                    }
+                    None => Source::Url { url: url.to_owned(), mime: None },
+                };
+            Some(Part::new(Kind::Media(Media {
+                kind: MediaKind::Image,
+                source,
+                name: None,
+                detail: None,
+                clip: None,
+            })))
+        })
+        .collect()
+}
+
+/// Log probabilities of the tokens.
+pub(super) fn logprobs(value: &Value) -> Vec<Logprob> {
+    let chance = |value: &Value| TokenChance {
+        token: value.get("token").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        id: None,
+        logprob: value.get("logprob").and_then(Value::as_f64).unwrap_or_default(),
+        bytes: value
+            .get("bytes")
+            .and_then(Value::as_array)
+            .map(|bytes| bytes.iter().filter_map(|b| u8::try_from(b.as_u64()?).ok()).collect()),
+    };
+    let list = value.get("content").and_then(Value::as_array);
+    list.into_iter()
+        .flatten()
+        .map(|token| Logprob {
+            chosen: chance(token),
+            top: token
+                .get("top_logprobs")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .map(chance)
+                .collect(),
+        })
+        .collect()
+}

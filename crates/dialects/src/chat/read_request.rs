@@ -1,0 +1,465 @@
+//! A chat request into canon.
+
+use canon::{
+    CacheMark, Choice, Detail, Extras, Fault, Format, FunctionTool, Hints, Kind, Level, Location,
+    Media, MediaKind, Modality, Part, Role, Sampling, Schema, SearchTool, Source, State, Thinking,
+    Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
+};
+use serde_json::{Map, Value};
+
+use super::{ME, seals, wire};
+use crate::fields::{Fields, Path};
+use crate::json;
+
+/// Reads a request. Its rules have been checked by `rules`; here only types matter.
+pub(super) fn read(body: &[u8]) -> Result<canon::Chat, Fault> {
+    let text = json::text(body)?;
+    let value: Value = serde_json::from_str(text)
+        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))?;
+    let mut fields = Fields::new(value, &Path::Root)?;
+
+    let model = fields.required("model")?;
+    let turns = turns(fields.list("messages")?.unwrap_or_default())?;
+    let mut tools = tools(fields.list("tools")?.unwrap_or_default())?;
+    tools.extend(legacy_functions(fields.list("functions")?.unwrap_or_default())?);
+    if let Some(options) = fields.object("web_search_options")? {
+        tools.push(Tool::Search(search(options)));
+    }
+    let legacy_choice = fields.take("function_call");
+    let choice = ToolChoice {
+        choice: match (fields.take("tool_choice"), legacy_choice) {
+            (Some(value), _) => tool_choice(&value),
+            (None, Some(value)) => legacy_function_choice(&value),
+            (None, None) => Choice::Unset,
+        },
+        parallel: fields.flag("parallel_tool_calls")?,
+    };
+    let sampling = sampling(&mut fields)?;
+    let thinking = Thinking {
+        level: fields.string("reasoning_effort")?.as_deref().and_then(level),
+        ..Thinking::default()
+    };
+    let format = fields.object("response_format")?.map_or(Ok(Format::Text), format)?;
+    let modalities = fields
+        .strings("modalities")?
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|word| modality(word))
+        .collect();
+    let stream = fields.flag("stream")?.unwrap_or(false);
+    let state = State { store: fields.flag("store")?, ..State::default() };
+    let user = match fields.string("safety_identifier")? {
+        Some(user) => Some(user),
+        None => fields.string("user")?,
+    };
+    let hints = Hints {
+        user,
+        metadata: fields.object("metadata")?.unwrap_or_default(),
+        tier: fields.string("service_tier")?.as_deref().map(wire::read_tier),
+        cache_key: fields.string("prompt_cache_key")?,
+        verbosity: fields.string("verbosity")?,
+    };
+    Ok(canon::Chat {
+        model,
+        turns,
+        tools,
+        choice,
+        sampling,
+        thinking,
+        format,
+        modalities,
+        stream,
+        state,
+        hints,
+        extras: fields.extras(ME),
+    })
+}
+
+fn sampling(fields: &mut Fields<'_>) -> Result<Sampling, Fault> {
+    let stop = match fields.take("stop") {
+        Some(Value::String(one)) => vec![one],
+        Some(Value::Array(some)) => {
+            some.into_iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        }
+        _ => Vec::new(),
+    };
+    let limit = fields.count("max_tokens")?;
+    let limit = fields.count("max_completion_tokens")?.or(limit);
+    let top = fields.count("top_logprobs")?;
+    let logprobs = fields.flag("logprobs")?.unwrap_or(false);
+    Ok(Sampling {
+        temperature: fields.number("temperature")?,
+        top_p: fields.number("top_p")?,
+        top_k: fields.integer("top_k")?,
+        presence_penalty: fields.number("presence_penalty")?,
+        frequency_penalty: fields.number("frequency_penalty")?,
+        seed: fields.integer("seed")?,
+        stop,
+        max_output: limit,
+        candidates: fields.count("n")?.and_then(|n| u32::try_from(n).ok()),
+        logprobs: logprobs.then(|| u32::try_from(top.unwrap_or(0)).unwrap_or(0)),
+    })
+}
+
+/// Effort by this format's word; `None` for a word it does not have.
+pub(super) fn level(word: &str) -> Option<Level> {
+    Some(match word {
+        "none" => Level::Off,
+        "minimal" => Level::Minimal,
+        "low" => Level::Low,
+        "medium" => Level::Medium,
+        "high" => Level::High,
+        "xhigh" => Level::XHigh,
+        "max" => Level::Max,
+        _ => return None,
+    })
+}
+
+fn modality(word: &str) -> Option<Modality> {
+    match word {
+        "text" => Some(Modality::Text),
+        "audio" => Some(Modality::Audio),
+        "image" => Some(Modality::Image),
+        _ => None,
+    }
+}
+
+fn turns(messages: Vec<Value>) -> Result<Vec<Turn>, Fault> {
+    let list = Path::Root.key("messages");
+    let mut turns = Vec::with_capacity(messages.len());
+    for (index, message) in messages.into_iter().enumerate() {
+        let path = list.item(index);
+        let mut fields = Fields::new(message, &path)?;
+        let role = fields.required("role")?;
+        let name = fields.string("name")?;
+        let (role, parts, name) = match role.as_str() {
+            "system" => (Role::System, content(&mut fields)?, name),
+            "developer" => (Role::Developer, content(&mut fields)?, name),
+            "user" => (Role::User, content(&mut fields)?, name),
+            "assistant" => (Role::Assistant, assistant(&mut fields)?, name),
+            "tool" => (Role::User, vec![tool_result(&mut fields)?], name),
+            "function" => (Role::User, vec![function_result(&mut fields, &turns, name)?], None),
+            _ => return Err(fields.fault("role", "is not a role of this format")),
+        };
+        turns.push(Turn { role, parts, name, extras: fields.extras(ME) });
+    }
+    Ok(turns)
+}
+
+fn content(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
+    let path = fields.path().key("content");
+    match fields.take("content") {
+        None => Ok(Vec::new()),
+        Some(Value::String(text)) => Ok(vec![Part::text(text)]),
+        Some(Value::Array(parts)) => {
+            parts.into_iter().enumerate().map(|(at, value)| part(value, &path.item(at))).collect()
+        }
+        Some(_) => Err(path.fault("`content` must be a string or a list of parts")),
+    }
+}
+
+fn part(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
+    let original = value.clone();
+    let mut fields = Fields::new(value, path)?;
+    let kind = fields.required("type")?;
+    let cache = cache_mark(&mut fields);
+    let kind = match kind.as_str() {
+        "text" => Kind::Text { text: fields.required("text")?, citations: Vec::new() },
+        "refusal" => Kind::Refusal(fields.required("refusal")?),
+        "image_url" => {
+            let inner = fields.object("image_url")?.unwrap_or_default();
+            let at = path.key("image_url");
+            let mut inner = Fields::of(inner, &at);
+            let url = inner.required("url")?;
+            let detail = inner.string("detail")?.as_deref().and_then(detail);
+            Kind::Media(Media { detail, ..media(MediaKind::Image, &url) })
+        }
+        "video_url" => {
+            let inner = fields.object("video_url")?.unwrap_or_default();
+            let at = path.key("video_url");
+            let url = Fields::of(inner, &at).required("url")?;
+            Kind::Media(media(MediaKind::Video, &url))
+        }
+        "input_audio" => {
+            let inner = fields.object("input_audio")?.unwrap_or_default();
+            let at = path.key("input_audio");
+            let mut inner = Fields::of(inner, &at);
+            let format = inner.string("format")?.unwrap_or_else(|| "wav".to_owned());
+            let mime =
+                if format == "mp3" { "audio/mpeg".to_owned() } else { format!("audio/{format}") };
+            let source = Source::Inline { mime, data: inner.required("data")? };
+            Kind::Media(Media {
+                kind: MediaKind::Audio,
+                source,
+                name: None,
+                detail: None,
+                clip: None,
+            })
+        }
+        "file" => {
+            let inner = fields.object("file")?.unwrap_or_default();
+            let at = path.key("file");
+            file(&mut Fields::of(inner, &at))?
+        }
+        _ => Kind::Foreign { origin: ME, value: original },
+    };
+    let extras = match &kind {
+        Kind::Foreign { .. } => Extras::none(),
+        _ => fields.extras(ME),
+    };
+    Ok(Part { kind, seal: None, cache, extras })
+}
+
+fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
+    let name = fields.string("filename")?;
+    if let Some(id) = fields.string("file_id")? {
+        let source = Source::File { origin: ME, id };
+        return Ok(Kind::Media(Media {
+            kind: MediaKind::Document,
+            source,
+            name,
+            detail: None,
+            clip: None,
+        }));
+    }
+    let data = fields.required("file_data")?;
+    Ok(Kind::Media(Media { name, ..media(MediaKind::Document, &data) }))
+}
+
+/// Media behind an address, or inside a data URI.
+fn media(kind: MediaKind, url: &str) -> Media {
+    let source = match url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) {
+        Some((head, data)) => {
+            let mime = head.split(';').next().unwrap_or_default();
+            let mime = if mime.is_empty() { "application/octet-stream" } else { mime };
+            Source::Inline { mime: mime.to_owned(), data: data.to_owned() }
+        }
+        None => Source::Url { url: url.to_owned(), mime: None },
+    };
+    Media { kind, source, name: None, detail: None, clip: None }
+}
+
+fn detail(word: &str) -> Option<Detail> {
+    match word {
+        "low" => Some(Detail::Low),
+        "high" => Some(Detail::High),
+        "original" => Some(Detail::Original),
+        _ => None,
+    }
+}
+
+/// A breakpoint in this format's words, or in those of messages, which peers accept here.
+fn cache_mark(fields: &mut Fields<'_>) -> Option<CacheMark> {
+    let mark = fields.take("prompt_cache_breakpoint").or_else(|| fields.take("cache_control"))?;
+    Some(CacheMark { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) })
+}
+
+fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
+    let mut parts = thoughts(fields)?;
+    parts.extend(content(fields)?);
+    if let Some(refusal) = fields.string("refusal")? {
+        parts.push(Part::new(Kind::Refusal(refusal)));
+    }
+    let path = fields.path().key("tool_calls");
+    for (at, call) in fields.list("tool_calls")?.unwrap_or_default().into_iter().enumerate() {
+        parts.push(tool_call(call, &path.item(at))?);
+    }
+    if let Some(call) = fields.object("function_call")? {
+        let at = fields.path().key("function_call");
+        let mut call = Fields::of(call, &at);
+        let name = call.required("name")?;
+        let arguments = call.string("arguments")?.unwrap_or_default();
+        let id = format!("call_{name}");
+        parts.push(Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom: false })));
+    }
+    Ok(parts)
+}
+
+/// Thinking, from the richest of the extensions the message carries.
+pub(super) fn thoughts(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
+    let details = fields.list("reasoning_details")?.unwrap_or_default();
+    let plain = fields.string("reasoning_content")?;
+    let other = fields.string("reasoning")?;
+    let parts: Vec<Part> = details.iter().filter_map(seals::read_detail).collect();
+    if !parts.is_empty() {
+        return Ok(parts);
+    }
+    let text = plain.or(other).filter(|text| !text.is_empty());
+    Ok(text
+        .map(|text| Part::new(Kind::Thought(Thought { text, redacted: false })))
+        .into_iter()
+        .collect())
+}
+
+/// One tool call of an assistant message.
+pub(super) fn tool_call(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
+    let mut fields = Fields::new(value, path)?;
+    let id = fields.string("id")?.unwrap_or_default();
+    fields.take("type");
+    fields.take("index");
+    let seal = fields.take("extra_content").as_ref().and_then(seals::read_on_call);
+    let (inner, custom) = match fields.object("custom")? {
+        Some(inner) => (inner, true),
+        None => (fields.object("function")?.unwrap_or_default(), false),
+    };
+    let at = path.key(if custom { "custom" } else { "function" });
+    let mut inner = Fields::of(inner, &at);
+    let name = inner.required("name")?;
+    let arguments = match inner.take(if custom { "input" } else { "arguments" }) {
+        Some(Value::String(text)) => text,
+        Some(object) => object.to_string(),
+        None => String::new(),
+    };
+    let call = ToolCall { id, name, arguments, custom };
+    Ok(Part::new(Kind::ToolCall(call)).sealed(seal).with(fields.extras(ME)))
+}
+
+fn tool_result(fields: &mut Fields<'_>) -> Result<Part, Fault> {
+    let call = fields.required("tool_call_id")?;
+    let failed = fields.flag("is_error")?.unwrap_or(false);
+    let cache = cache_mark(fields);
+    let parts = content(fields)?;
+    let result = ToolResult { call, name: None, parts, object: None, failed };
+    Ok(Part { cache, ..Part::new(Kind::ToolResult(result)) })
+}
+
+/// The old form, in which a result names its function: it answers the last call of that name.
+fn function_result(
+    fields: &mut Fields<'_>,
+    turns: &[Turn],
+    name: Option<String>,
+) -> Result<Part, Fault> {
+    let call = turns.iter().rev().flat_map(|turn| turn.parts.iter().rev()).find_map(|part| {
+        match &part.kind {
+            Kind::ToolCall(call) if Some(&call.name) == name.as_ref() => Some(call.id.clone()),
+            _ => None,
+        }
+    });
+    let parts = content(fields)?;
+    let call = call.unwrap_or_default();
+    Ok(Part::new(Kind::ToolResult(ToolResult { call, name, parts, object: None, failed: false })))
+}
+
+fn tools(list: Vec<Value>) -> Result<Vec<Tool>, Fault> {
+    let root = Path::Root.key("tools");
+    list.into_iter().enumerate().map(|(at, value)| tool(value, &root.item(at))).collect()
+}
+
+fn tool(value: Value, path: &Path<'_>) -> Result<Tool, Fault> {
+    let original = value.clone();
+    let mut fields = Fields::new(value, path)?;
+    match fields.required("type")?.as_str() {
+        "function" => {
+            let cache = cache_mark(&mut fields);
+            let inner = fields.object("function")?.unwrap_or_default();
+            let at = path.key("function");
+            let tool = function(&mut Fields::of(inner, &at))?;
+            Ok(Tool::Function(FunctionTool { cache, extras: fields.extras(ME), ..tool }))
+        }
+        "custom" => {
+            let inner = fields.object("custom")?.unwrap_or_default();
+            let at = path.key("custom");
+            let mut inner = Fields::of(inner, &at);
+            Ok(Tool::Custom {
+                name: inner.required("name")?,
+                description: inner.string("description")?,
+                grammar: inner.take("format"),
+                extras: inner.extras(ME),
+            })
+        }
+        _ => Ok(Tool::Foreign { origin: ME, value: original }),
+    }
+}
+
+fn function(fields: &mut Fields<'_>) -> Result<FunctionTool, Fault> {
+    Ok(FunctionTool {
+        name: fields.required("name")?,
+        description: fields.string("description")?,
+        parameters: fields.take("parameters").map(Schema::new),
+        strict: fields.flag("strict")?,
+        ..FunctionTool::default()
+    })
+}
+
+fn legacy_functions(list: Vec<Value>) -> Result<Vec<Tool>, Fault> {
+    let root = Path::Root.key("functions");
+    list.into_iter()
+        .enumerate()
+        .map(|(at, value)| {
+            let path = root.item(at);
+            function(&mut Fields::new(value, &path)?).map(Tool::Function)
+        })
+        .collect()
+}
+
+fn search(mut options: Map<String, Value>) -> SearchTool {
+    let location = options.shift_remove("user_location").map(|mut value| {
+        let near = value.get_mut("approximate").map(Value::take).unwrap_or(value);
+        let text = |name: &str| near.get(name).and_then(Value::as_str).map(str::to_owned);
+        Location {
+            country: text("country"),
+            region: text("region"),
+            city: text("city"),
+            timezone: text("timezone"),
+        }
+    });
+    SearchTool { location, extras: Extras::of(ME, options), ..SearchTool::default() }
+}
+
+fn tool_choice(value: &Value) -> Choice {
+    let named = |tool: &Value| {
+        let inner = tool.get("function").or_else(|| tool.get("custom"))?;
+        inner.get("name").and_then(Value::as_str).map(str::to_owned)
+    };
+    match value {
+        Value::String(word) => match word.as_str() {
+            "auto" => Choice::Auto,
+            "none" => Choice::Never,
+            "required" => Choice::Required,
+            _ => Choice::Unset,
+        },
+        _ => match (value.get("allowed_tools"), named(value)) {
+            (Some(allowed), _) => Choice::Among {
+                names: allowed
+                    .get("tools")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(named)
+                    .collect(),
+                required: allowed.get("mode").and_then(Value::as_str) == Some("required"),
+            },
+            (None, Some(name)) => Choice::Named(name),
+            (None, None) => Choice::Unset,
+        },
+    }
+}
+
+fn legacy_function_choice(value: &Value) -> Choice {
+    match (value.as_str(), value.get("name").and_then(Value::as_str)) {
+        (Some("none"), _) => Choice::Never,
+        (Some(_), _) => Choice::Auto,
+        (None, Some(name)) => Choice::Named(name.to_owned()),
+        (None, None) => Choice::Unset,
+    }
+}
+
+fn format(object: Map<String, Value>) -> Result<Format, Fault> {
+    let path = Path::Root.key("response_format");
+    let mut fields = Fields::of(object, &path);
+    Ok(match fields.string("type")?.as_deref() {
+        Some("json_object") => Format::Json,
+        Some("json_schema") => {
+            let inner = fields.object("json_schema")?.unwrap_or_default();
+            let at = path.key("json_schema");
+            let mut inner = Fields::of(inner, &at);
+            Format::Schema {
+                name: inner.string("name")?,
+                description: inner.string("description")?,
+                strict: inner.flag("strict")?,
+                schema: Schema::new(inner.take("schema").unwrap_or_else(|| Map::new().into())),
+            }
+        }
+        _ => Format::Text,
+    })
+}

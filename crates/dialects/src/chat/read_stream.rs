@@ -1,0 +1,287 @@
+//! A provider's chat chunks into events.
+
+use canon::{Event, Fault, Finish, Growth, Opening, Origin, Place, Raw, Seal, Trouble, Why};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::passage::DONE;
+use super::{ME, fault, read_reply, seals, wire};
+use crate::{Frame, Reader};
+
+/// Reads chunks. Text, thinking and calls arrive interleaved; each becomes a numbered part.
+#[derive(Default)]
+pub(super) struct ChatReader {
+    begun: bool,
+    done: bool,
+    candidates: Vec<Speaker>,
+}
+
+/// One candidate's open parts.
+#[derive(Default)]
+struct Speaker {
+    index: u32,
+    slots: u32,
+    open: Option<(Say, u32)>,
+    /// Slot of each call by the provider's own index, and whether it is still open.
+    calls: Vec<Call>,
+    ended: bool,
+}
+
+struct Call {
+    index: u32,
+    id: String,
+    slot: u32,
+    open: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Say {
+    Text,
+    Refusal,
+    Thought,
+}
+
+impl Reader for ChatReader {
+    fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
+        if self.done {
+            return Ok(());
+        }
+        if &frame.data[..] == DONE {
+            self.done = true;
+            return Ok(());
+        }
+        // Some servers cut a character in two and send half of it; the rest of the chunk is fine.
+        let text = String::from_utf8_lossy(&frame.data);
+        let chunk: wire::Chunk<'_> = serde_json::from_str(&text).map_err(|e| {
+            Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
+                .note(format!("unreadable chat chunk: {e}"))
+        })?;
+        if let Some(error) = chunk.error {
+            return Err(fault::read_object(error.get()));
+        }
+        if !self.begun {
+            self.begun = true;
+            out.push(Event::Begin {
+                id: chunk.id.map(|id| id.into_owned()).filter(|id| !id.is_empty()),
+                model: chunk.model.map(|model| model.into_owned()).filter(|m| !m.is_empty()),
+                created: chunk.created,
+            });
+            for (name, value) in [
+                ("service_tier", chunk.service_tier),
+                ("system_fingerprint", chunk.system_fingerprint),
+            ] {
+                out.extend(value.map(|value| Event::Aside {
+                    candidate: None,
+                    origin: ME,
+                    name: name.to_owned(),
+                    value: Value::from(value.into_owned()),
+                }));
+            }
+        }
+        for choice in chunk.choices.unwrap_or_default() {
+            self.speaker(choice.index).choice(choice, out);
+        }
+        out.extend(chunk.usage.map(|counts| Event::Count(counts.read())));
+        Ok(())
+    }
+
+    fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), Fault> {
+        let complete = !self.candidates.is_empty() && self.candidates.iter().all(|c| c.ended);
+        if complete {
+            return Ok(());
+        }
+        Err(Fault::new(Trouble::Interrupted, "the provider's answer broke off before its end")
+            .note("the chat stream ended without a finish reason"))
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+impl ChatReader {
+    fn speaker(&mut self, index: u32) -> &mut Speaker {
+        let at = self.candidates.iter().position(|speaker| speaker.index == index);
+        let at = at.unwrap_or_else(|| {
+            self.candidates.push(Speaker { index, ..Speaker::default() });
+            self.candidates.len() - 1
+        });
+        #[expect(clippy::indexing_slicing, reason = "found or pushed just above")]
+        &mut self.candidates[at]
+    }
+}
+
+impl Speaker {
+    fn choice(&mut self, choice: wire::Choice<'_>, out: &mut Vec<Event>) {
+        if self.ended {
+            return;
+        }
+        let delta = choice.delta.unwrap_or_default();
+        self.think(&delta, out);
+        if let Some(text) = delta.content.filter(|text| !text.is_empty()) {
+            self.say(Say::Text, text.into_owned(), out);
+        }
+        if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
+            self.say(Say::Refusal, text.into_owned(), out);
+        }
+        self.cite(delta.annotations, choice.logprobs, out);
+        for image in read_reply::images(list(delta.images)) {
+            self.close_said(out);
+            let place = self.next();
+            out.push(Event::Open(place, Opening::Whole(Box::new(image))));
+            out.push(Event::Close(place));
+        }
+        for call in delta.tool_calls.unwrap_or_default() {
+            self.call(call, out);
+        }
+        if let Some(word) = choice.finish_reason {
+            self.end(&word, out);
+        }
+    }
+
+    /// Thinking, from the richest extension the chunk carries.
+    fn think(&mut self, delta: &wire::Delta<'_>, out: &mut Vec<Event>) {
+        let details = list(delta.reasoning_details);
+        if details.is_empty() {
+            let plain = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref());
+            if let Some(text) = plain.filter(|text| !text.is_empty()) {
+                self.say(Say::Thought, text.clone().into_owned(), out);
+            }
+            return;
+        }
+        for detail in details {
+            let Some(part) = seals::read_detail(&detail) else { continue };
+            let canon::Kind::Thought(thought) = &part.kind else { continue };
+            if thought.redacted {
+                self.close_said(out);
+                let place = self.next();
+                let seal = part.seal.clone();
+                let whole = canon::Part { seal: None, ..part };
+                out.push(Event::Open(place, Opening::Whole(Box::new(whole))));
+                out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+                out.push(Event::Close(place));
+                continue;
+            }
+            if !thought.text.is_empty() || part.seal.is_some() {
+                let place = self.open(Say::Thought, out);
+                if !thought.text.is_empty() {
+                    out.push(Event::Grow(place, Growth::Text(thought.text.clone())));
+                }
+                for (name, value) in part.extras.for_origin(ME).into_iter().flatten() {
+                    let (name, value) = (name.clone(), value.clone());
+                    out.push(Event::Grow(place, Growth::Extra { origin: ME, name, value }));
+                }
+                if let Some(seal) = part.seal {
+                    out.push(Event::Sealed(place, seal));
+                    self.close_said(out);
+                }
+            }
+        }
+    }
+
+    fn cite(&mut self, notes: Option<&RawValue>, chances: Option<&RawValue>, out: &mut Vec<Event>) {
+        for citation in read_reply::citations(list(notes)) {
+            let place = self.open(Say::Text, out);
+            out.push(Event::Grow(place, Growth::Citation(citation)));
+        }
+        let chances: Value =
+            chances.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        let chances = read_reply::logprobs(&chances);
+        if !chances.is_empty() {
+            let place = self.open(Say::Text, out);
+            out.push(Event::Grow(place, Growth::Logprobs(chances)));
+        }
+    }
+
+    fn call(&mut self, delta: wire::CallDelta<'_>, out: &mut Vec<Event>) {
+        let custom = delta.custom.is_some();
+        let inner = delta.custom.or(delta.function).unwrap_or_default();
+        let known = match (delta.index, delta.id.as_deref()) {
+            // An id that differs begins another call, even where a provider repeats the index.
+            (Some(index), Some(id)) if !id.is_empty() => {
+                self.calls.iter().position(|call| call.index == index && call.id == id)
+            }
+            (Some(index), _) => self.calls.iter().rposition(|call| call.index == index),
+            (None, Some(id)) => self.calls.iter().position(|call| call.id == id),
+            (None, None) => self.calls.len().checked_sub(1),
+        };
+        let slot = match known.and_then(|at| self.calls.get(at)) {
+            Some(call) => call.slot,
+            None => {
+                self.close_said(out);
+                let place = self.next();
+                let name = inner.name.map(|name| name.into_owned()).unwrap_or_default();
+                let index =
+                    delta.index.unwrap_or_else(|| u32::try_from(self.calls.len()).unwrap_or(0));
+                let id = delta.id.map(|id| id.into_owned()).unwrap_or_default();
+                self.calls.push(Call { index, id: id.clone(), slot: place.slot, open: true });
+                out.push(Event::Open(place, Opening::ToolCall { id, name, custom }));
+                place.slot
+            }
+        };
+        let place = Place { candidate: self.index, slot };
+        if let Some(text) = inner.arguments.or(inner.input).filter(|text| !text.is_empty()) {
+            out.push(Event::Grow(place, Growth::Text(text.into_owned())));
+        }
+        let extra: Option<Value> =
+            delta.extra_content.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let seal: Option<Seal> = extra.as_ref().and_then(seals::read_on_call);
+        debug_assert!(seal.as_ref().is_none_or(|seal| seal.origin() == Origin::Native));
+        out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+    }
+
+    fn end(&mut self, word: &str, out: &mut Vec<Event>) {
+        self.close_said(out);
+        for call in self.calls.iter_mut().filter(|call| call.open) {
+            call.open = false;
+            out.push(Event::Close(Place { candidate: self.index, slot: call.slot }));
+        }
+        self.ended = true;
+        let mut why = wire::read_why(word);
+        if why == Why::Stop && !self.calls.is_empty() {
+            why = Why::ToolCalls;
+        }
+        let finish = Finish::new(why, Raw::new(ME, word));
+        out.push(Event::End { candidate: self.index, finish });
+    }
+
+    fn say(&mut self, what: Say, text: String, out: &mut Vec<Event>) {
+        let place = self.open(what, out);
+        out.push(Event::Grow(place, Growth::Text(text)));
+    }
+
+    /// The part being said, opened if another kind of part or none was open.
+    fn open(&mut self, what: Say, out: &mut Vec<Event>) -> Place {
+        if let Some((open, slot)) = self.open
+            && open == what
+        {
+            return Place { candidate: self.index, slot };
+        }
+        self.close_said(out);
+        let place = self.next();
+        self.open = Some((what, place.slot));
+        let opening = match what {
+            Say::Text => Opening::Text,
+            Say::Refusal => Opening::Refusal,
+            Say::Thought => Opening::Thought,
+        };
+        out.push(Event::Open(place, opening));
+        place
+    }
+
+    fn close_said(&mut self, out: &mut Vec<Event>) {
+        if let Some((_, slot)) = self.open.take() {
+            out.push(Event::Close(Place { candidate: self.index, slot }));
+        }
+    }
+
+    fn next(&mut self) -> Place {
+        let slot = self.slots;
+        self.slots += 1;
+        Place { candidate: self.index, slot }
+    }
+}
+
+fn list(raw: Option<&RawValue>) -> Vec<Value> {
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+}

@@ -1,0 +1,438 @@
+//! What earns a chat request a 400, found in one pass over its bytes.
+//!
+//! The pass reads what the flow must know and what the rules need, borrowed from the body; the
+//! rest is skipped. Only what a rule of the format forbids is refused: fields we do not know are
+//! left to the provider.
+
+use canon::Fault;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+use super::head::{Head, NameHead, ToolHead};
+use crate::Peek;
+use crate::dialect::Marks;
+use crate::json;
+
+const MOST_MESSAGES: usize = 10_000;
+const MOST_BIASES: usize = 2_048;
+const MOST_METADATA: usize = 16;
+const LONGEST_MODEL: usize = 256;
+const LARGEST_LIMIT: u64 = 1 << 30;
+
+/// Reads what the flow must know and applies the format's rules.
+pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
+    let text = json::text(body)?;
+    let head: Head<'_> = serde_json::from_str(text).map_err(|_| explain(text))?;
+    let marks = marks(text, &head);
+    let peek = check(&head, marks)?;
+    Ok(peek)
+}
+
+/// The same failure again, this time with its path.
+fn explain(text: &str) -> Fault {
+    let mut from = serde_json::Deserializer::from_str(text);
+    json::explain(serde_path_to_error::deserialize::<_, Head<'_>>(&mut from))
+}
+
+fn marks(text: &str, head: &Head<'_>) -> Marks {
+    let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
+    let open = text.find('{').map_or(0, |at| at + 1);
+    Marks {
+        open,
+        empty: text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}')),
+        model: range(head.model),
+        limit: range(head.max_completion_tokens).or_else(|| range(head.max_tokens)),
+        stream_options: range(head.stream_options),
+    }
+}
+
+fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
+    let model = model(head.model)?;
+    let messages = head.messages.as_ref().ok_or_else(|| refuse("messages", "is required"))?;
+    if messages.count == 0 {
+        return Err(refuse("messages", "must not be empty"));
+    }
+    if messages.count > MOST_MESSAGES {
+        return Err(refuse("messages", &format!("must have at most {MOST_MESSAGES} items")));
+    }
+    if let Some((path, why)) = &messages.broken {
+        return Err(refuse(path, why));
+    }
+    numbers(head)?;
+    tools(head)?;
+    if head
+        .reasoning_effort
+        .as_deref()
+        .is_some_and(|word| super::read_request::level(word).is_none())
+    {
+        return Err(refuse(
+            "reasoning_effort",
+            "must be one of `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`",
+        ));
+    }
+    if head.user.as_ref().is_some_and(|user| user.len() > 4_096) {
+        return Err(refuse("user", "must be at most 4096 bytes"));
+    }
+    shapes(head)?;
+    let stream = head.stream.unwrap_or(false);
+    let wants_usage = stream_options(head, stream)?;
+    let max_output = limit(head)?;
+    Ok(Peek {
+        model,
+        stream,
+        wants_usage,
+        max_output,
+        candidates: u32::try_from(head.n.unwrap_or(1)).unwrap_or(1),
+        marks,
+        edits: Vec::new(),
+    })
+}
+
+fn model(value: Option<&RawValue>) -> Result<String, Fault> {
+    let value = value.ok_or_else(|| refuse("model", "is required"))?;
+    let model: String =
+        serde_json::from_str(value.get()).map_err(|_| refuse("model", "must be a string"))?;
+    if model.is_empty() || model.len() > LONGEST_MODEL {
+        return Err(refuse("model", &format!("must have 1 to {LONGEST_MODEL} bytes")));
+    }
+    Ok(model)
+}
+
+fn numbers(head: &Head<'_>) -> Result<(), Fault> {
+    let within = |name, value: Option<f64>, low: f64, high: f64| match value {
+        Some(value) if !(low..=high).contains(&value) => {
+            Err(refuse(name, &format!("must be between {low} and {high}")))
+        }
+        _ => Ok(()),
+    };
+    within("temperature", head.temperature, 0.0, 2.0)?;
+    within("top_p", head.top_p, 0.0, 1.0)?;
+    within("presence_penalty", head.presence_penalty, -2.0, 2.0)?;
+    within("frequency_penalty", head.frequency_penalty, -2.0, 2.0)?;
+    if head.n.is_some_and(|n| !(1..=128).contains(&n)) {
+        return Err(refuse("n", "must be between 1 and 128"));
+    }
+    if head.top_logprobs.is_some_and(|n| !(0..=20).contains(&n)) {
+        return Err(refuse("top_logprobs", "must be between 0 and 20"));
+    }
+    if head.top_logprobs.is_some_and(|n| n > 0) && head.logprobs != Some(true) {
+        return Err(refuse("top_logprobs", "needs `logprobs` to be true"));
+    }
+    let _ = head.seed;
+    Ok(())
+}
+
+fn tools(head: &Head<'_>) -> Result<(), Fault> {
+    let tools = head.tools.as_deref().unwrap_or_default();
+    if head.tools.is_some() && head.functions.is_some() {
+        return Err(refuse("functions", "is the old form of `tools`; send only one of them"));
+    }
+    let mut names: Vec<&str> = Vec::with_capacity(tools.len());
+    for (at, tool) in tools.iter().enumerate() {
+        let own = match tool.r#type.as_deref() {
+            None => return Err(refuse(&format!("tools[{at}].type"), "is required")),
+            Some("function") => Some(("function", &tool.function)),
+            Some("custom") => Some(("custom", &tool.custom)),
+            Some(_) => None,
+        };
+        if let Some((kind, tool)) = own {
+            match tool.as_ref().and_then(|tool| tool.name.as_deref()) {
+                Some(name) if !name.is_empty() => names.push(name),
+                _ => return Err(refuse(&format!("tools[{at}].{kind}.name"), "is required")),
+            }
+        }
+    }
+    let _ = head.parallel_tool_calls;
+    choice(head.tool_choice, &names, head.tools.is_some())
+}
+
+fn choice(value: Option<&RawValue>, names: &[&str], has_tools: bool) -> Result<(), Fault> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Choice<'a> {
+        Word(#[serde(borrow)] Cow<'a, str>),
+        #[serde(borrow)]
+        Named(ToolHead<'a>),
+    }
+    let Some(value) = value else { return Ok(()) };
+    let rule = "must be `none`, `auto`, `required` or an object that names a tool";
+    match serde_json::from_str(value.get()) {
+        Ok(Choice::Word(word)) => match &*word {
+            "none" | "auto" => Ok(()),
+            "required" if has_tools => Ok(()),
+            "required" => Err(refuse("tool_choice", "needs `tools`")),
+            _ => Err(refuse("tool_choice", rule)),
+        },
+        Ok(Choice::Named(tool)) => {
+            let name = [&tool.function, &tool.custom]
+                .into_iter()
+                .flatten()
+                .find_map(|t| t.name.as_deref());
+            match (tool.r#type.as_deref(), name) {
+                (Some("function" | "custom"), Some(name)) if names.contains(&name) => Ok(()),
+                (Some("function" | "custom"), Some(_)) => {
+                    Err(refuse("tool_choice", "names a tool that is not in `tools`"))
+                }
+                (Some("function" | "custom"), None) | (None, _) => Err(refuse("tool_choice", rule)),
+                (Some(_), _) => Ok(()),
+            }
+        }
+        Err(_) => Err(refuse("tool_choice", rule)),
+    }
+}
+
+/// Fields whose inside matters only to their own rule.
+fn shapes(head: &Head<'_>) -> Result<(), Fault> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Stop<'a> {
+        One(#[serde(borrow)] Cow<'a, str>),
+        Some(#[serde(borrow)] Vec<Cow<'a, str>>),
+    }
+    #[derive(Deserialize)]
+    struct FormatHead<'a> {
+        #[serde(borrow, default)]
+        r#type: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        json_schema: Option<NameHead<'a>>,
+    }
+    if let Some(stop) = head.stop {
+        let texts = match serde_json::from_str(stop.get()) {
+            Ok(Stop::One(text)) => vec![text],
+            Ok(Stop::Some(texts)) => texts,
+            Err(_) => return Err(refuse("stop", "must be a string or a list of strings")),
+        };
+        if texts.len() > 4 {
+            return Err(refuse("stop", "must have at most 4 items"));
+        }
+        if texts.iter().any(|text| text.is_empty() || text.len() > 4_096) {
+            return Err(refuse("stop", "must be strings of 1 to 4096 bytes"));
+        }
+    }
+    if let Some(bias) = head.logit_bias {
+        let pairs: std::collections::HashMap<Cow<'_, str>, f64> = serde_json::from_str(bias.get())
+            .map_err(|_| refuse("logit_bias", "must map token ids to numbers"))?;
+        if pairs.len() > MOST_BIASES {
+            return Err(refuse("logit_bias", &format!("must have at most {MOST_BIASES} entries")));
+        }
+        if pairs
+            .iter()
+            .any(|(id, bias)| id.parse::<u64>().is_err() || !(-100.0..=100.0).contains(bias))
+        {
+            return Err(refuse("logit_bias", "must map token ids to numbers from -100 to 100"));
+        }
+    }
+    if let Some(metadata) = head.metadata {
+        let pairs: std::collections::HashMap<Cow<'_, str>, Cow<'_, str>> =
+            serde_json::from_str(metadata.get())
+                .map_err(|_| refuse("metadata", "must map strings to strings"))?;
+        if pairs.len() > MOST_METADATA {
+            return Err(refuse("metadata", &format!("must have at most {MOST_METADATA} entries")));
+        }
+    }
+    if let Some(format) = head.response_format {
+        let format: FormatHead<'_> = serde_json::from_str(format.get())
+            .map_err(|_| refuse("response_format", "must be an object with a `type`"))?;
+        match format.r#type.as_deref() {
+            Some("text" | "json_object") => {}
+            Some("json_schema") => {
+                if format.json_schema.and_then(|schema| schema.name).is_none() {
+                    return Err(refuse("response_format.json_schema.name", "is required"));
+                }
+            }
+            _ => {
+                return Err(refuse(
+                    "response_format.type",
+                    "must be `text`, `json_object` or `json_schema`",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn stream_options(head: &Head<'_>, stream: bool) -> Result<bool, Fault> {
+    #[derive(Deserialize)]
+    struct Options {
+        #[serde(default)]
+        include_usage: Option<bool>,
+    }
+    let Some(options) = head.stream_options else { return Ok(false) };
+    if !stream {
+        return Err(refuse("stream_options", "is only allowed when `stream` is true"));
+    }
+    serde_json::from_str::<Options>(options.get())
+        .map(|options| options.include_usage.unwrap_or(false))
+        .map_err(|_| refuse("stream_options.include_usage", "must be true or false"))
+}
+
+/// The output limit. Two different limits in one request are refused, since one of them would
+/// silently not hold.
+fn limit(head: &Head<'_>) -> Result<Option<u64>, Fault> {
+    let read = |name, value: Option<&RawValue>| match value {
+        None => Ok(None),
+        Some(value) => match serde_json::from_str::<u64>(value.get()) {
+            Ok(limit @ 1..=LARGEST_LIMIT) => Ok(Some(limit)),
+            _ => Err(refuse(name, "must be a whole number of at least 1")),
+        },
+    };
+    let old = read("max_tokens", head.max_tokens)?;
+    let new = read("max_completion_tokens", head.max_completion_tokens)?;
+    match (new, old) {
+        (Some(new), Some(old)) if new != old => {
+            Err(refuse("max_tokens", "contradicts `max_completion_tokens`; send only one of them"))
+        }
+        (new, old) => Ok(new.or(old)),
+    }
+}
+
+fn refuse(path: &str, why: &str) -> Fault {
+    Fault::invalid(path, format!("`{path}` {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(body: &str) -> (String, String) {
+        let fault = peek(body.as_bytes()).expect_err(body);
+        (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
+    }
+
+    /// A valid request with that field added or replaced.
+    fn with(field: &str) -> String {
+        format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],{field}}}"#)
+    }
+
+    fn with_messages(messages: &str) -> String {
+        format!(r#"{{"model":"m","messages":{messages}}}"#)
+    }
+
+    #[test]
+    fn what_the_flow_needs_is_found() {
+        let body =
+            with(r#""stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"n":2"#);
+        let peek = peek(body.as_bytes()).unwrap();
+        assert_eq!((peek.model.as_str(), peek.stream, peek.wants_usage), ("m", true, true));
+        assert_eq!((peek.max_output, peek.candidates), (Some(7), 2));
+        assert_eq!(&body.as_bytes()[peek.marks.model.unwrap()], br#""m""#);
+        assert_eq!(&body.as_bytes()[peek.marks.limit.unwrap()], b"7");
+    }
+
+    #[test]
+    fn an_escaped_key_is_the_same_key() {
+        let body = r#"{"mod\u0065l":"m","messages":[{"role":"user","content":"x"}]}"#;
+        assert_eq!(peek(body.as_bytes()).unwrap().model, "m");
+    }
+
+    #[test]
+    fn broken_fields_are_named() {
+        let cases = [
+            (r#"{"messages":[{"role":"user","content":"x"}]}"#.to_owned(), "model"),
+            (r#"{"model":5,"messages":[{"role":"user","content":"x"}]}"#.to_owned(), "model"),
+            (r#"{"model":"","messages":[{"role":"user","content":"x"}]}"#.to_owned(), "model"),
+            (r#"{"model":"m"}"#.to_owned(), "messages"),
+            (with_messages("[]"), "messages"),
+            (with_messages("{}"), "messages"),
+            (with_messages(r#"[{"content":"x"}]"#), "messages[0].role"),
+            (with_messages(r#"[{"role":"root","content":"x"}]"#), "messages[0].role"),
+            (with_messages(r#"[{"role":5,"content":"x"}]"#), "messages[0].role"),
+            (with_messages(r#"[{"role":"user"}]"#), "messages[0].content"),
+            (with_messages(r#"[{"role":"user","content":null}]"#), "messages[0].content"),
+            (with_messages(r#"[{"role":"user","content":5}]"#), "messages[0].content"),
+            (with_messages(r#"[{"role":"user","content":[]}]"#), "messages[0].content"),
+            (with_messages(r#"[{"role":"user","content":["x"]}]"#), "messages[0].content[0]"),
+            (
+                with_messages(r#"[{"role":"user","content":[{"type":"text"}]}]"#),
+                "messages[0].content",
+            ),
+            (
+                with_messages(
+                    r#"[{"role":"user","content":[{"type":"image_url","image_url":"x"}]}]"#,
+                ),
+                "messages[0].content[0].image_url",
+            ),
+            (
+                with_messages(
+                    r#"[{"role":"user","content":[{"type":"image_url","image_url":{"url":"ftp://x"}}]}]"#,
+                ),
+                "messages[0].content",
+            ),
+            (with_messages(r#"[{"role":"tool","content":"x"}]"#), "messages[0].tool_call_id"),
+            (
+                with_messages(r#"[{"role":"tool","tool_call_id":"c","content":"x"}]"#),
+                "messages[0].tool_call_id",
+            ),
+            (with(r#""max_tokens":0"#), "max_tokens"),
+            (with(r#""max_tokens":1.5"#), "max_tokens"),
+            (with(r#""max_tokens":"10""#), "max_tokens"),
+            (with(r#""max_tokens":1,"max_completion_tokens":2"#), "max_tokens"),
+            (with(r#""n":0"#), "n"),
+            (with(r#""n":129"#), "n"),
+            (with(r#""temperature":2.1"#), "temperature"),
+            (with(r#""temperature":1e400"#), ""),
+            (with(r#""top_p":-0.1"#), "top_p"),
+            (with(r#""presence_penalty":2.1"#), "presence_penalty"),
+            (with(r#""stop":["a","b","c","d","e"]"#), "stop"),
+            (with(r#""stop":"""#), "stop"),
+            (with(r#""stop":[["a"]]"#), "stop"),
+            (with(r#""logit_bias":{"x":1}"#), "logit_bias"),
+            (with(r#""logit_bias":{"1":101}"#), "logit_bias"),
+            (with(r#""seed":18446744073709551616"#), "seed"),
+            (with(r#""metadata":{"a":{"b":"c"}}"#), "metadata"),
+            (with(r#""stream_options":{"include_usage":true}"#), "stream_options"),
+            (
+                with(r#""stream":true,"stream_options":{"include_usage":"yes"}"#),
+                "stream_options.include_usage",
+            ),
+            (with(r#""stream":"true""#), "stream"),
+            (with(r#""stream":1"#), "stream"),
+            (with(r#""tool_choice":"maybe""#), "tool_choice"),
+            (
+                with(
+                    r#""tools":[{"type":"function","function":{"name":"a"}}],"tool_choice":{"type":"function","function":{"name":"b"}}"#,
+                ),
+                "tool_choice",
+            ),
+            (with(r#""tools":[{"type":"function","function":{}}]"#), "tools[0].function.name"),
+            (with(r#""tools":[{"function":{"name":"a"}}]"#), "tools[0].type"),
+            (with(r#""tools":[],"functions":[]"#), "functions"),
+            (with(r#""reasoning_effort":"ultra""#), "reasoning_effort"),
+            (with(r#""response_format":{"type":"xml"}"#), "response_format.type"),
+            (with(r#""model":"again""#), ""),
+        ];
+        for (body, path) in cases {
+            let (found, say) = refused(&body);
+            assert_eq!(found, path, "{body}: {say}");
+            assert!(path.is_empty() || !say.contains(" at line "), "{body}: {say}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for body in
+            ["", " ", "null", "true", "42", "\"x\"", "[]", "{", "{\"a\":1,}", "{}{}", "{} x"]
+        {
+            refused(body);
+        }
+        assert!(peek(b"{\"model\":\"\xe9\"}").is_err());
+        assert!(peek("\u{feff}{}".as_bytes()).is_err());
+        refused(&with_messages(r#"[{"role":"user","content":"\ud800"}]"#));
+    }
+
+    #[test]
+    fn a_conversation_with_tools_passes() {
+        let body = with_messages(
+            r#"[{"role":"system","content":"s"},{"role":"user","content":"x"},
+                {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{"}}]},
+                {"role":"tool","tool_call_id":"c1","content":[{"type":"text","text":"21"}]},
+                {"role":"assistant","content":"ok","refusal":null,"annotations":[]},
+                {"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA"}},{"type":"anything"}]}]"#,
+        );
+        assert!(peek(body.as_bytes()).is_ok(), "{:?}", peek(body.as_bytes()));
+        for field in [r#""stream":null"#, r#""max_tokens":null"#, r#""unknown":{"a":[1]}"#] {
+            assert!(peek(with(field).as_bytes()).is_ok(), "{field}");
+        }
+    }
+}

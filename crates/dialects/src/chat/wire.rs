@@ -1,0 +1,229 @@
+//! The JSON shapes of a chat stream and the words of the format.
+//!
+//! Chunks are read into borrowed structs, because there is one per token. Whole requests and
+//! answers are read field by field instead, so that unknown fields are kept.
+
+use canon::{Origin, Tier, Usage, Why};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+use crate::fields::Object;
+
+/// One chunk of a stream.
+#[derive(Debug, Deserialize)]
+pub(super) struct Chunk<'a> {
+    #[serde(borrow, default)]
+    pub(super) id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) model: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) created: Option<i64>,
+    #[serde(borrow, default)]
+    pub(super) choices: Option<Vec<Choice<'a>>>,
+    #[serde(default)]
+    pub(super) usage: Option<Counts>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) service_tier: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) system_fingerprint: Option<Cow<'a, str>>,
+}
+
+/// What one candidate adds.
+#[derive(Debug, Deserialize)]
+pub(super) struct Choice<'a> {
+    #[serde(default)]
+    pub(super) index: u32,
+    #[serde(borrow, default)]
+    pub(super) delta: Option<Delta<'a>>,
+    #[serde(borrow, default)]
+    pub(super) finish_reason: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) logprobs: Option<&'a RawValue>,
+}
+
+/// The addition itself.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Delta<'a> {
+    #[serde(borrow, default)]
+    pub(super) content: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) refusal: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) reasoning_content: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) reasoning: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) reasoning_details: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) tool_calls: Option<Vec<CallDelta<'a>>>,
+    #[serde(borrow, default)]
+    pub(super) annotations: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) images: Option<&'a RawValue>,
+}
+
+/// A piece of a tool call.
+#[derive(Debug, Deserialize)]
+pub(super) struct CallDelta<'a> {
+    #[serde(default)]
+    pub(super) index: Option<u32>,
+    #[serde(borrow, default)]
+    pub(super) id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) function: Option<FunctionDelta<'a>>,
+    #[serde(borrow, default)]
+    pub(super) custom: Option<FunctionDelta<'a>>,
+    #[serde(borrow, default)]
+    pub(super) extra_content: Option<&'a RawValue>,
+}
+
+/// Name and arguments of a tool call, piece by piece.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct FunctionDelta<'a> {
+    #[serde(borrow, default)]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) arguments: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) input: Option<Cow<'a, str>>,
+}
+
+/// Token counts.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(super) struct Counts {
+    #[serde(default)]
+    prompt_tokens: Option<u64>,
+    #[serde(default)]
+    completion_tokens: Option<u64>,
+    #[serde(default)]
+    prompt_tokens_details: Option<PromptDetails>,
+    #[serde(default)]
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct PromptDetails {
+    #[serde(default)]
+    cached_tokens: Option<u64>,
+    #[serde(default)]
+    cache_write_tokens: Option<u64>,
+    #[serde(default)]
+    audio_tokens: Option<u64>,
+    #[serde(default)]
+    image_tokens: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct CompletionDetails {
+    #[serde(default)]
+    reasoning_tokens: Option<u64>,
+    #[serde(default)]
+    audio_tokens: Option<u64>,
+}
+
+impl Counts {
+    /// The counts in our convention, which for this format is the same one.
+    pub(super) fn read(self) -> Usage {
+        let prompt = self.prompt_tokens_details.unwrap_or_default();
+        let output = self.completion_tokens_details.unwrap_or_default();
+        Usage {
+            input: self.prompt_tokens.unwrap_or_default(),
+            cache_read: prompt.cached_tokens.unwrap_or_default(),
+            cache_write: prompt.cache_write_tokens.unwrap_or_default(),
+            input_audio: prompt.audio_tokens.unwrap_or_default(),
+            input_image: prompt.image_tokens.unwrap_or_default(),
+            output: self.completion_tokens.unwrap_or_default(),
+            thinking: output.reasoning_tokens.unwrap_or_default(),
+            output_audio: output.audio_tokens.unwrap_or_default(),
+            ..Usage::default()
+        }
+    }
+}
+
+/// Token counts in this format's words. Searches and output pictures have no place in them.
+pub(super) fn write_usage(usage: &Usage) -> Value {
+    let Usage {
+        input,
+        cache_read,
+        cache_write,
+        cache_write_long,
+        input_audio,
+        input_image,
+        output,
+        thinking,
+        output_audio,
+        output_image: _,
+        searches: _,
+    } = *usage;
+    let mut prompt = Object::new().set("cached_tokens", cache_read);
+    let written = cache_write.saturating_add(cache_write_long);
+    if written > 0 {
+        prompt = prompt.set("cache_write_tokens", written);
+    }
+    prompt = prompt.set("audio_tokens", input_audio);
+    if input_image > 0 {
+        prompt = prompt.set("image_tokens", input_image);
+    }
+    let completion = Object::new()
+        .set("reasoning_tokens", thinking)
+        .set("audio_tokens", output_audio)
+        .set("accepted_prediction_tokens", 0)
+        .set("rejected_prediction_tokens", 0);
+    Object::new()
+        .set("prompt_tokens", input)
+        .set("completion_tokens", output)
+        .set("total_tokens", usage.total())
+        .set("prompt_tokens_details", prompt)
+        .set("completion_tokens_details", completion)
+        .into()
+}
+
+/// Why an answer ended, from this format's word.
+pub(super) fn read_why(word: &str) -> Why {
+    match word {
+        "stop" => Why::Stop,
+        "length" => Why::Length,
+        "tool_calls" | "function_call" => Why::ToolCalls,
+        "content_filter" => Why::Filtered,
+        _ => Why::Other,
+    }
+}
+
+/// This format's word for why an answer ended.
+pub(super) const fn write_why(why: Why) -> &'static str {
+    match why {
+        Why::Stop | Why::StopText | Why::Paused | Why::Malformed | Why::Other => "stop",
+        Why::Length => "length",
+        Why::ToolCalls => "tool_calls",
+        Why::Filtered | Why::PromptBlocked => "content_filter",
+    }
+}
+
+/// How urgent a call is, from this format's word.
+pub(super) fn read_tier(word: &str) -> Tier {
+    match word {
+        "auto" => Tier::Auto,
+        "default" => Tier::Standard,
+        "flex" => Tier::Flex,
+        "priority" => Tier::Priority,
+        "fast" => Tier::Fast,
+        other => Tier::Other(Origin::Chat, other.to_owned()),
+    }
+}
+
+/// This format's word for how urgent a call is; `None` when it has none.
+pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
+    match tier {
+        Tier::Auto => Some("auto"),
+        Tier::Standard => Some("default"),
+        Tier::Flex => Some("flex"),
+        Tier::Priority => Some("priority"),
+        Tier::Fast => Some("fast"),
+        Tier::Other(Origin::Chat | Origin::Responses, word) => Some(word),
+        Tier::Other(Origin::Messages | Origin::Native | Origin::Images, _) => None,
+    }
+}

@@ -1,0 +1,187 @@
+//! Canon into a whole chat completion.
+
+use canon::{
+    Candidate, Citation, Finish, Kind, Logprob, Losses, Lossy, Media, Part, Reply, Source, Thought,
+    TokenChance, Why,
+};
+use serde_json::Value;
+
+use super::{ME, seals, wire, write_request};
+use crate::Stamp;
+use crate::fields::{Object, number};
+
+/// Writes an answer for the caller whose request that was.
+pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
+    let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
+    let mut losses = Losses::new();
+    for name in extras.foreign_to(ME) {
+        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
+    }
+    let choices: Vec<Value> =
+        candidates.into_iter().map(|candidate| choice(candidate, chat, &mut losses)).collect();
+    let body: Value = Object::new()
+        .set("id", format!("chatcmpl-{}", stamp.id))
+        .set("object", "chat.completion")
+        .set("created", created.unwrap_or(stamp.created))
+        .set("model", chat.model.as_str())
+        .set("choices", choices)
+        .set("usage", wire::write_usage(&usage.unwrap_or_default()))
+        .with(&extras, ME)
+        .into();
+    (body.to_string().into_bytes(), losses.into_vec())
+}
+
+fn choice(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Value {
+    let Candidate { index, parts, finish, logprobs, extras } = candidate;
+    for name in extras.foreign_to(ME) {
+        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
+    }
+    let mut said = Said::default();
+    for part in &parts {
+        said.add(part, losses);
+    }
+    let asked = chat.sampling.logprobs.is_some();
+    let logprobs = if asked { write_logprobs(&logprobs) } else { Value::Null };
+    Object::new()
+        .set("index", index)
+        .set("message", said.into_message())
+        .set("logprobs", logprobs)
+        .set("finish_reason", finish_word(finish.as_ref()))
+        .with(&extras, ME)
+        .into()
+}
+
+/// This format's word for an end; one that is unknown to us keeps the provider's, if it is chat's.
+pub(super) fn finish_word(finish: Option<&Finish>) -> Value {
+    match finish {
+        None => Value::Null,
+        Some(Finish { why: Why::Other, raw, .. }) => {
+            Value::from(raw.for_origin(ME).unwrap_or(wire::write_why(Why::Other)))
+        }
+        Some(finish) => Value::from(wire::write_why(finish.why)),
+    }
+}
+
+/// What a message says, gathered part by part: this format has one text, not a list.
+#[derive(Default)]
+struct Said {
+    text: Option<String>,
+    refusal: Option<String>,
+    thoughts: String,
+    details: Vec<Value>,
+    calls: Vec<Value>,
+    annotations: Vec<Value>,
+    images: Vec<Value>,
+}
+
+impl Said {
+    fn add(&mut self, part: &Part, losses: &mut Losses) {
+        let seal = part.seal.as_ref();
+        match &part.kind {
+            Kind::Text { text, citations } => {
+                let offset = self.text.as_deref().unwrap_or_default().chars().count();
+                self.annotations.extend(citations.iter().map(|c| write_citation(c, offset)));
+                self.text.get_or_insert_default().push_str(text);
+                self.keep_seal(seal, None);
+            }
+            Kind::Refusal(text) => self.refusal.get_or_insert_default().push_str(text),
+            Kind::Thought(thought) => {
+                let Thought { text, redacted: _ } = thought;
+                self.thoughts.push_str(text);
+                self.details.push(seals::write_detail(part, thought, self.details.len()));
+            }
+            Kind::ToolCall(call) => {
+                self.calls.push(write_request::write_call(call, part));
+                let own = seal.filter(|seal| seals::write_on_call(seal).is_none());
+                self.keep_seal(own, Some(&call.id));
+            }
+            Kind::Media(media) => match write_image(media) {
+                Some(image) => self.images.push(image),
+                None => losses.add("reply.media", "the chat format has no place for this media"),
+            },
+            Kind::Code(code) => self.block(&write_request::fenced(&code.language, &code.code)),
+            Kind::CodeOutcome(outcome) => self.block(&write_request::fenced("", &outcome.output)),
+            Kind::Search(_) => {
+                losses.add("reply.search", "the chat format shows sources but not queries");
+            }
+            Kind::ToolResult(_) | Kind::Foreign { .. } => {
+                losses.add("reply.part", "a part only the provider's format has");
+            }
+        }
+    }
+
+    fn keep_seal(&mut self, seal: Option<&canon::Seal>, id: Option<&str>) {
+        if let Some(seal) = seal {
+            self.details.push(seals::write_loose(seal, id, self.details.len()));
+        }
+    }
+
+    fn block(&mut self, text: &str) {
+        let all = self.text.get_or_insert_default();
+        if !all.is_empty() && !all.ends_with('\n') {
+            all.push('\n');
+        }
+        all.push_str(text);
+        all.push('\n');
+    }
+
+    fn into_message(self) -> Value {
+        let Self { text, refusal, thoughts, details, calls, annotations, images } = self;
+        let mentioned = (!thoughts.is_empty()).then_some(thoughts);
+        Object::new()
+            .set("role", "assistant")
+            .set("content", text)
+            .set("refusal", refusal)
+            .maybe("reasoning_content", mentioned)
+            .maybe("reasoning_details", (!details.is_empty()).then_some(details))
+            .set("annotations", annotations)
+            .maybe("images", (!images.is_empty()).then_some(images))
+            .maybe("tool_calls", (!calls.is_empty()).then_some(calls))
+            .into()
+    }
+}
+
+/// A source of a text that begins at that character of the message.
+pub(super) fn write_citation(citation: &Citation, offset: usize) -> Value {
+    let Citation { url, title, quote, span, extras: _ } = citation;
+    let (start, end) = span.unwrap_or((0, 0));
+    let inner = Object::new()
+        .set("url", url.as_deref().unwrap_or_default())
+        .set("title", title.as_deref().unwrap_or_default())
+        .set("start_index", start + offset)
+        .set("end_index", end + offset)
+        .maybe("content", quote.as_deref());
+    Object::new().set("type", "url_citation").set("url_citation", inner).into()
+}
+
+/// A picture where peers put it; `None` for media of another kind.
+pub(super) fn write_image(media: &Media) -> Option<Value> {
+    let url = match (&media.kind, &media.source) {
+        (canon::MediaKind::Image, Source::Inline { mime, data }) => {
+            format!("data:{mime};base64,{data}")
+        }
+        (canon::MediaKind::Image, Source::Url { url, .. }) => url.clone(),
+        _ => return None,
+    };
+    let inner = Object::new().set("url", url);
+    Some(Object::new().set("type", "image_url").set("image_url", inner).into())
+}
+
+/// Log probabilities of the tokens.
+pub(super) fn write_logprobs(list: &[Logprob]) -> Value {
+    let chance = |chance: &TokenChance| {
+        let bytes = chance.bytes.clone().unwrap_or_else(|| chance.token.clone().into_bytes());
+        Object::new()
+            .set("token", chance.token.as_str())
+            .set("logprob", number(chance.logprob))
+            .set("bytes", bytes)
+    };
+    let content: Vec<Value> = list
+        .iter()
+        .map(|token| {
+            let top: Vec<Value> = token.top.iter().map(|other| chance(other).into()).collect();
+            chance(&token.chosen).set("top_logprobs", top).into()
+        })
+        .collect();
+    Object::new().set("content", content).set("refusal", Value::Null).into()
+}

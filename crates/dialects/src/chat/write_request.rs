@@ -1,0 +1,458 @@
+//! Canon into a chat request.
+
+use canon::{
+    CacheMark, Choice, Detail, Format, FunctionTool, Hints, Kind, Level, Losses, Lossy, Media,
+    MediaKind, Modality, Part, Role, Sampling, SearchTool, Source, State, Thinking, Thought, Tool,
+    ToolCall, ToolChoice, ToolResult, Turn,
+};
+use serde_json::Value;
+
+use super::{ME, PATH, seals, wire};
+use crate::fields::{Object, number};
+use crate::json::Segments;
+use crate::{Lane, Outgoing};
+
+/// Writes a request for a lane.
+pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
+    let canon::Chat {
+        model: _,
+        turns,
+        tools,
+        choice,
+        sampling,
+        thinking,
+        format,
+        modalities,
+        stream,
+        state,
+        hints,
+        extras,
+    } = chat;
+    let mut losses = Losses::new();
+    for name in extras.foreign_to(ME) {
+        losses.add(name, "only the caller's format has this field");
+    }
+    let mut messages = Vec::with_capacity(turns.len());
+    for turn in turns {
+        write_turn(turn, &mut messages, &mut losses);
+    }
+    let body = Object::new().set("model", lane.model).set("messages", messages);
+    let body = write_tools(body, tools, choice, &mut losses);
+    let body = write_sampling(body, sampling, lane, &mut losses);
+    let body = body.maybe("reasoning_effort", write_thinking(*thinking, &mut losses));
+    let body = body.maybe("response_format", write_format(format));
+    let body = write_hints(body, hints, state, &mut losses);
+    let body = if modalities.is_empty() {
+        body
+    } else {
+        let words: Vec<&str> =
+            modalities.iter().map(|modality| write_modality(*modality)).collect();
+        body.set("modalities", words)
+    };
+    let mut body = body.with(extras, ME);
+    if *stream {
+        let options = Object::new().set("include_usage", true);
+        body = body.set("stream", true).set("stream_options", options);
+    }
+    let body = Value::from(body).to_string();
+    (Outgoing { path: PATH.to_owned(), body: Segments::whole(body) }, losses.into_vec())
+}
+
+fn write_sampling(
+    body: Object,
+    sampling: &Sampling,
+    lane: &Lane<'_>,
+    losses: &mut Losses,
+) -> Object {
+    let Sampling {
+        temperature,
+        top_p,
+        top_k,
+        presence_penalty,
+        frequency_penalty,
+        seed,
+        stop,
+        max_output,
+        candidates,
+        logprobs,
+    } = sampling;
+    losses.add_if(top_k.is_some(), "sampling.top_k", "the chat format has no such field");
+    losses.add_if(stop.len() > 4, "sampling.stop", "the chat format takes at most 4 stop texts");
+    let stop: Vec<&str> = stop.iter().take(4).map(String::as_str).collect();
+    body.maybe("temperature", temperature.map(number))
+        .maybe("top_p", top_p.map(number))
+        .maybe("presence_penalty", presence_penalty.map(number))
+        .maybe("frequency_penalty", frequency_penalty.map(number))
+        .maybe("seed", *seed)
+        .maybe("stop", (!stop.is_empty()).then_some(stop))
+        .maybe("max_completion_tokens", lane.limit.or(*max_output))
+        .maybe("n", candidates.filter(|n| *n != 1))
+        .maybe("logprobs", logprobs.map(|_| true))
+        .maybe("top_logprobs", logprobs.filter(|n| *n > 0))
+}
+
+fn write_thinking(thinking: Thinking, losses: &mut Losses) -> Option<&'static str> {
+    let Thinking { level: _, budget: _, dynamic: _, show } = thinking;
+    losses.add_if(
+        show.is_some_and(|show| show != canon::Show::Hidden),
+        "thinking.show",
+        "the chat format cannot ask for a summary",
+    );
+    thinking.as_level().map(|level| match level {
+        Level::Off => "none",
+        Level::Minimal => "minimal",
+        Level::Low => "low",
+        Level::Medium => "medium",
+        Level::High => "high",
+        Level::XHigh => "xhigh",
+        Level::Max => "max",
+    })
+}
+
+fn write_format(format: &Format) -> Option<Value> {
+    match format {
+        Format::Text => None,
+        Format::Json => Some(Object::new().set("type", "json_object").into()),
+        Format::Schema { name, description, schema, strict } => {
+            let inner = Object::new()
+                .set("name", name.as_deref().unwrap_or("answer"))
+                .maybe("description", description.as_deref())
+                .set("schema", schema.json.clone())
+                .maybe("strict", *strict);
+            Some(Object::new().set("type", "json_schema").set("json_schema", inner).into())
+        }
+    }
+}
+
+const fn write_modality(modality: Modality) -> &'static str {
+    match modality {
+        Modality::Text => "text",
+        Modality::Image => "image",
+        Modality::Audio => "audio",
+    }
+}
+
+fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
+    let Hints { user, metadata, tier, cache_key, verbosity } = hints;
+    let State { store, previous, background } = state;
+    losses.add_if(previous.is_some(), "state.previous", "the chat format keeps no conversations");
+    losses.add_if(*background == Some(true), "state.background", "a chat call cannot run on alone");
+    let written = tier.as_ref().and_then(wire::write_tier);
+    losses.add_if(
+        tier.is_some() && written.is_none(),
+        "hints.tier",
+        "the chat format lacks this tier",
+    );
+    body.maybe("user", user.as_deref())
+        .maybe("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
+        .maybe("service_tier", written)
+        .maybe("prompt_cache_key", cache_key.as_deref())
+        .maybe("verbosity", verbosity.as_deref())
+        .maybe("store", *store)
+}
+
+fn write_turn(turn: &Turn, messages: &mut Vec<Value>, losses: &mut Losses) {
+    let Turn { role, parts, name, extras } = turn;
+    match role {
+        Role::Assistant => messages.push(assistant(turn, losses)),
+        Role::System | Role::Developer => {
+            let word = if *role == Role::System { "system" } else { "developer" };
+            let message = Object::new().set("role", word).maybe("name", name.as_deref());
+            let message = message.set("content", content(parts, losses));
+            messages.push(message.with(extras, ME).into());
+        }
+        Role::User => {
+            // Results come first: chat wants them right behind the calls they answer.
+            let mut pictures = Vec::new();
+            for part in parts {
+                if let Kind::ToolResult(result) = &part.kind {
+                    messages.push(tool_result(result, part.cache.as_ref(), &mut pictures, losses));
+                }
+            }
+            let rest: Vec<&Part> = parts
+                .iter()
+                .filter(|part| !matches!(part.kind, Kind::ToolResult(_)))
+                .chain(&pictures)
+                .collect();
+            if !rest.is_empty() || parts.is_empty() {
+                let message = Object::new().set("role", "user").maybe("name", name.as_deref());
+                let message = message.set("content", content(rest, losses));
+                messages.push(message.with(extras, ME).into());
+            }
+        }
+    }
+}
+
+/// A single plain text is a string; anything else a list of parts.
+fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -> Value {
+    let parts: Vec<&Part> = parts.into_iter().collect();
+    if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = parts.as_slice()
+        && extras.is_empty()
+    {
+        return Value::from(text.as_str());
+    }
+    Value::Array(parts.into_iter().filter_map(|part| write_part(part, losses)).collect())
+}
+
+fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
+    let object = match &part.kind {
+        Kind::Text { text, .. } => Object::new().set("type", "text").set("text", text.as_str()),
+        Kind::Refusal(text) => Object::new().set("type", "refusal").set("refusal", text.as_str()),
+        Kind::Media(media) => write_media(media, losses)?,
+        Kind::Foreign { origin, value } if *origin == ME => return Some(value.clone()),
+        Kind::Code(code) => {
+            Object::new().set("type", "text").set("text", fenced(&code.language, &code.code))
+        }
+        Kind::CodeOutcome(outcome) => {
+            Object::new().set("type", "text").set("text", fenced("", &outcome.output))
+        }
+        Kind::Foreign { .. } => {
+            losses.add("part", "a part only the caller's format has");
+            return None;
+        }
+        Kind::Thought(_) | Kind::ToolCall(_) | Kind::ToolResult(_) => return None,
+        Kind::Search(_) => {
+            losses.add("part.search", "the chat format has no place for a past search");
+            return None;
+        }
+    };
+    let mark = part.cache.as_ref().map(write_cache);
+    Some(object.maybe("prompt_cache_breakpoint", mark).with(&part.extras, ME).into())
+}
+
+/// Code and its output, for a format that only has text.
+pub(super) fn fenced(language: &str, code: &str) -> String {
+    format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
+}
+
+fn write_cache(mark: &CacheMark) -> Value {
+    Object::new().set("mode", "explicit").maybe("ttl", mark.ttl.as_deref()).into()
+}
+
+fn write_media(media: &Media, losses: &mut Losses) -> Option<Object> {
+    let Media { kind, source, name, detail, clip } = media;
+    losses.add_if(clip.is_some(), "media.clip", "the chat format has no clips");
+    let url = match source {
+        Source::Inline { mime, data } => format!("data:{mime};base64,{data}"),
+        Source::Url { url, .. } => url.clone(),
+        Source::File { origin, id } if *origin == ME => {
+            let file = Object::new().set("file_id", id.as_str());
+            return Some(Object::new().set("type", "file").set("file", file));
+        }
+        Source::File { .. } => {
+            losses.add("media.file", "a file in another provider's storage cannot be read here");
+            return None;
+        }
+        Source::Text(text) => {
+            return Some(Object::new().set("type", "text").set("text", text.as_str()));
+        }
+    };
+    match (kind, source) {
+        (MediaKind::Image, _) => {
+            let detail = detail.map(|detail| match detail {
+                Detail::Low => "low",
+                Detail::Medium => "auto",
+                Detail::High => "high",
+                Detail::Original => "original",
+            });
+            let image = Object::new().set("url", url).maybe("detail", detail);
+            Some(Object::new().set("type", "image_url").set("image_url", image))
+        }
+        (MediaKind::Audio, Source::Inline { mime, data }) => {
+            let format = match mime.as_str() {
+                "audio/mpeg" | "audio/mp3" => "mp3",
+                other => other.strip_prefix("audio/").unwrap_or("wav"),
+            };
+            let audio = Object::new().set("data", data.as_str()).set("format", format);
+            Some(Object::new().set("type", "input_audio").set("input_audio", audio))
+        }
+        (MediaKind::Video, _) => {
+            let video = Object::new().set("url", url);
+            Some(Object::new().set("type", "video_url").set("video_url", video))
+        }
+        (MediaKind::Document, Source::Inline { .. }) => {
+            let file = Object::new()
+                .set("filename", name.as_deref().unwrap_or("document.pdf"))
+                .set("file_data", url);
+            Some(Object::new().set("type", "file").set("file", file))
+        }
+        (MediaKind::Audio | MediaKind::Document, _) => {
+            losses.add("media.url", "the chat format takes this kind of media only inline");
+            None
+        }
+    }
+}
+
+fn tool_result(
+    result: &ToolResult,
+    cache: Option<&CacheMark>,
+    pictures: &mut Vec<Part>,
+    losses: &mut Losses,
+) -> Value {
+    let ToolResult { call, name: _, parts, object: _, failed } = result;
+    losses.add_if(*failed, "tool_result.failed", "the chat format cannot mark a result as failed");
+    let media = parts.iter().filter(|part| matches!(part.kind, Kind::Media(_)));
+    let seen = pictures.len();
+    pictures.extend(media.cloned());
+    let mut text = result.as_text();
+    if text.is_empty() && pictures.len() > seen {
+        // Chat results hold only text, so what the tool showed follows in the user's turn.
+        "The result is in the attachment that follows.".clone_into(&mut text);
+    }
+    Object::new()
+        .set("role", "tool")
+        .set("tool_call_id", call.as_str())
+        .set("content", text)
+        .maybe("prompt_cache_breakpoint", cache.map(write_cache))
+        .into()
+}
+
+fn assistant(turn: &Turn, losses: &mut Losses) -> Value {
+    let mut said = Vec::new();
+    let mut calls = Vec::new();
+    let mut thoughts = Vec::new();
+    let mut details = Vec::new();
+    for part in &turn.parts {
+        match &part.kind {
+            Kind::Thought(thought) => {
+                let Thought { text, redacted: _ } = thought;
+                if !text.is_empty() {
+                    thoughts.push(text.as_str());
+                }
+                if part.seal.as_ref().is_some_and(|seal| seal.for_origin(ME).is_some()) {
+                    details.push(seals::write_detail(part, thought, details.len()));
+                } else {
+                    losses.add_if(
+                        part.seal.is_some(),
+                        "thought.seal",
+                        "a seal of another provider's is of no use to this one",
+                    );
+                }
+            }
+            Kind::ToolCall(call) => calls.push(write_call(call, part)),
+            Kind::Text { .. }
+            | Kind::Refusal(_)
+            | Kind::Media(_)
+            | Kind::ToolResult(_)
+            | Kind::Code(_)
+            | Kind::CodeOutcome(_)
+            | Kind::Search(_)
+            | Kind::Foreign { .. } => said.push(part),
+        }
+    }
+    let content =
+        if said.is_empty() && !calls.is_empty() { Value::Null } else { content(said, losses) };
+    let content = if content == Value::Array(Vec::new()) { Value::from("") } else { content };
+    Object::new()
+        .set("role", "assistant")
+        .maybe("name", turn.name.as_deref())
+        .set("content", content)
+        .maybe("reasoning_content", (!thoughts.is_empty()).then(|| thoughts.concat()))
+        .maybe("reasoning_details", (!details.is_empty()).then_some(details))
+        .maybe("tool_calls", (!calls.is_empty()).then_some(calls))
+        .with(&turn.extras, ME)
+        .into()
+}
+
+/// A tool call as it stands in a message.
+pub(super) fn write_call(call: &ToolCall, part: &Part) -> Value {
+    let ToolCall { id, name, arguments, custom } = call;
+    let object = Object::new().set("id", id.as_str());
+    let object = if *custom {
+        let inner = Object::new().set("name", name.as_str()).set("input", arguments.as_str());
+        object.set("type", "custom").set("custom", inner)
+    } else {
+        let arguments = if arguments.is_empty() { "{}" } else { arguments.as_str() };
+        let inner = Object::new().set("name", name.as_str()).set("arguments", arguments);
+        object.set("type", "function").set("function", inner)
+    };
+    let seal = part.seal.as_ref().and_then(seals::write_on_call);
+    object.maybe("extra_content", seal).with(&part.extras, ME).into()
+}
+
+fn write_tools(body: Object, tools: &[Tool], choice: &ToolChoice, losses: &mut Losses) -> Object {
+    let mut list = Vec::with_capacity(tools.len());
+    let mut search = None;
+    for tool in tools {
+        match tool {
+            Tool::Function(function) => list.push(write_function(function, losses)),
+            Tool::Custom { name, description, grammar, extras } => {
+                let inner = Object::new()
+                    .set("name", name.as_str())
+                    .maybe("description", description.as_deref())
+                    .maybe("format", grammar.clone())
+                    .with(extras, ME);
+                list.push(Object::new().set("type", "custom").set("custom", inner).into());
+            }
+            Tool::Search(tool) => search = Some(write_search(tool, losses)),
+            Tool::Foreign { origin, value } if *origin == ME => list.push(value.clone()),
+            Tool::Code(_) => losses.add("tools.code", "the chat format cannot run code"),
+            Tool::Fetch(_) => losses.add("tools.fetch", "the chat format cannot fetch addresses"),
+            Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),
+        }
+    }
+    let ToolChoice { choice, parallel } = choice;
+    let has_tools = !list.is_empty();
+    body.maybe("tools", has_tools.then_some(list))
+        .maybe("web_search_options", search)
+        .maybe("tool_choice", write_choice(choice, tools).filter(|_| has_tools))
+        .maybe("parallel_tool_calls", parallel.filter(|_| has_tools))
+}
+
+fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
+    let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
+        tool;
+    losses.add_if(result.is_some(), "tools.result", "the chat format declares no results");
+    losses.add_if(*deferred, "tools.deferred", "the chat format shows every tool at once");
+    let inner = Object::new()
+        .set("name", name.as_str())
+        .maybe("description", description.as_deref())
+        .maybe("parameters", parameters.as_ref().map(|schema| schema.json.clone()))
+        .maybe("strict", *strict);
+    Object::new()
+        .set("type", "function")
+        .set("function", inner)
+        .maybe("prompt_cache_breakpoint", cache.as_ref().map(write_cache))
+        .with(extras, ME)
+        .into()
+}
+
+fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
+    let SearchTool { allowed, blocked, location, extras } = tool;
+    losses.add_if(
+        !allowed.is_empty() || !blocked.is_empty(),
+        "tools.search.domains",
+        "a chat search cannot be kept to domains",
+    );
+    let location = location.as_ref().map(|location| {
+        let near = Object::new()
+            .maybe("country", location.country.as_deref())
+            .maybe("region", location.region.as_deref())
+            .maybe("city", location.city.as_deref())
+            .maybe("timezone", location.timezone.as_deref());
+        Object::new().set("type", "approximate").set("approximate", near)
+    });
+    Object::new().maybe("user_location", location).with(extras, ME).into()
+}
+
+fn write_choice(choice: &Choice, tools: &[Tool]) -> Option<Value> {
+    let named = |name: &str| {
+        let custom =
+            tools.iter().any(|tool| matches!(tool, Tool::Custom { name: own, .. } if own == name));
+        let kind = if custom { "custom" } else { "function" };
+        Object::new().set("type", kind).set(kind, Object::new().set("name", name))
+    };
+    match choice {
+        Choice::Unset => None,
+        Choice::Auto => Some("auto".into()),
+        Choice::Never => Some("none".into()),
+        Choice::Required => Some("required".into()),
+        Choice::Named(name) => Some(named(name).into()),
+        Choice::Among { names, required } => {
+            let tools: Vec<Value> = names.iter().map(|name| named(name).into()).collect();
+            let mode = if *required { "required" } else { "auto" };
+            let inner = Object::new().set("mode", mode).set("tools", tools);
+            Some(Object::new().set("type", "allowed_tools").set("allowed_tools", inner).into())
+        }
+    }
+}

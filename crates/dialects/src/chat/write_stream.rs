@@ -1,0 +1,320 @@
+//! Events into chat chunks.
+
+use canon::{Event, Growth, Kind, Logprob, Loss, Losses, Opening, Part, Place, Thought, Usage};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+use super::{ME, fault, seals, wire, write_reply, write_request};
+use crate::fields::Object;
+use crate::{Stamp, Writer};
+
+/// Writes chunks: the role first, then what is said, the reason, the usage if asked for, `[DONE]`.
+pub(super) struct ChatWriter {
+    /// Everything of a chunk up to its choices, which never changes.
+    head: String,
+    wants_usage: bool,
+    wants_logprobs: bool,
+    usage: Option<Usage>,
+    places: BTreeMap<Place, Slot>,
+    spoken: BTreeMap<u32, Spoken>,
+    broken: bool,
+    losses: Losses,
+}
+
+/// What is written for the part in a slot.
+enum Slot {
+    Text { offset: usize },
+    Refusal,
+    Thought { index: usize, sealed: bool },
+    Call { index: usize, id: String },
+    Whole { thought: Option<Box<(Part, usize)>> },
+}
+
+/// What a candidate has said so far.
+#[derive(Default)]
+struct Spoken {
+    begun: bool,
+    chars: usize,
+    calls: usize,
+    details: usize,
+}
+
+impl ChatWriter {
+    pub(super) fn new(chat: &canon::Chat, stamp: &Stamp) -> Self {
+        let options = chat.extras.get(ME, "stream_options");
+        let wants_usage = options
+            .and_then(|options| options.get("include_usage"))
+            .and_then(Value::as_bool)
+            .unwrap_or(false);
+        let head = format!(
+            "data: {{\"id\":\"chatcmpl-{}\",\"object\":\"chat.completion.chunk\",\"created\":{},\
+             \"model\":{}",
+            stamp.id,
+            stamp.created,
+            Value::from(chat.model.as_str())
+        );
+        Self {
+            head,
+            wants_usage,
+            wants_logprobs: chat.sampling.logprobs.is_some(),
+            usage: None,
+            places: BTreeMap::new(),
+            spoken: BTreeMap::new(),
+            broken: false,
+            losses: Losses::new(),
+        }
+    }
+
+    fn chunk(&self, choices: &str, usage: Option<&Usage>, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.head.as_bytes());
+        out.extend_from_slice(b",\"choices\":[");
+        out.extend_from_slice(choices.as_bytes());
+        out.push(b']');
+        if self.wants_usage {
+            let usage = usage.map_or(Value::Null, wire::write_usage);
+            out.extend_from_slice(b",\"usage\":");
+            out.extend_from_slice(usage.to_string().as_bytes());
+        }
+        out.extend_from_slice(b"}\n\n");
+    }
+
+    fn delta(
+        &mut self,
+        candidate: u32,
+        delta: &str,
+        chances: Option<&[Logprob]>,
+        out: &mut Vec<u8>,
+    ) {
+        self.begin(candidate, out);
+        self.raw_delta(candidate, delta, chances, "null", out);
+    }
+
+    fn raw_delta(
+        &self,
+        candidate: u32,
+        delta: &str,
+        chances: Option<&[Logprob]>,
+        finish: &str,
+        out: &mut Vec<u8>,
+    ) {
+        let chances = chances.map_or_else(
+            || "null".to_owned(),
+            |list| write_reply::write_logprobs(list).to_string(),
+        );
+        let choice = format!(
+            "{{\"index\":{candidate},\"delta\":{delta},\"logprobs\":{chances},\
+             \"finish_reason\":{finish}}}"
+        );
+        self.chunk(&choice, None, out);
+    }
+
+    /// The opening chunk of a candidate, which clients need before anything else.
+    fn begin(&mut self, candidate: u32, out: &mut Vec<u8>) {
+        let spoken = self.spoken.entry(candidate).or_default();
+        if !spoken.begun {
+            spoken.begun = true;
+            let delta = "{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null}";
+            self.raw_delta(candidate, delta, None, "null", out);
+        }
+    }
+
+    fn open(&mut self, place: Place, opening: Opening, out: &mut Vec<u8>) {
+        self.begin(place.candidate, out);
+        let spoken = self.spoken.entry(place.candidate).or_default();
+        let slot = match opening {
+            Opening::Text => Slot::Text { offset: spoken.chars },
+            Opening::Refusal => Slot::Refusal,
+            Opening::Thought => {
+                spoken.details += 1;
+                Slot::Thought { index: spoken.details - 1, sealed: false }
+            }
+            Opening::ToolCall { id, name, custom } => {
+                let index = spoken.calls;
+                spoken.calls += 1;
+                let (kind, text) =
+                    if custom { ("custom", "input") } else { ("function", "arguments") };
+                let inner = Object::new().set("name", name).set(text, "");
+                let call = Object::new().set("index", index).set("id", id.as_str());
+                let call: Value = call.set("type", kind).set(kind, inner).into();
+                self.delta(place.candidate, &format!("{{\"tool_calls\":[{call}]}}"), None, out);
+                Slot::Call { index, id }
+            }
+            Opening::Whole(part) => self.whole(place, *part, out),
+        };
+        self.places.insert(place, slot);
+    }
+
+    /// A part that arrives as a whole.
+    fn whole(&mut self, place: Place, part: Part, out: &mut Vec<u8>) -> Slot {
+        let none = Slot::Whole { thought: None };
+        let text = match &part.kind {
+            Kind::Text { text, .. } => text.clone(),
+            Kind::Code(code) => {
+                format!("\n{}\n", write_request::fenced(&code.language, &code.code))
+            }
+            Kind::CodeOutcome(outcome) => {
+                format!("\n{}\n", write_request::fenced("", &outcome.output))
+            }
+            Kind::Thought(_) => {
+                // Its seal follows, so it is written when the part closes.
+                let spoken = self.spoken.entry(place.candidate).or_default();
+                spoken.details += 1;
+                let index = spoken.details - 1;
+                return Slot::Whole { thought: Some(Box::new((part, index))) };
+            }
+            Kind::Media(media) => {
+                match write_reply::write_image(media) {
+                    Some(image) => {
+                        let delta = format!("{{\"images\":[{image}]}}");
+                        self.delta(place.candidate, &delta, None, out);
+                    }
+                    None => self.losses.add("reply.media", "the chat format has no place for it"),
+                }
+                return none;
+            }
+            Kind::Search(_) => {
+                self.losses.add("reply.search", "the chat format shows sources but not queries");
+                return none;
+            }
+            Kind::Refusal(_) | Kind::ToolCall(_) | Kind::ToolResult(_) | Kind::Foreign { .. } => {
+                self.losses.add("reply.part", "a part only the provider's format has");
+                return none;
+            }
+        };
+        self.text(place, &text, out);
+        none
+    }
+
+    fn text(&mut self, place: Place, text: &str, out: &mut Vec<u8>) {
+        self.spoken.entry(place.candidate).or_default().chars += text.chars().count();
+        let delta = format!("{{\"content\":{}}}", Value::from(text));
+        self.delta(place.candidate, &delta, None, out);
+    }
+
+    fn grow(&mut self, place: Place, growth: Growth, out: &mut Vec<u8>) {
+        let delta = match (growth, self.places.get(&place)) {
+            (Growth::Text(text), Some(Slot::Text { .. })) => {
+                self.text(place, &text, out);
+                return;
+            }
+            (Growth::Text(text), Some(Slot::Refusal)) => {
+                format!("{{\"refusal\":{}}}", Value::from(text))
+            }
+            (Growth::Text(text), Some(Slot::Thought { index, .. })) => {
+                let details = seals::text_piece(&text, *index);
+                let text = Value::from(text);
+                format!("{{\"reasoning_content\":{text},\"reasoning_details\":{details}}}")
+            }
+            (Growth::Text(text), Some(Slot::Call { index, .. })) => {
+                let text = Value::from(text);
+                format!(
+                    "{{\"tool_calls\":[{{\"index\":{index},\"function\":{{\"arguments\":{text}}}}}]}}"
+                )
+            }
+            (Growth::Citation(citation), Some(Slot::Text { offset })) => {
+                let note = write_reply::write_citation(&citation, *offset);
+                format!("{{\"annotations\":[{note}]}}")
+            }
+            (Growth::Logprobs(list), _) => {
+                if self.wants_logprobs {
+                    self.delta(place.candidate, "{\"content\":\"\"}", Some(&list), out);
+                }
+                return;
+            }
+            (Growth::Text(_) | Growth::Citation(_) | Growth::Extra { .. }, _) => return,
+        };
+        self.delta(place.candidate, &delta, None, out);
+    }
+
+    fn seal(&mut self, place: Place, seal: &canon::Seal, out: &mut Vec<u8>) {
+        let delta = match self.places.get_mut(&place) {
+            Some(Slot::Thought { index, sealed }) => {
+                *sealed = true;
+                format!("{{\"reasoning_details\":{}}}", seals::seal_piece(seal, *index))
+            }
+            Some(Slot::Whole { thought: Some(thought) }) => {
+                thought.0.seal = Some(seal.clone());
+                return;
+            }
+            Some(Slot::Call { index, id }) => match seals::write_on_call(seal) {
+                Some(extra) => {
+                    let extra = Value::from(extra);
+                    format!("{{\"tool_calls\":[{{\"index\":{index},\"extra_content\":{extra}}}]}}")
+                }
+                None => {
+                    let spoken = self.spoken.entry(place.candidate).or_default();
+                    spoken.details += 1;
+                    let detail = seals::write_loose(seal, Some(id), spoken.details - 1);
+                    format!("{{\"reasoning_details\":[{detail}]}}")
+                }
+            },
+            Some(Slot::Text { .. } | Slot::Refusal | Slot::Whole { thought: None }) | None => {
+                let spoken = self.spoken.entry(place.candidate).or_default();
+                spoken.details += 1;
+                let detail = seals::write_loose(seal, None, spoken.details - 1);
+                format!("{{\"reasoning_details\":[{detail}]}}")
+            }
+        };
+        self.delta(place.candidate, &delta, None, out);
+    }
+
+    fn close(&mut self, place: Place, out: &mut Vec<u8>) {
+        if let Some(Slot::Whole { thought: Some(thought) }) = self.places.remove(&place)
+            && let (part, index) = *thought
+            && let Kind::Thought(thought) = &part.kind
+        {
+            let Thought { text, redacted: _ } = thought;
+            let detail = seals::write_detail(&part, thought, index);
+            let shown = if text.is_empty() {
+                String::new()
+            } else {
+                format!("\"reasoning_content\":{},", Value::from(text.as_str()))
+            };
+            let delta = format!("{{{shown}\"reasoning_details\":[{detail}]}}");
+            self.delta(place.candidate, &delta, None, out);
+        }
+    }
+}
+
+impl Writer for ChatWriter {
+    fn push(&mut self, event: Event, out: &mut Vec<u8>) {
+        match event {
+            Event::Begin { .. } => self.begin(0, out),
+            Event::Open(place, opening) => self.open(place, opening, out),
+            Event::Grow(place, growth) => self.grow(place, growth, out),
+            Event::Sealed(place, seal) => self.seal(place, &seal, out),
+            Event::Close(place) => self.close(place, out),
+            Event::Count(usage) => {
+                self.usage = Some(self.usage.unwrap_or_default().merged(usage));
+            }
+            Event::Aside { origin, name, .. } => self.losses.add_if(
+                origin != ME,
+                &format!("reply.{name}"),
+                "only the provider's format has this field",
+            ),
+            Event::End { candidate, finish } => {
+                self.begin(candidate, out);
+                let word = write_reply::finish_word(Some(&finish)).to_string();
+                self.raw_delta(candidate, "{}", None, &word, out);
+            }
+            Event::Fault(fault) => {
+                self.broken = true;
+                let (_, body) = fault::write(&fault);
+                out.extend_from_slice(b"data: ");
+                out.extend_from_slice(&body);
+                out.extend_from_slice(b"\n\n");
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
+        if !self.broken {
+            if self.wants_usage {
+                let usage = self.usage.unwrap_or_default();
+                self.chunk("", Some(&usage), out);
+            }
+            out.extend_from_slice(b"data: [DONE]\n\n");
+        }
+        std::mem::take(&mut self.losses).into_vec()
+    }
+}

@@ -1,0 +1,234 @@
+//! Bytes into the pieces of a stream: server-sent events, cut without copying where possible.
+
+use bytes::{Buf, Bytes, BytesMut};
+use canon::{Fault, Trouble};
+use memchr::memchr2;
+
+/// The largest piece of a stream that is taken from a provider.
+pub const MAX_FRAME: usize = 8 << 20;
+
+/// One piece of a stream: an event's name, if it has one, and its data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// The name on the `event:` line.
+    pub event: Option<Bytes>,
+    /// The data, several `data:` lines joined by a newline.
+    pub data: Bytes,
+}
+
+impl Frame {
+    /// A piece without a name.
+    pub fn data(data: impl Into<Bytes>) -> Self {
+        Self { event: None, data: data.into() }
+    }
+}
+
+/// Cuts a provider's bytes into pieces, however they were split on their way.
+///
+/// Accepts what the event-stream format allows: LF, CRLF or CR, comments, `data:` with or without
+/// a space, several data lines, a byte-order mark, unknown fields.
+#[derive(Debug, Default)]
+pub struct Cutter {
+    buffer: BytesMut,
+    /// How much of `buffer` was searched for a line end already.
+    searched: usize,
+    event: Option<Bytes>,
+    data: Data,
+    begun: bool,
+    /// The last line ended with CR, so an LF right behind it belongs to it.
+    after_cr: bool,
+}
+
+/// The data lines of the event being read. One line is kept as a slice of what arrived.
+#[derive(Debug, Default)]
+enum Data {
+    #[default]
+    None,
+    One(Bytes),
+    Many(BytesMut),
+}
+
+impl Cutter {
+    /// Takes the next bytes.
+    pub fn push(&mut self, bytes: Bytes) {
+        if self.buffer.is_empty() {
+            // The usual case: the last event ended where the last chunk did, nothing to join.
+            self.buffer = BytesMut::from(bytes);
+        } else {
+            self.buffer.extend_from_slice(&bytes);
+        }
+    }
+
+    /// The next complete piece; `None` until more bytes arrive.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, Fault> {
+        while let Some(line) = self.line() {
+            if line.is_empty() {
+                if let Some(frame) = self.dispatch() {
+                    return Ok(Some(frame));
+                }
+                continue;
+            }
+            self.field(line)?;
+        }
+        if self.buffer.len() + self.data.len() > MAX_FRAME {
+            return Err(too_large());
+        }
+        Ok(None)
+    }
+
+    /// What is left when the body ends: a last event whose blank line never came.
+    pub fn finish(&mut self) -> Result<Option<Frame>, Fault> {
+        if !self.buffer.is_empty() {
+            let line = self.buffer.split().freeze();
+            self.searched = 0;
+            let line = line.strip_suffix(b"\r").map_or(line.clone(), |cut| line.slice_ref(cut));
+            self.field(line)?;
+        }
+        Ok(self.dispatch())
+    }
+
+    fn line(&mut self) -> Option<Bytes> {
+        if !self.begun {
+            const MARK: &[u8] = b"\xef\xbb\xbf";
+            if self.buffer.len() < MARK.len() && MARK.starts_with(&self.buffer) {
+                return None;
+            }
+            if self.buffer.starts_with(MARK) {
+                self.buffer.advance(MARK.len());
+            }
+            self.begun = true;
+        }
+        if self.after_cr && !self.buffer.is_empty() {
+            if self.buffer.first() == Some(&b'\n') {
+                self.buffer.advance(1);
+            }
+            self.after_cr = false;
+        }
+        let rest = self.buffer.get(self.searched..)?;
+        let Some(at) = memchr2(b'\n', b'\r', rest) else {
+            self.searched = self.buffer.len();
+            return None;
+        };
+        let at = self.searched + at;
+        let mut line = self.buffer.split_to(at + 1);
+        self.after_cr = line.last() == Some(&b'\r');
+        line.truncate(at);
+        self.searched = 0;
+        Some(line.freeze())
+    }
+
+    fn field(&mut self, line: Bytes) -> Result<(), Fault> {
+        let value = |prefix: usize| {
+            let rest = line.slice(prefix.min(line.len())..);
+            if rest.first() == Some(&b' ') { rest.slice(1..) } else { rest }
+        };
+        if line.starts_with(b"data:") {
+            self.data.add(value(5));
+        } else if line.starts_with(b"event:") {
+            self.event = Some(value(6));
+        } else if &*line == b"data" {
+            self.data.add(Bytes::new());
+        }
+        if self.data.len() > MAX_FRAME { Err(too_large()) } else { Ok(()) }
+    }
+
+    fn dispatch(&mut self) -> Option<Frame> {
+        let event = self.event.take();
+        match std::mem::take(&mut self.data) {
+            Data::None => None,
+            Data::One(data) => Some(Frame { event, data }),
+            Data::Many(data) => Some(Frame { event, data: data.freeze() }),
+        }
+    }
+}
+
+impl Data {
+    fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::One(line) => line.len(),
+            Self::Many(lines) => lines.len(),
+        }
+    }
+
+    fn add(&mut self, line: Bytes) {
+        *self = match std::mem::take(self) {
+            Self::None => Self::One(line),
+            Self::One(first) => {
+                let mut lines = BytesMut::with_capacity(first.len() + line.len() + 1);
+                lines.extend_from_slice(&first);
+                lines.extend_from_slice(b"\n");
+                lines.extend_from_slice(&line);
+                Self::Many(lines)
+            }
+            Self::Many(mut lines) => {
+                lines.extend_from_slice(b"\n");
+                lines.extend_from_slice(&line);
+                Self::Many(lines)
+            }
+        };
+    }
+}
+
+fn too_large() -> Fault {
+    Fault::new(Trouble::Interrupted, "the provider sent a piece larger than any answer should be")
+        .note(format!("a stream frame exceeded {MAX_FRAME} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cut(pieces: &[&[u8]]) -> Vec<(Option<String>, String)> {
+        let mut cutter = Cutter::default();
+        let mut frames = Vec::new();
+        for piece in pieces {
+            cutter.push(Bytes::copy_from_slice(piece));
+            while let Some(frame) = cutter.next_frame().unwrap() {
+                frames.push(frame);
+            }
+        }
+        frames.extend(cutter.finish().unwrap());
+        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+        frames.iter().map(|f| (f.event.as_ref().map(text), text(&f.data))).collect()
+    }
+
+    #[test]
+    fn every_form_of_an_event_is_understood() {
+        let stream = "\u{feff}: hello\nid: 7\nretry: 10\ndata: one\n\nevent: two\r\ndata:2\r\n\r\n\
+                      data: a\ndata: b\n\nevent: lonely\n\ndata\n\rdata: last";
+        let expected =
+            [(None, "one"), (Some("two"), "2"), (None, "a\nb"), (None, ""), (None, "last")];
+        let expected: Vec<_> =
+            expected.iter().map(|(e, d)| (e.map(str::to_owned), (*d).to_owned())).collect();
+        assert_eq!(cut(&[stream.as_bytes()]), expected);
+    }
+
+    #[test]
+    fn an_endless_line_is_refused() {
+        let mut cutter = Cutter::default();
+        let megabyte = Bytes::from(vec![b'x'; 1 << 20]);
+        let mut outcome = Ok(None);
+        for _ in 0..=(MAX_FRAME >> 20) {
+            cutter.push(megabyte.clone());
+            outcome = cutter.next_frame();
+        }
+        assert_eq!(outcome.unwrap_err().trouble(), Trouble::Interrupted);
+    }
+
+    proptest! {
+        #[test]
+        fn cutting_the_bytes_anywhere_changes_nothing(
+            lines in prop::collection::vec("(data: ?|event: |: |id:)?[ -~é]{0,12}(\n|\r\n|\r|\n\n)", 0..12),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+        ) {
+            let stream = lines.concat().into_bytes();
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+            at.extend([0, stream.len()]);
+            at.sort_unstable();
+            let pieces: Vec<&[u8]> = at.windows(2).map(|w| &stream[w[0]..w[1]]).collect();
+            prop_assert_eq!(cut(&pieces), cut(&[&stream]));
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! One folder per wire format: reads it into `canon`, writes it from `canon`, whole and streamed.
+//!
+//! Every folder has the same file names: `wire` (the JSON shapes), `rules` (what earns a 400),
+//! `read_request`, `write_request`, `read_reply`, `write_reply`, `read_stream`, `write_stream`,
+//! `passage` (the caller's own bytes, patched in place) and `fault`. Whoever knows one folder
+//! knows them all. Nothing here knows sockets, keys, prices or async.
+
+pub mod chat;
+mod dialect;
+mod fault;
+mod fields;
+mod frame;
+pub mod json;
+
+pub use dialect::{
+    Dialect, Lane, Outgoing, Passage, Peek, Reader, Said, Sniffer, Stamp, Target, Verdict, Writer,
+};
+pub use frame::{Cutter, Frame, MAX_FRAME};
+
+use canon::Origin;
+
+/// Every wire format that is spoken, in the order they are listed everywhere.
+pub fn all() -> impl Iterator<Item = &'static dyn Dialect> {
+    Origin::ALL.into_iter().filter_map(get)
+}
+
+/// The wire format with that origin; `None` for one that has no conversations.
+pub fn get(origin: Origin) -> Option<&'static dyn Dialect> {
+    match origin {
+        Origin::Chat => Some(&chat::Chat),
+        Origin::Responses | Origin::Messages | Origin::Native | Origin::Images => None,
+    }
+}
