@@ -3,12 +3,16 @@
 //! No floating point ever touches an amount. A price times a count is a product in `i128`
 //! picodollars; the sum of a call's products is rounded up once, to the next nanodollar.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::iter::Sum;
 use std::str::FromStr;
 
 /// An amount in nanodollars (10⁻⁹ USD).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct Money(i64);
 
 impl Money {

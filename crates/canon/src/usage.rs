@@ -1,11 +1,14 @@
 //! Token counts in one convention.
 
+use serde::{Deserialize, Serialize};
+
 /// What a call consumed.
 ///
 /// One convention for all formats: `input` is the whole prompt, cached parts included, and
 /// `output` everything the model produced, thinking included. The other counts are parts of these
 /// two, so that a total is always `input + output`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Usage {
     /// The whole prompt, cached parts included.
     pub input: u64,

@@ -7,6 +7,7 @@
 
 pub mod chat;
 mod dialect;
+mod envelope;
 mod fault;
 mod fields;
 mod frame;

@@ -187,6 +187,10 @@ impl Sniffer for ChatSniffer {
         out.extend_from_slice(b"\n\n");
     }
 
+    fn write_end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
     fn said(&self) -> &Said {
         &self.said
     }

@@ -1,0 +1,341 @@
+//! The embedded data files and how they are read.
+//!
+//! Every file holds one `[provider]`, its own `[[models]]`, and `[[offers]]` of models that stand
+//! in other files; a provider with many models has a second file that names it with `of`. Unknown keys are refused and every reference is resolved, so that a slip in
+//! the data is found by the tests and not by a caller.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use canon::Origin;
+use serde::Deserialize;
+
+use crate::feature::{MODALITIES, feature_about};
+use crate::{Auth, DirectoryFault, Entry, Kind, Offer, PriceList, ProviderEntry, Thinking};
+
+/// The files, in the order in which their models and offers are listed.
+pub(crate) static FILES: [(&str, &str); 30] = [
+    ("openai.toml", include_str!("../data/openai.toml")),
+    ("openai-earlier.toml", include_str!("../data/openai-earlier.toml")),
+    ("anthropic.toml", include_str!("../data/anthropic.toml")),
+    ("gemini.toml", include_str!("../data/gemini.toml")),
+    ("mistral.toml", include_str!("../data/mistral.toml")),
+    ("deepseek.toml", include_str!("../data/deepseek.toml")),
+    ("xai.toml", include_str!("../data/xai.toml")),
+    ("cohere.toml", include_str!("../data/cohere.toml")),
+    ("moonshot.toml", include_str!("../data/moonshot.toml")),
+    ("zai.toml", include_str!("../data/zai.toml")),
+    ("minimax.toml", include_str!("../data/minimax.toml")),
+    ("alibaba.toml", include_str!("../data/alibaba.toml")),
+    ("meta.toml", include_str!("../data/meta.toml")),
+    ("amazon.toml", include_str!("../data/amazon.toml")),
+    ("perplexity.toml", include_str!("../data/perplexity.toml")),
+    ("nvidia.toml", include_str!("../data/nvidia.toml")),
+    ("azure.toml", include_str!("../data/azure.toml")),
+    ("vertex.toml", include_str!("../data/vertex.toml")),
+    ("bedrock.toml", include_str!("../data/bedrock.toml")),
+    ("groq.toml", include_str!("../data/groq.toml")),
+    ("cerebras.toml", include_str!("../data/cerebras.toml")),
+    ("together.toml", include_str!("../data/together.toml")),
+    ("fireworks.toml", include_str!("../data/fireworks.toml")),
+    ("openrouter.toml", include_str!("../data/openrouter.toml")),
+    ("ollama.toml", include_str!("../data/ollama.toml")),
+    ("vllm.toml", include_str!("../data/vllm.toml")),
+    ("llamacpp.toml", include_str!("../data/llamacpp.toml")),
+    ("lmstudio.toml", include_str!("../data/lmstudio.toml")),
+    ("compatible.toml", include_str!("../data/compatible.toml")),
+    ("demo.toml", include_str!("../data/demo.toml")),
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    provider: Option<RawProvider>,
+    /// The provider's id in a second file of the same provider.
+    of: Option<String>,
+    #[serde(default)]
+    models: Vec<RawModel>,
+    #[serde(default)]
+    offers: Vec<RawOffer>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawProvider {
+    id: String,
+    name: String,
+    speaks: Vec<String>,
+    base: String,
+    auth: RawAuth,
+    #[serde(default)]
+    env: Vec<String>,
+    #[serde(default)]
+    paths: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RawAuth {
+    Bearer,
+    Header(String),
+    Google,
+    SigV4,
+    None,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawModel {
+    id: String,
+    #[serde(default)]
+    aliases: Vec<String>,
+    /// The provider's own name for it; the id where it is the same.
+    upstream: Option<String>,
+    /// Whether only others serve it, as with published weights.
+    #[serde(default)]
+    elsewhere: bool,
+    /// The formats it can be had in, where they are fewer than its provider speaks.
+    #[serde(default)]
+    speaks: Vec<String>,
+    kind: String,
+    features: Vec<String>,
+    context: Option<u64>,
+    max_output: Option<u64>,
+    input: Vec<String>,
+    output: Vec<String>,
+    thinking: Option<RawThinking>,
+    #[serde(default)]
+    price: PriceList,
+    about: String,
+    as_of: String,
+    released: Option<String>,
+    retires: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawThinking {
+    min: Option<u64>,
+    max: Option<u64>,
+    #[serde(default)]
+    can_disable: bool,
+    #[serde(default)]
+    dynamic: bool,
+    #[serde(default)]
+    levels: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawOffer {
+    model: String,
+    upstream: String,
+    /// The formats it can be had in, where they are fewer than the provider speaks.
+    #[serde(default)]
+    speaks: Vec<String>,
+    /// Left out where the provider asks what the model's own provider asks.
+    #[serde(default)]
+    price: PriceList,
+}
+
+/// Reads files, given as names and texts, into providers and models.
+pub(crate) fn read(
+    files: &[(&str, &str)],
+) -> Result<(Vec<ProviderEntry>, Vec<Entry>), DirectoryFault> {
+    let mut reading = Reading::default();
+    let mut offers = Vec::new();
+    for (name, text) in files {
+        let fault = |why: String| DirectoryFault { file: (*name).to_owned(), why };
+        let file: File = toml::from_str(text).map_err(|why| fault(why.to_string()))?;
+        let id = reading.place(file.provider, file.of).map_err(fault)?;
+        for model in file.models {
+            reading.add_model(&id, model).map_err(fault)?;
+        }
+        offers.push((*name, id, file.offers));
+    }
+    for (name, provider, list) in offers {
+        for offer in list {
+            reading
+                .add_offer(&provider, offer)
+                .map_err(|why| DirectoryFault { file: name.to_owned(), why })?;
+        }
+    }
+    reading.finish().map_err(|why| DirectoryFault { file: "all files".to_owned(), why })
+}
+
+/// The directory while its files are being read.
+#[derive(Default)]
+struct Reading {
+    providers: Vec<ProviderEntry>,
+    entries: Vec<Entry>,
+    places: HashMap<String, usize>,
+    names: HashSet<String>,
+}
+
+impl Reading {
+    /// The id of the provider whose file this is.
+    fn place(&mut self, own: Option<RawProvider>, of: Option<String>) -> Result<String, String> {
+        let known = |id: &str| self.providers.iter().any(|known| known.id == id);
+        match (own, of) {
+            (Some(own), None) if known(&own.id) => {
+                Err(format!("provider `{}` stands here twice", own.id))
+            }
+            (Some(own), None) => {
+                let provider = own.read()?;
+                let id = provider.id.clone();
+                self.providers.push(provider);
+                Ok(id)
+            }
+            (None, Some(of)) if known(&of) => Ok(of),
+            (None, Some(of)) => Err(format!("provider `{of}` is not known yet")),
+            (Some(_), Some(_)) | (None, None) => {
+                Err("a file has either `[provider]` or `of`".to_owned())
+            }
+        }
+    }
+
+    fn add_model(&mut self, provider: &str, model: RawModel) -> Result<(), String> {
+        let id = model.id.clone();
+        let entry = model.read(provider).map_err(|why| format!("model `{id}`: {why}"))?;
+        for name in entry.aliases.iter().chain([&entry.id]) {
+            if !self.names.insert(name.clone()) {
+                return Err(format!("model id `{name}` stands here twice"));
+            }
+        }
+        self.places.insert(id, self.entries.len());
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    fn add_offer(&mut self, provider: &str, offer: RawOffer) -> Result<(), String> {
+        let RawOffer { model, upstream, speaks, price } = offer;
+        let speaks = origins(&speaks)?;
+        let place = self.places.get(&model).copied();
+        let Some(entry) = place.and_then(|place| self.entries.get_mut(place)) else {
+            return Err(format!("offer of `{model}`, which no file describes"));
+        };
+        let first = entry.offers.is_empty();
+        let prices = match price.is_empty() {
+            true if first => return Err(format!("the first offer of `{model}` has no price")),
+            true => Arc::clone(&entry.prices),
+            false => Arc::new(price.prices().map_err(|why| format!("offer of `{model}`: {why}"))?),
+        };
+        if first {
+            entry.prices = Arc::clone(&prices);
+        }
+        let provider = provider.to_owned();
+        entry.offers.push(Offer { provider, model: upstream, speaks, prices });
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(Vec<ProviderEntry>, Vec<Entry>), String> {
+        match self.entries.iter().find(|entry| entry.offers.is_empty()) {
+            Some(entry) => Err(format!("nobody serves `{}`", entry.id)),
+            None => Ok((self.providers, self.entries)),
+        }
+    }
+}
+
+impl RawProvider {
+    fn read(self) -> Result<ProviderEntry, String> {
+        let Self { id, name, speaks, base, auth, env, paths } = self;
+        Ok(ProviderEntry {
+            id,
+            name,
+            speaks: origins(&speaks)?,
+            base,
+            auth: match auth {
+                RawAuth::Bearer => Auth::Bearer,
+                RawAuth::Header(name) => Auth::Header(name),
+                RawAuth::Google => Auth::Google,
+                RawAuth::SigV4 => Auth::SigV4,
+                RawAuth::None => Auth::None,
+            },
+            env,
+            paths: paths
+                .into_iter()
+                .map(|(word, path)| Ok((origin(&word)?, path)))
+                .collect::<Result<_, String>>()?,
+        })
+    }
+}
+
+impl RawModel {
+    fn read(self, provider: &str) -> Result<Entry, String> {
+        let Self {
+            id,
+            aliases,
+            upstream,
+            elsewhere,
+            speaks,
+            kind,
+            features,
+            context,
+            max_output,
+            input,
+            output,
+            thinking,
+            price,
+            about,
+            as_of,
+            released,
+            retires,
+        } = self;
+        if let Some(tag) = features.iter().find(|tag| feature_about(tag).is_none()) {
+            return Err(format!("there is no feature `{tag}`"));
+        }
+        let known = |word: &&String| MODALITIES.contains(&word.as_str());
+        if let Some(word) = input.iter().chain(&output).find(|word| !known(word)) {
+            return Err(format!("there is no modality `{word}`"));
+        }
+        if elsewhere && (upstream.is_some() || !price.is_empty()) {
+            return Err("served elsewhere, so name and price stand with the offers".to_owned());
+        }
+        if !elsewhere && price.is_empty() {
+            return Err("there is no price".to_owned());
+        }
+        let prices = Arc::new(price.prices().map_err(|why| why.to_string())?);
+        let mut offers = Vec::new();
+        if !elsewhere {
+            offers.push(Offer {
+                provider: provider.to_owned(),
+                model: upstream.unwrap_or_else(|| id.clone()),
+                speaks: origins(&speaks)?,
+                prices: Arc::clone(&prices),
+            });
+        }
+        Ok(Entry {
+            id,
+            aliases,
+            provider: provider.to_owned(),
+            kind: Kind::by_word(&kind).ok_or_else(|| format!("there is no kind `{kind}`"))?,
+            features,
+            context,
+            max_output,
+            input,
+            output,
+            thinking: thinking.map(RawThinking::read),
+            prices,
+            about,
+            as_of,
+            released,
+            retires,
+            offers,
+        })
+    }
+}
+
+impl RawThinking {
+    fn read(self) -> Thinking {
+        let Self { min, max, can_disable, dynamic, levels } = self;
+        Thinking { min, max, can_disable, dynamic, levels }
+    }
+}
+
+fn origin(word: &str) -> Result<Origin, String> {
+    Origin::by_name(word).ok_or_else(|| format!("there is no format `{word}`"))
+}
+
+fn origins(words: &[String]) -> Result<Vec<Origin>, String> {
+    words.iter().map(|word| origin(word)).collect()
+}

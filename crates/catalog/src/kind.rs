@@ -1,0 +1,53 @@
+//! What a model makes: text, images or vectors.
+
+use std::fmt;
+
+/// What a model makes, and therefore which surfaces take it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Answers in text, perhaps with other things beside it.
+    #[default]
+    Chat,
+    /// Makes or edits images.
+    Image,
+    /// Turns text into vectors.
+    Embedding,
+}
+
+impl Kind {
+    /// Every kind, in the order they are listed.
+    pub const ALL: [Self; 3] = [Self::Chat, Self::Image, Self::Embedding];
+
+    /// The word used in configuration and as `model_type` in the catalog.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Image => "image",
+            Self::Embedding => "embedding",
+        }
+    }
+
+    /// The kind with that word; `None` when there is no such kind.
+    pub fn by_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_by_its_word() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::by_word(kind.word()), Some(kind));
+        }
+        assert_eq!(Kind::by_word("Chat"), None);
+    }
+}

@@ -1,0 +1,44 @@
+//! Which models exist, what they can do, what they cost, which lanes serve them.
+//!
+//! Two things live here. The [`Directory`] is the authority on facts: providers, models, limits
+//! and prices, embedded in the binary and refreshed with each release (`data/README.md`). The
+//! [`Catalog`] is what one gateway offers: the models that have a lane, whether their facts came
+//! from the directory or from the operator's configuration. Neither knows of calls in flight, the
+//! database or HTTP.
+//!
+//! ```
+//! use catalog::{Catalog, Directory, Filter, Record};
+//!
+//! let demo = Directory::embedded()
+//!     .models()
+//!     .filter_map(|entry| entry.served_by(|provider| provider == "demo"));
+//! let catalog = Catalog::new(demo.collect());
+//! let page = catalog.list(&Filter::default(), 1, 20);
+//! let record = Record::new(&page.models[0], "https://gateway.example");
+//! assert_eq!(record.provider, "demo");
+//! ```
+
+mod data;
+mod directory;
+mod feature;
+mod filter;
+mod kind;
+mod lane;
+mod listing;
+mod model;
+mod price_list;
+mod prices;
+mod provider;
+mod record;
+
+pub use directory::{Directory, DirectoryFault, Entry, Offer};
+pub use feature::{FEATURES, MODALITIES, feature_about};
+pub use filter::Filter;
+pub use kind::Kind;
+pub use lane::{Lane, LaneFault};
+pub use listing::{Catalog, Page};
+pub use model::{Model, Thinking};
+pub use price_list::{LongList, PriceFault, PriceList, RateList, ServiceList};
+pub use prices::{LongPrices, Prices, Rates, Service, ServicePrices, Units};
+pub use provider::{Auth, ProviderEntry};
+pub use record::{Pricing, Record};

@@ -1,0 +1,263 @@
+//! Prices as people write them: decimal strings in data files and configuration.
+//!
+//! Token prices are dollars per million tokens, `per_…` prices dollars per one. Unknown keys are
+//! refused, because a misspelled price would be a silent gift.
+
+use std::fmt;
+
+use canon::{Price, PriceError};
+use serde::Deserialize;
+
+use crate::{LongPrices, Prices, Rates, Service, ServicePrices};
+
+/// The prices of a model in writing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PriceList {
+    /// Dollars per million prompt tokens.
+    pub input: Option<String>,
+    /// Dollars per million answer tokens.
+    pub output: Option<String>,
+    /// Dollars per million prompt tokens read from the cache.
+    pub cached_input: Option<String>,
+    /// Dollars per million prompt tokens written to the cache for the short term.
+    pub cache_write: Option<String>,
+    /// Dollars per million prompt tokens written to the cache for the long term.
+    pub cache_write_long: Option<String>,
+    /// Dollars per million thinking tokens.
+    pub thinking: Option<String>,
+    /// Dollars per million prompt tokens that were audio.
+    pub input_audio: Option<String>,
+    /// Dollars per million answer tokens that were audio.
+    pub output_audio: Option<String>,
+    /// Dollars per million prompt tokens that were images.
+    pub input_image: Option<String>,
+    /// Dollars per million answer tokens that were images.
+    pub output_image: Option<String>,
+    /// Dollars per call.
+    pub per_request: Option<String>,
+    /// Dollars per second.
+    pub per_second: Option<String>,
+    /// Dollars per image.
+    pub per_image: Option<String>,
+    /// Dollars per search.
+    pub per_search: Option<String>,
+    /// Prices of long prompts.
+    pub long: Vec<LongList>,
+    /// Prices of other service tiers.
+    pub batch: Option<ServiceList>,
+    /// Cheaper and slower.
+    pub flex: Option<ServiceList>,
+    /// Faster and dearer.
+    pub priority: Option<ServiceList>,
+    /// Fastest.
+    pub fast: Option<ServiceList>,
+}
+
+/// Token prices in writing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateList {
+    /// Dollars per million prompt tokens.
+    pub input: String,
+    /// Dollars per million answer tokens.
+    pub output: String,
+    /// Dollars per million prompt tokens read from the cache.
+    #[serde(default)]
+    pub cached_input: Option<String>,
+    /// Dollars per million prompt tokens written to the cache for the short term.
+    #[serde(default)]
+    pub cache_write: Option<String>,
+    /// Dollars per million prompt tokens written to the cache for the long term.
+    #[serde(default)]
+    pub cache_write_long: Option<String>,
+}
+
+/// Prices of long prompts in writing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LongList {
+    /// The prompt length up to which they do not apply.
+    pub above: u64,
+    /// The prices then.
+    pub rates: RateList,
+}
+
+/// Prices of a service tier in writing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceList {
+    /// Its prices.
+    pub rates: RateList,
+    /// Its prices for long prompts.
+    #[serde(default)]
+    pub long: Vec<LongList>,
+}
+
+/// Which price cannot be read, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriceFault {
+    /// The key under which the price stands.
+    pub key: &'static str,
+    /// The price as written.
+    pub text: String,
+    /// What is wrong with it.
+    pub why: PriceError,
+}
+
+impl fmt::Display for PriceFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "price `{}` = \"{}\": {}", self.key, self.text, self.why)
+    }
+}
+
+impl std::error::Error for PriceFault {}
+
+impl PriceList {
+    /// Whether no price is written at all.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The prices in integers, under a version computed from them. A plain price that is not
+    /// written is free: a model billed by the image has no token prices.
+    pub fn prices(&self) -> Result<Prices, PriceFault> {
+        let Self {
+            input,
+            output,
+            cached_input,
+            cache_write,
+            cache_write_long,
+            thinking,
+            input_audio,
+            output_audio,
+            input_image,
+            output_image,
+            per_request,
+            per_second,
+            per_image,
+            per_search,
+            long,
+            batch,
+            flex,
+            priority,
+            fast,
+        } = self;
+        let mut services = Vec::new();
+        for (service, list) in [
+            (Service::Batch, batch),
+            (Service::Flex, flex),
+            (Service::Priority, priority),
+            (Service::Fast, fast),
+        ] {
+            if let Some(ServiceList { rates, long }) = list {
+                let (rates, long) = (rates.read()?, read_long(long)?);
+                services.push(ServicePrices { service, rates, long });
+            }
+        }
+        let prices = Prices {
+            version: String::new(),
+            input: million("input", input)?.unwrap_or(Price::FREE),
+            output: million("output", output)?.unwrap_or(Price::FREE),
+            cached_input: million("cached_input", cached_input)?,
+            cache_write: million("cache_write", cache_write)?,
+            cache_write_long: million("cache_write_long", cache_write_long)?,
+            thinking: million("thinking", thinking)?,
+            input_audio: million("input_audio", input_audio)?,
+            output_audio: million("output_audio", output_audio)?,
+            input_image: million("input_image", input_image)?,
+            output_image: million("output_image", output_image)?,
+            per_request: unit("per_request", per_request)?,
+            per_second: unit("per_second", per_second)?,
+            per_image: unit("per_image", per_image)?,
+            per_search: unit("per_search", per_search)?,
+            long: read_long(long)?,
+            services,
+        };
+        Ok(prices.versioned())
+    }
+}
+
+impl RateList {
+    fn read(&self) -> Result<Rates, PriceFault> {
+        let Self { input, output, cached_input, cache_write, cache_write_long } = self;
+        Ok(Rates {
+            input: read("input", input, Price::per_million)?,
+            output: read("output", output, Price::per_million)?,
+            cached_input: million("cached_input", cached_input)?,
+            cache_write: million("cache_write", cache_write)?,
+            cache_write_long: million("cache_write_long", cache_write_long)?,
+        })
+    }
+}
+
+fn read_long(list: &[LongList]) -> Result<Vec<LongPrices>, PriceFault> {
+    let mut long = list
+        .iter()
+        .map(|tier| Ok(LongPrices { above: tier.above, rates: tier.rates.read()? }))
+        .collect::<Result<Vec<_>, PriceFault>>()?;
+    long.sort_by_key(|tier| tier.above);
+    Ok(long)
+}
+
+fn million(key: &'static str, text: &Option<String>) -> Result<Option<Price>, PriceFault> {
+    text.as_deref().map(|text| read(key, text, Price::per_million)).transpose()
+}
+
+fn unit(key: &'static str, text: &Option<String>) -> Result<Option<Price>, PriceFault> {
+    text.as_deref().map(|text| read(key, text, Price::per_unit)).transpose()
+}
+
+fn read(
+    key: &'static str,
+    text: &str,
+    reader: fn(&str) -> Result<Price, PriceError>,
+) -> Result<Price, PriceFault> {
+    reader(text).map_err(|why| PriceFault { key, text: text.to_owned(), why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_list_is_read_as_it_is_written() {
+        let list: PriceList = toml::from_str(
+            r#"
+            input = "3.00"
+            output = "15.00"
+            cached_input = "0.30"
+            per_search = "0.01"
+            long = [{ above = 200000, rates = { input = "6", output = "22.5" } }]
+            batch = { rates = { input = "1.5", output = "7.5" } }
+            "#,
+        )
+        .unwrap();
+        let prices = list.prices().unwrap();
+        assert_eq!(prices.input, Price::picos(3_000_000));
+        assert_eq!(prices.cached_input, Some(Price::picos(300_000)));
+        assert_eq!(prices.per_search, Some(Price::picos(10_000_000_000)));
+        assert_eq!(prices.long[0].rates.output, Price::picos(22_500_000));
+        assert_eq!(prices.at(Service::Batch).unwrap().input, Price::picos(1_500_000));
+        assert_eq!(prices.at(Service::Priority), None);
+        assert!(!list.is_empty() && PriceList::default().is_empty());
+    }
+
+    #[test]
+    fn a_misspelled_or_negative_price_is_refused() {
+        assert!(toml::from_str::<PriceList>(r#"inptu = "3.00""#).is_err());
+        let list = PriceList { output: Some("-1".into()), ..PriceList::default() };
+        let fault = list.prices().unwrap_err();
+        assert_eq!((fault.key, fault.why), ("output", PriceError::Negative));
+        assert_eq!(fault.to_string(), "price `output` = \"-1\": below zero");
+    }
+
+    #[test]
+    fn tiers_are_kept_in_order_of_length() {
+        let rates = RateList { input: "1".into(), output: "1".into(), ..RateList::default() };
+        let tier = |above| LongList { above, rates: rates.clone() };
+        let list = PriceList { long: vec![tier(500), tier(100)], ..PriceList::default() };
+        let above: Vec<_> = list.prices().unwrap().long.iter().map(|t| t.above).collect();
+        assert_eq!(above, [100, 500]);
+    }
+}

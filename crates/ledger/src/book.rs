@@ -1,0 +1,349 @@
+//! The book of running calls: who may spend, what is set aside, what was settled.
+//!
+//! Admission is one conditional step under the purse's own lock, never a look and then a write.
+//! Settled calls wait here until the bank has them; a segment of the journal is forgotten when
+//! nothing in it is needed any more.
+
+use canon::{Money, Usage};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::journal::{Held, Reached, frame, recover};
+use crate::{Clock, Disk, Entry, JournalError, Outcome, Record, Recovered};
+
+/// When a segment of the journal is long enough.
+const SEGMENT: usize = 8 << 20;
+
+/// The money one key may spend.
+#[derive(Debug)]
+pub struct Purse(Mutex<Standing>);
+
+/// How a purse stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The most that may be spent; `None` for no limit.
+    pub cap: Option<Money>,
+    /// What was spent.
+    pub spent: Money,
+    /// What is set aside for running calls.
+    pub held: Money,
+}
+
+impl Standing {
+    /// What is left to set aside; `None` for no limit.
+    pub fn remaining(&self) -> Option<Money> {
+        let used = self.spent.saturating_add(self.held);
+        self.cap.map(|cap| cap.saturating_sub(used).max(Money::ZERO))
+    }
+}
+
+impl Purse {
+    /// A purse with what the bank says was spent.
+    pub fn new(cap: Option<Money>, spent: Money) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Standing { cap, spent, held: Money::ZERO })))
+    }
+
+    /// How it stands now.
+    pub fn standing(&self) -> Standing {
+        *self.0.lock()
+    }
+
+    /// Changes the cap. Running calls keep what was set aside for them.
+    pub fn set_cap(&self, cap: Option<Money>) {
+        self.0.lock().cap = cap;
+    }
+
+    fn take(&self, full: Money, least: Money) -> Result<Money, Money> {
+        let mut standing = self.0.lock();
+        let granted = match standing.remaining() {
+            None => full,
+            Some(left) if left >= full => full,
+            Some(left) if left >= least && left > Money::ZERO => left,
+            Some(left) => return Err(left),
+        };
+        standing.held = standing.held.saturating_add(granted);
+        Ok(granted)
+    }
+
+    fn give_back(&self, granted: Money, spent: Money) {
+        let mut standing = self.0.lock();
+        standing.held = standing.held.saturating_sub(granted);
+        standing.spent = standing.spent.saturating_add(spent);
+    }
+}
+
+/// Why no money was set aside.
+#[derive(Debug)]
+pub enum Refused {
+    /// Not enough is left.
+    Cap {
+        /// What is left.
+        left: Money,
+    },
+    /// The journal could not be written, so nothing may run.
+    Journal(JournalError),
+}
+
+/// The book.
+pub struct Book {
+    clock: Arc<dyn Clock>,
+    disk: Arc<dyn Disk>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    segment: u64,
+    written: usize,
+    /// How many open holds and unposted entries each segment still carries.
+    needed: BTreeMap<u64, usize>,
+    open: HashMap<String, u64>,
+    settled: VecDeque<(Entry, Vec<u64>)>,
+}
+
+/// Settled calls on their way to the bank.
+#[derive(Debug, Default)]
+pub struct Batch(Vec<(Entry, Vec<u64>)>);
+
+impl Batch {
+    /// The entries to post.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.0.iter().map(|(entry, _)| entry.clone()).collect()
+    }
+
+    /// Whether there is nothing to post.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Book {
+    /// Opens the journal and settles what a crash left open. The recovered entries must be posted
+    /// to the bank before any purse is made, and [`Book::recovered`] be told afterwards.
+    pub fn open(
+        clock: Arc<dyn Clock>,
+        disk: Arc<dyn Disk>,
+    ) -> Result<(Arc<Self>, Recovered, Vec<u64>), JournalError> {
+        let old = disk.segments().map_err(JournalError)?;
+        let found = recover(&*disk, clock.now()).map_err(JournalError)?;
+        let segment = disk.begin().map_err(JournalError)?;
+        let state = State { segment, ..State::default() };
+        Ok((Arc::new(Self { clock, disk, state: Mutex::new(state) }), found, old))
+    }
+
+    /// The bank has what was recovered from these segments: they can be forgotten.
+    pub fn recovered(&self, segments: &[u64]) {
+        for segment in segments {
+            // A segment that stays is read again at the next start and posted again, in vain.
+            let _ = self.disk.remove(*segment);
+        }
+    }
+
+    /// Sets money aside: all of `full`, or what is left if that is at least `least`.
+    pub fn hold(
+        self: &Arc<Self>,
+        purse: &Arc<Purse>,
+        mut held: Held,
+        full: Money,
+        least: Money,
+    ) -> Result<Ticket, Refused> {
+        let amount = purse.take(full, least).map_err(|left| Refused::Cap { left })?;
+        held.amount = amount;
+        held.at = self.clock.now();
+        let bytes = frame(&Record::Held(held.clone()));
+        {
+            let mut state = self.state.lock();
+            if let Err(e) = self.append(&mut state, &bytes) {
+                drop(state);
+                purse.give_back(amount, Money::ZERO);
+                return Err(Refused::Journal(e));
+            }
+            let segment = state.segment;
+            state.open.insert(held.request_id.clone(), segment);
+            *state.needed.entry(segment).or_default() += 1;
+        }
+        Ok(Ticket { book: Arc::clone(self), purse: Arc::clone(purse), held: Some(held) })
+    }
+
+    /// Notes a call that never had money set aside, such as one that was refused.
+    pub fn note(&self, entry: Entry) {
+        self.state.lock().settled.push_back((entry, Vec::new()));
+    }
+
+    /// Takes up to that many settled calls out, oldest first.
+    pub fn take_batch(&self, most: usize) -> Batch {
+        let mut state = self.state.lock();
+        let count = most.min(state.settled.len());
+        Batch(state.settled.drain(..count).collect())
+    }
+
+    /// The bank has the batch.
+    pub fn posted(&self, batch: Batch) {
+        let mut state = self.state.lock();
+        for segment in batch.0.into_iter().flat_map(|(_, segments)| segments) {
+            release(&mut state, segment);
+        }
+        let idle: Vec<u64> = state
+            .needed
+            .iter()
+            .filter(|(segment, count)| **count == 0 && **segment != state.segment)
+            .map(|(segment, _)| *segment)
+            .collect();
+        for segment in idle {
+            state.needed.remove(&segment);
+            let _ = self.disk.remove(segment);
+        }
+    }
+
+    /// The bank could not take the batch: it waits in front of everything else.
+    pub fn put_back(&self, batch: Batch) {
+        let mut state = self.state.lock();
+        for item in batch.0.into_iter().rev() {
+            state.settled.push_front(item);
+        }
+    }
+
+    /// How many settled calls wait for the bank.
+    pub fn waiting(&self) -> usize {
+        self.state.lock().settled.len()
+    }
+
+    /// A settled call that still waits for the bank.
+    pub fn find(&self, request_id: &str) -> Option<Entry> {
+        let state = self.state.lock();
+        let found = state.settled.iter().find(|(entry, _)| entry.request_id == request_id);
+        found.map(|(entry, _)| entry.clone())
+    }
+
+    /// How many calls have money set aside.
+    pub fn running(&self) -> usize {
+        self.state.lock().open.len()
+    }
+
+    /// Waits until the journal survives the death of the machine.
+    pub fn sync(&self) -> Result<(), JournalError> {
+        self.disk.sync().map_err(JournalError)
+    }
+
+    fn append(&self, state: &mut State, bytes: &[u8]) -> Result<(), JournalError> {
+        if state.written > SEGMENT {
+            state.segment = self.disk.begin().map_err(JournalError)?;
+            state.written = 0;
+        }
+        self.disk.append(bytes).map_err(|e| {
+            // The segment may now end in half a record; nothing must be written behind it.
+            if let Ok(segment) = self.disk.begin() {
+                state.segment = segment;
+                state.written = 0;
+            }
+            JournalError(e)
+        })?;
+        state.written += bytes.len();
+        Ok(())
+    }
+
+    fn settle(&self, purse: &Purse, held: &Held, mut entry: Entry) {
+        // A provider that reports more than was set aside is the operator's loss: the cap holds.
+        let cost = entry.cost.max(Money::ZERO).min(held.amount);
+        entry.borne = entry.borne.saturating_add(entry.cost.saturating_sub(cost));
+        entry.cost = cost;
+        entry.started = held.at;
+        entry.ended = self.clock.now().max(held.at);
+        let bytes = frame(&Record::Settled(entry.clone()));
+        let mut state = self.state.lock();
+        // If the disk refuses, the entry is still posted from memory; only a crash before that
+        // would settle the call again, from its last progress.
+        let _ = self.append(&mut state, &bytes);
+        let segment = state.segment;
+        *state.needed.entry(segment).or_default() += 1;
+        let mut needs = vec![segment];
+        needs.extend(state.open.remove(&held.request_id));
+        state.settled.push_back((entry, needs));
+        drop(state);
+        purse.give_back(held.amount, cost);
+    }
+}
+
+fn release(state: &mut State, segment: u64) {
+    if let Some(count) = state.needed.get_mut(&segment) {
+        *count = count.saturating_sub(1);
+    }
+}
+
+/// How far a running call has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The lane that answers.
+    pub lane: String,
+    /// What was used so far, as far as is known.
+    pub usage: Usage,
+    /// What that costs.
+    pub cost: Money,
+}
+
+/// Proof that a call was admitted. It is settled exactly once: by hand, or as failed when dropped.
+pub struct Ticket {
+    book: Arc<Book>,
+    purse: Arc<Purse>,
+    held: Option<Held>,
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Ticket").field(&self.held.as_ref().map(|held| &held.request_id)).finish()
+    }
+}
+
+impl Ticket {
+    /// What was set aside.
+    pub fn amount(&self) -> Money {
+        self.held.as_ref().map_or(Money::ZERO, |held| held.amount)
+    }
+
+    /// Notes how far the call has come, so that a crash charges for it.
+    pub fn progress(&self, progress: Progress) {
+        let Some(held) = &self.held else { return };
+        let Progress { lane, usage, cost } = progress;
+        let at = self.book.clock.now();
+        let reached = Reached { request_id: held.request_id.clone(), at, lane, usage, cost };
+        let bytes = frame(&Record::Reached(reached));
+        let mut state = self.book.state.lock();
+        let _ = self.book.append(&mut state, &bytes);
+    }
+
+    /// Settles the call: what it cost is spent, the rest is free again.
+    pub fn settle(mut self, entry: Entry) {
+        if let Some(held) = self.held.take() {
+            self.book.settle(&self.purse, &held, entry);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        let entry = Entry {
+            request_id: held.request_id.clone(),
+            key_id: held.key_id.clone(),
+            account_id: held.account_id.clone(),
+            started: held.at,
+            ended: held.at,
+            first_byte_us: None,
+            dialect: held.dialect.clone(),
+            model: held.model.clone(),
+            lane: String::new(),
+            attempts: 0,
+            stream: held.stream,
+            status: 503,
+            outcome: Outcome::Failed,
+            usage: Usage::default(),
+            estimated: false,
+            cost: Money::ZERO,
+            borne: Money::ZERO,
+            price_version: held.price_version.clone(),
+            losses: Vec::new(),
+        };
+        self.book.settle(&self.purse, &held, entry);
+    }
+}

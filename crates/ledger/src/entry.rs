@@ -1,0 +1,87 @@
+//! The record of one call: what it was, what it used, what it cost. The row of the ledger.
+
+use canon::{Money, Usage};
+use serde::{Deserialize, Serialize};
+
+use crate::Micros;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Answered to its end.
+    Done,
+    /// The caller left before the end.
+    CallerLeft,
+    /// The provider's answer broke off.
+    BrokeOff,
+    /// Refused or failed before there was any output.
+    Failed,
+    /// The gateway died while it ran; settled from the journal.
+    Recovered,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 5] =
+        [Self::Done, Self::CallerLeft, Self::BrokeOff, Self::Failed, Self::Recovered];
+
+    /// The word in records and exports.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::CallerLeft => "caller_left",
+            Self::BrokeOff => "broke_off",
+            Self::Failed => "failed",
+            Self::Recovered => "recovered",
+        }
+    }
+
+    /// The outcome with that word.
+    pub fn by_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.word() == word)
+    }
+}
+
+/// One settled call. Written once, never changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The call's id, unique for ever.
+    pub request_id: String,
+    /// The key that paid.
+    pub key_id: String,
+    /// The account behind the key.
+    pub account_id: String,
+    /// When it was admitted.
+    pub started: Micros,
+    /// When it was settled.
+    pub ended: Micros,
+    /// How long until the first byte of the answer, in microseconds.
+    pub first_byte_us: Option<i64>,
+    /// The format the caller spoke.
+    pub dialect: String,
+    /// The model asked for.
+    pub model: String,
+    /// The lane that answered; empty when none did.
+    pub lane: String,
+    /// How many lanes were tried.
+    pub attempts: u32,
+    /// Whether it was streamed.
+    pub stream: bool,
+    /// The HTTP status the caller saw.
+    pub status: u16,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was used.
+    pub usage: Usage,
+    /// Whether the counts are ours and not the provider's.
+    pub estimated: bool,
+    /// What the key pays.
+    pub cost: Money,
+    /// What the operator bears: the provider's cost beyond what the key pays.
+    pub borne: Money,
+    /// The price list it was computed with.
+    pub price_version: String,
+    /// What the translation could not carry.
+    pub losses: Vec<String>,
+}

@@ -1,0 +1,187 @@
+//! The journal's records and what they say after a crash.
+//!
+//! A record is its length, a checksum and its JSON. A torn or damaged record ends its segment:
+//! what stands behind it was never acknowledged to anyone.
+
+use canon::{Money, Usage};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::io;
+
+use crate::{Disk, Entry, Micros, Outcome};
+
+/// Something went wrong with the journal.
+#[derive(Debug)]
+pub struct JournalError(pub io::Error);
+
+impl std::fmt::Display for JournalError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the journal cannot be used: {}", self.0)
+    }
+}
+
+impl std::error::Error for JournalError {}
+
+/// What is known of a call when its money is set aside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The call's id.
+    pub request_id: String,
+    /// The key that pays.
+    pub key_id: String,
+    /// The account behind the key.
+    pub account_id: String,
+    /// When it was admitted.
+    pub at: Micros,
+    /// What is set aside.
+    pub amount: Money,
+    /// The format the caller speaks.
+    pub dialect: String,
+    /// The model asked for.
+    pub model: String,
+    /// Whether it is streamed.
+    pub stream: bool,
+    /// The price list in force.
+    pub price_version: String,
+}
+
+/// How far a running call has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// The call's id.
+    pub request_id: String,
+    /// When.
+    pub at: Micros,
+    /// The lane that answers.
+    pub lane: String,
+    /// What was used so far, as far as is known.
+    pub usage: Usage,
+    /// What that costs.
+    pub cost: Money,
+}
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Record {
+    /// Money was set aside.
+    Held(Held),
+    /// A call has come this far.
+    Reached(Reached),
+    /// A call was settled.
+    Settled(Entry),
+}
+
+const HEAD: usize = 8;
+
+/// A record as bytes.
+pub(crate) fn frame(record: &Record) -> Vec<u8> {
+    let mut bytes = vec![0; HEAD];
+    // Only a map with odd keys could fail to be written, and there is none in a record.
+    if serde_json::to_writer(&mut bytes, record).is_err() {
+        return Vec::new();
+    }
+    let payload = bytes.get(HEAD..).unwrap_or_default();
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let sum = crc32fast::hash(payload).to_le_bytes();
+    for (slot, byte) in bytes.iter_mut().zip(length.into_iter().chain(sum)) {
+        *slot = byte;
+    }
+    bytes
+}
+
+/// The records of a segment, and how many bytes at its end are torn.
+pub(crate) fn records(bytes: &[u8]) -> (Vec<Record>, usize) {
+    let mut records = Vec::new();
+    let mut rest = bytes;
+    while let Some((record, behind)) = next(rest) {
+        records.push(record);
+        rest = behind;
+    }
+    (records, rest.len())
+}
+
+fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
+    let length = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
+    let sum = u32::from_le_bytes(*bytes.get(4..)?.first_chunk::<4>()?);
+    let payload = bytes.get(HEAD..HEAD.checked_add(length)?)?;
+    if crc32fast::hash(payload) != sum {
+        return None;
+    }
+    let record = serde_json::from_slice(payload).ok()?;
+    Some((record, bytes.get(HEAD + length..)?))
+}
+
+/// What a journal says after a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Every call that was settled, or is settled now because the gateway died while it ran.
+    pub entries: Vec<Entry>,
+    /// How many calls were running when the gateway died.
+    pub interrupted: usize,
+    /// Bytes at the ends of segments that were torn or damaged.
+    pub torn: usize,
+}
+
+/// Reads every segment and settles what was left open.
+pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<Recovered> {
+    let mut found = Recovered::default();
+    let mut open: HashMap<String, (Held, Option<Reached>)> = HashMap::new();
+    for segment in disk.segments()? {
+        let (records, torn) = records(&disk.read(segment)?);
+        found.torn += torn;
+        for record in records {
+            match record {
+                Record::Held(held) => {
+                    open.insert(held.request_id.clone(), (held, None));
+                }
+                Record::Reached(reached) => {
+                    if let Some((_, last)) = open.get_mut(&reached.request_id) {
+                        *last = Some(reached);
+                    }
+                }
+                Record::Settled(entry) => {
+                    open.remove(&entry.request_id);
+                    found.entries.push(entry);
+                }
+            }
+        }
+    }
+    found.interrupted = open.len();
+    let mut left: Vec<Entry> =
+        open.into_values().map(|(held, reached)| settle_open(held, reached, now)).collect();
+    left.sort_by(|a, b| (a.started, &a.request_id).cmp(&(b.started, &b.request_id)));
+    found.entries.extend(left);
+    Ok(found)
+}
+
+/// The entry of a call that was running when the gateway died: it pays for what had arrived.
+fn settle_open(held: Held, reached: Option<Reached>, now: Micros) -> Entry {
+    let Held { request_id, key_id, account_id, at, amount, dialect, model, stream, price_version } =
+        held;
+    let (lane, usage, cost) = match reached {
+        Some(Reached { lane, usage, cost, .. }) => (lane, usage, cost.min(amount)),
+        None => (String::new(), Usage::default(), Money::ZERO),
+    };
+    Entry {
+        request_id,
+        key_id,
+        account_id,
+        started: at,
+        ended: now,
+        first_byte_us: None,
+        dialect,
+        model,
+        lane,
+        attempts: 1,
+        stream,
+        status: 503,
+        outcome: Outcome::Recovered,
+        usage,
+        estimated: true,
+        cost,
+        borne: Money::ZERO,
+        price_version,
+        losses: Vec::new(),
+    }
+}

@@ -1,0 +1,214 @@
+//! The people (and programs) that own keys.
+
+use ledger::Micros;
+use sqlx::FromRow;
+
+use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
+use crate::{Store, StoreError};
+
+/// What an account may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Everything, other owners included.
+    Owner,
+    /// Administration, but not of owners.
+    Admin,
+    /// Keys and usage of its own.
+    Member,
+    /// Looking, not touching.
+    Viewer,
+}
+
+impl Role {
+    /// Every role, the mightiest first.
+    pub const ALL: [Self; 4] = [Self::Owner, Self::Admin, Self::Member, Self::Viewer];
+
+    /// The word in records and forms.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Admin => "admin",
+            Self::Member => "member",
+            Self::Viewer => "viewer",
+        }
+    }
+
+    /// The role with that word.
+    pub fn by_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.word() == word)
+    }
+}
+
+/// An account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// A UUID (v7) as text.
+    pub id: String,
+    /// The name to sign in with, as its owner writes it; unique whatever the case.
+    pub username: String,
+    /// The address to sign in with or to write to; unique whatever the case.
+    pub email: Option<String>,
+    /// What it may do.
+    pub role: Role,
+    /// The password's hash; `None` when it cannot sign in with one.
+    pub password_hash: Option<String>,
+    /// Whether it is locked out.
+    pub disabled: bool,
+    /// When it was made.
+    pub created: Micros,
+    /// When it was last edited.
+    pub changed: Micros,
+}
+
+/// An account as a row.
+#[derive(FromRow)]
+pub(crate) struct AccountRow {
+    id: String,
+    username: String,
+    email: Option<String>,
+    role: String,
+    password_hash: Option<String>,
+    disabled: bool,
+    created: Micros,
+    changed: Micros,
+}
+
+impl TryFrom<AccountRow> for Account {
+    type Error = sqlx::Error;
+
+    fn try_from(row: AccountRow) -> Result<Self, sqlx::Error> {
+        let AccountRow { id, username, email, role, password_hash, disabled, created, changed } =
+            row;
+        let role = Role::by_word(&role).ok_or_else(|| unknown_word(&role))?;
+        Ok(Self { id, username, email, role, password_hash, disabled, created, changed })
+    }
+}
+
+/// The columns of [`AccountRow`].
+macro_rules! account_columns {
+    () => {
+        "a.id, a.username, a.email, a.role, a.password_hash, a.disabled, a.created, a.changed"
+    };
+}
+pub(crate) use account_columns;
+
+const ADD: &str = "INSERT INTO accounts \
+    (id, username, email, role, password_hash, disabled, created, changed) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+const ADD_LOGIN: &str = "INSERT INTO logins (login, account_id) VALUES ($1, $2)";
+const GET: &str = concat!("SELECT ", account_columns!(), " FROM accounts a WHERE a.id = $1");
+const BY_LOGIN: &str = concat!(
+    "SELECT ",
+    account_columns!(),
+    " FROM logins l JOIN accounts a ON a.id = l.account_id WHERE l.login = $1"
+);
+const ALL: &str =
+    concat!("SELECT ", account_columns!(), " FROM accounts a ORDER BY a.created, a.id");
+const COUNT: &str = "SELECT COUNT(*) FROM accounts";
+const SET_PASSWORD: &str = "UPDATE accounts SET password_hash = $2, changed = $3 WHERE id = $1";
+const SET_DISABLED: &str = "UPDATE accounts SET disabled = $2, changed = $3 WHERE id = $1";
+const SET_ROLE: &str = "UPDATE accounts SET role = $2, changed = $3 WHERE id = $1";
+
+/// A username or address as it is compared.
+fn folded(login: &str) -> String {
+    clean(login).to_lowercase()
+}
+
+impl Store {
+    /// Adds an account. Neither its username nor its address may be any account's username or
+    /// address.
+    pub async fn add_account(&self, account: &Account) -> Result<(), StoreError> {
+        let Account { id, username, email, role, password_hash, disabled, created, changed } =
+            account;
+        // Sorted, so that two who want the same two logins wait for each other in one direction.
+        let mut logins: Vec<String> =
+            [Some(username), email.as_ref()].into_iter().flatten().map(|l| folded(l)).collect();
+        logins.sort();
+        logins.dedup();
+        in_transaction!(&self.db, tx: Kind => {
+            sqlx::query(ADD)
+                .bind(clean(id))
+                .bind(clean(username))
+                .bind(email.as_deref().map(clean))
+                .bind(role.word())
+                .bind(password_hash.as_deref())
+                .bind(*disabled)
+                .bind(*created)
+                .bind(*changed)
+                .execute(&mut *tx)
+                .await
+                .map_err(StoreError::naming("account id", "account"))?;
+            for login in &logins {
+                sqlx::query(ADD_LOGIN)
+                    .bind(login)
+                    .bind(clean(id))
+                    .execute(&mut *tx)
+                    .await
+                    .map_err(StoreError::naming("username or email", "account"))?;
+            }
+        });
+        Ok(())
+    }
+
+    /// The account with that id.
+    pub async fn account(&self, id: &str) -> Result<Option<Account>, StoreError> {
+        let row: Option<AccountRow> = on_reader!(&self.db, pool => {
+            sqlx::query_as(GET).bind(clean(id)).fetch_optional(pool).await?
+        });
+        Ok(row.map(Account::try_from).transpose()?)
+    }
+
+    /// The account with that username or address, whatever the case.
+    pub async fn account_by_login(&self, login: &str) -> Result<Option<Account>, StoreError> {
+        let row: Option<AccountRow> = on_reader!(&self.db, pool => {
+            sqlx::query_as(BY_LOGIN).bind(folded(login)).fetch_optional(pool).await?
+        });
+        Ok(row.map(Account::try_from).transpose()?)
+    }
+
+    /// Every account, the oldest first.
+    pub async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
+        let rows: Vec<AccountRow> =
+            on_reader!(&self.db, pool => sqlx::query_as(ALL).fetch_all(pool).await?);
+        Ok(rows.into_iter().map(Account::try_from).collect::<Result<_, _>>()?)
+    }
+
+    /// How many accounts there are.
+    pub async fn account_count(&self) -> Result<i64, StoreError> {
+        Ok(on_reader!(&self.db, pool => sqlx::query_scalar(COUNT).fetch_one(pool).await?))
+    }
+
+    /// Gives an account another password, or none. False when there is no such account.
+    pub async fn set_password(
+        &self,
+        id: &str,
+        hash: Option<&str>,
+        at: Micros,
+    ) -> Result<bool, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(SET_PASSWORD).bind(clean(id)).bind(hash).bind(at).execute(pool).await?
+                .rows_affected()
+        }) > 0)
+    }
+
+    /// Locks an account out or lets it in again. False when there is no such account.
+    pub async fn set_disabled(
+        &self,
+        id: &str,
+        disabled: bool,
+        at: Micros,
+    ) -> Result<bool, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(SET_DISABLED).bind(clean(id)).bind(disabled).bind(at).execute(pool).await?
+                .rows_affected()
+        }) > 0)
+    }
+
+    /// Gives an account another role. False when there is no such account.
+    pub async fn set_role(&self, id: &str, role: Role, at: Micros) -> Result<bool, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(SET_ROLE).bind(clean(id)).bind(role.word()).bind(at).execute(pool).await?
+                .rows_affected()
+        }) > 0)
+    }
+}

@@ -1,0 +1,266 @@
+//! API keys: who may spend how much on what. Only a keyed hash of the secret is stored.
+//!
+//! Every edit of a key moves its `changed` forward, even when the editor's clock is behind, so that
+//! other nodes that ask for what changed find it. Spending does not count as an edit.
+
+use canon::Money;
+use ledger::Micros;
+use sqlx::FromRow;
+
+use crate::db::{clean, from_json, number, on_reader, on_writer, to_json};
+use crate::{Store, StoreError};
+
+/// How fast a key may be used; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests per minute.
+    pub rpm: Option<u32>,
+    /// Tokens per minute.
+    pub tpm: Option<u32>,
+    /// Calls at the same time.
+    pub concurrency: Option<u32>,
+}
+
+/// A key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRecord {
+    /// The public id, part of the key's text.
+    pub id: String,
+    /// Whose key it is.
+    pub account_id: String,
+    /// What its owner calls it.
+    pub name: String,
+    /// The keyed hash of the secret.
+    pub hash: Vec<u8>,
+    /// The hash before the last rotation.
+    pub old_hash: Option<Vec<u8>>,
+    /// Until when the old hash is good.
+    pub old_until: Option<Micros>,
+    /// What it may spend in all; `None` is unlimited.
+    pub cap: Option<Money>,
+    /// What it has spent: always the sum of its ledger rows.
+    pub spent: Money,
+    /// The models it may use; empty is all.
+    pub models: Vec<String>,
+    /// When it ends.
+    pub expires: Option<Micros>,
+    /// When it was revoked.
+    pub revoked: Option<Micros>,
+    /// How fast it may be used.
+    pub limits: Limits,
+    /// Where it may be used from; empty is anywhere.
+    pub ips: Vec<String>,
+    /// When it was made.
+    pub created: Micros,
+    /// When it was last edited.
+    pub changed: Micros,
+    /// When its latest settled call ended.
+    pub last_used: Option<Micros>,
+}
+
+/// A key as a row.
+#[derive(FromRow)]
+struct KeyRow {
+    id: String,
+    account_id: String,
+    name: String,
+    hash: Vec<u8>,
+    old_hash: Option<Vec<u8>>,
+    old_until: Option<Micros>,
+    cap: Option<i64>,
+    spent: i64,
+    models: String,
+    expires: Option<Micros>,
+    revoked: Option<Micros>,
+    rpm: Option<i64>,
+    tpm: Option<i64>,
+    concurrency: Option<i64>,
+    ips: String,
+    created: Micros,
+    changed: Micros,
+    last_used: Option<Micros>,
+}
+
+impl TryFrom<KeyRow> for KeyRecord {
+    type Error = sqlx::Error;
+
+    fn try_from(row: KeyRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            id: row.id,
+            account_id: row.account_id,
+            name: row.name,
+            hash: row.hash,
+            old_hash: row.old_hash,
+            old_until: row.old_until,
+            cap: row.cap.map(Money::nanos),
+            spent: Money::nanos(row.spent),
+            models: from_json(&row.models)?,
+            expires: row.expires,
+            revoked: row.revoked,
+            limits: Limits {
+                rpm: row.rpm.map(number).transpose()?,
+                tpm: row.tpm.map(number).transpose()?,
+                concurrency: row.concurrency.map(number).transpose()?,
+            },
+            ips: from_json(&row.ips)?,
+            created: row.created,
+            changed: row.changed,
+            last_used: row.last_used,
+        })
+    }
+}
+
+/// The columns of [`KeyRow`].
+macro_rules! key_columns {
+    () => {
+        "id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, revoked, \
+         rpm, tpm, concurrency, ips, created, changed, last_used"
+    };
+}
+
+/// What `changed` becomes by an edit at the time `$2`.
+macro_rules! moved_on {
+    () => {
+        "changed = CASE WHEN changed < $2 THEN $2 ELSE changed + 1 END"
+    };
+}
+
+const ADD: &str = concat!(
+    "INSERT INTO keys (",
+    key_columns!(),
+    ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11, $12, $13, $14, $15, $16, NULL)"
+);
+const GET: &str = concat!("SELECT ", key_columns!(), " FROM keys WHERE id = $1");
+const ALL: &str = concat!("SELECT ", key_columns!(), " FROM keys ORDER BY created, id");
+const OF: &str =
+    concat!("SELECT ", key_columns!(), " FROM keys WHERE account_id = $1 ORDER BY created, id");
+const CHANGED_SINCE: &str =
+    concat!("SELECT ", key_columns!(), " FROM keys WHERE changed >= $1 ORDER BY changed, id");
+const REVOKE: &str =
+    concat!("UPDATE keys SET revoked = $2, ", moved_on!(), " WHERE id = $1 AND revoked IS NULL");
+const ROTATE: &str = concat!(
+    "UPDATE keys SET old_hash = hash, hash = $3, old_until = $4, ",
+    moved_on!(),
+    " WHERE id = $1 AND revoked IS NULL"
+);
+const UPDATE: &str = concat!(
+    "UPDATE keys SET name = $3, cap = $4, models = $5, expires = $6, rpm = $7, tpm = $8, \
+     concurrency = $9, ips = $10, ",
+    moved_on!(),
+    " WHERE id = $1"
+);
+
+fn records(rows: Vec<KeyRow>) -> Result<Vec<KeyRecord>, StoreError> {
+    Ok(rows.into_iter().map(KeyRecord::try_from).collect::<Result<_, _>>()?)
+}
+
+impl Store {
+    /// Adds a key. It has spent nothing and was never used, whatever the record says: only
+    /// [`Store::post`] moves these two.
+    pub async fn add_key(&self, key: &KeyRecord) -> Result<(), StoreError> {
+        on_writer!(&self.db, pool => {
+            sqlx::query(ADD)
+                .bind(clean(&key.id))
+                .bind(clean(&key.account_id))
+                .bind(clean(&key.name))
+                .bind(&key.hash)
+                .bind(key.old_hash.as_deref())
+                .bind(key.old_until)
+                .bind(key.cap.map(Money::as_nanos))
+                .bind(to_json(&key.models))
+                .bind(key.expires)
+                .bind(key.revoked)
+                .bind(key.limits.rpm.map(i64::from))
+                .bind(key.limits.tpm.map(i64::from))
+                .bind(key.limits.concurrency.map(i64::from))
+                .bind(to_json(&key.ips))
+                .bind(key.created)
+                .bind(key.changed)
+                .execute(pool)
+                .await
+                .map_err(StoreError::naming("key id", "account"))?;
+        });
+        Ok(())
+    }
+
+    /// The key with that public id.
+    pub async fn key(&self, id: &str) -> Result<Option<KeyRecord>, StoreError> {
+        let row: Option<KeyRow> = on_reader!(&self.db, pool => {
+            sqlx::query_as(GET).bind(clean(id)).fetch_optional(pool).await?
+        });
+        Ok(row.map(KeyRecord::try_from).transpose()?)
+    }
+
+    /// Every key, the oldest first.
+    pub async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
+        records(on_reader!(&self.db, pool => sqlx::query_as(ALL).fetch_all(pool).await?))
+    }
+
+    /// An account's keys, the oldest first.
+    pub async fn keys_of(&self, account_id: &str) -> Result<Vec<KeyRecord>, StoreError> {
+        records(on_reader!(&self.db, pool => {
+            sqlx::query_as(OF).bind(clean(account_id)).fetch_all(pool).await?
+        }))
+    }
+
+    /// The keys made or edited at that time or later, in the order of their edits.
+    ///
+    /// Times come from the editors' clocks: ask with an overlap of as much as these may differ.
+    pub async fn keys_changed_since(&self, since: Micros) -> Result<Vec<KeyRecord>, StoreError> {
+        records(on_reader!(&self.db, pool => {
+            sqlx::query_as(CHANGED_SINCE).bind(since).fetch_all(pool).await?
+        }))
+    }
+
+    /// Revokes a key. False when there is none or it was revoked before: the first time stands.
+    pub async fn revoke_key(&self, id: &str, at: Micros) -> Result<bool, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(REVOKE).bind(clean(id)).bind(at).execute(pool).await?.rows_affected()
+        }) > 0)
+    }
+
+    /// Gives a key another secret; the one before stays good until `old_until`, any older one does
+    /// not. False when there is no such key or it is revoked.
+    pub async fn rotate_key(
+        &self,
+        id: &str,
+        new_hash: &[u8],
+        old_until: Micros,
+        at: Micros,
+    ) -> Result<bool, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(ROTATE)
+                .bind(clean(id))
+                .bind(at)
+                .bind(new_hash)
+                .bind(old_until)
+                .execute(pool)
+                .await?
+                .rows_affected()
+        }) > 0)
+    }
+
+    /// Writes what an owner edits: name, cap, models, expiry, limits, addresses. `changed` is the
+    /// time of the edit. False when there is no such key.
+    ///
+    /// Everything else in the record is ignored, so that an edit made from an old copy undoes
+    /// neither a revocation nor a rotation nor any spending.
+    pub async fn update_key(&self, key: &KeyRecord) -> Result<bool, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(UPDATE)
+                .bind(clean(&key.id))
+                .bind(key.changed)
+                .bind(clean(&key.name))
+                .bind(key.cap.map(Money::as_nanos))
+                .bind(to_json(&key.models))
+                .bind(key.expires)
+                .bind(key.limits.rpm.map(i64::from))
+                .bind(key.limits.tpm.map(i64::from))
+                .bind(key.limits.concurrency.map(i64::from))
+                .bind(to_json(&key.ips))
+                .execute(pool)
+                .await?
+                .rows_affected()
+        }) > 0)
+    }
+}

@@ -1,0 +1,55 @@
+//! Accounts, keys, ledger rows, settings and sessions in SQLite or PostgreSQL.
+//!
+//! One [`Store`], two databases, one SQL text for both. Times are microseconds since 1970, money is
+//! whole nanodollars, and both are plain integers in the database. The clock is the caller's:
+//! whatever needs a time takes it as an argument. Nothing here knows HTTP or wire formats.
+
+mod accounts;
+mod audit;
+mod db;
+mod entries;
+mod error;
+mod keys;
+mod open;
+mod post;
+mod sessions;
+mod settings;
+
+pub use accounts::{Account, Role};
+pub use audit::Audit;
+pub use entries::{EntryFilter, KeyTotal};
+pub use error::StoreError;
+pub use keys::{KeyRecord, Limits};
+pub use ledger::Micros;
+pub use sessions::Session;
+
+use db::{Db, on_reader};
+
+/// The database. Cheap to clone; all clones share its connections.
+#[derive(Clone, Debug)]
+pub struct Store {
+    db: Db,
+}
+
+impl Store {
+    /// Whether the database answers.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        on_reader!(&self.db, pool => {
+            sqlx::query("SELECT 1").execute(pool).await?;
+        });
+        Ok(())
+    }
+
+    /// Waits for running work and closes every connection; SQLite folds its write-ahead file back.
+    pub async fn close(&self) {
+        match &self.db {
+            Db::Sqlite { reader, writer } => {
+                // The writer goes last: only the last connection of all, and only one that may
+                // write, folds the write-ahead file into the database.
+                reader.close().await;
+                writer.close().await;
+            }
+            Db::Pg(pool) => pool.close().await,
+        }
+    }
+}

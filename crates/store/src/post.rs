@@ -1,0 +1,101 @@
+//! Posting settled calls: the row and the key's sum move together, once.
+
+use std::collections::BTreeMap;
+
+use ledger::{Entry, Micros};
+use sqlx::QueryBuilder;
+
+use crate::db::{clean, in_transaction, to_json};
+use crate::entries::entry_columns;
+use crate::{Store, StoreError};
+
+/// Rows per statement: 29 values each, and SQLite takes no more than 32 766 values.
+const ROWS: usize = 500;
+
+const INSERT: &str = concat!("INSERT INTO entries (", entry_columns!(), ") ");
+const OR_SKIP: &str = " ON CONFLICT (request_id) DO NOTHING RETURNING key_id, cost, ended";
+const CHARGE: &str = "UPDATE keys SET spent = spent + $2, \
+    last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END WHERE id = $1";
+
+/// A count as the database holds it; one too large to be true is the largest.
+fn count(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// What the new rows of a batch add to each key: cost and latest end. In the order of the ids.
+fn sums(posted: Vec<(String, i64, Micros)>) -> Result<BTreeMap<String, (i64, Micros)>, StoreError> {
+    let mut sums = BTreeMap::new();
+    for (key, cost, ended) in posted {
+        let (sum, latest) = sums.entry(key).or_insert((0_i64, ended));
+        *sum = sum
+            .checked_add(cost)
+            .ok_or_else(|| StoreError::Other("a batch costs more than can be held".to_owned()))?;
+        *latest = ended.max(*latest);
+    }
+    Ok(sums)
+}
+
+impl Store {
+    /// Records settled calls and charges their keys, all or nothing, and tells how many were new.
+    ///
+    /// A call that is recorded already is skipped, so a batch whose fate is unknown is simply
+    /// posted again. A call of an unknown key is recorded too; [`Store::totals`] shows it.
+    pub async fn post(&self, entries: &[Entry]) -> Result<usize, StoreError> {
+        if entries.is_empty() {
+            return Ok(0);
+        }
+        // Everyone inserts in the order of the request ids and then charges in the order of the
+        // key ids: overlapping batches wait for each other in one direction and cannot deadlock.
+        let mut sorted: Vec<&Entry> = entries.iter().collect();
+        sorted.sort_by(|a, b| a.request_id.cmp(&b.request_id));
+        let new = in_transaction!(&self.db, tx: Kind => {
+            let mut posted = Vec::with_capacity(sorted.len());
+            for chunk in sorted.chunks(ROWS) {
+                let mut query = QueryBuilder::<Kind>::new(INSERT);
+                query.push_values(chunk, |mut row, entry| {
+                    let usage = &entry.usage;
+                    row.push_bind(clean(&entry.request_id).into_owned())
+                        .push_bind(clean(&entry.key_id).into_owned())
+                        .push_bind(clean(&entry.account_id).into_owned())
+                        .push_bind(entry.started)
+                        .push_bind(entry.ended)
+                        .push_bind(entry.first_byte_us)
+                        .push_bind(clean(&entry.dialect).into_owned())
+                        .push_bind(clean(&entry.model).into_owned())
+                        .push_bind(clean(&entry.lane).into_owned())
+                        .push_bind(i64::from(entry.attempts))
+                        .push_bind(entry.stream)
+                        .push_bind(i64::from(entry.status))
+                        .push_bind(entry.outcome.word())
+                        .push_bind(count(usage.input))
+                        .push_bind(count(usage.cache_read))
+                        .push_bind(count(usage.cache_write))
+                        .push_bind(count(usage.cache_write_long))
+                        .push_bind(count(usage.input_audio))
+                        .push_bind(count(usage.input_image))
+                        .push_bind(count(usage.output))
+                        .push_bind(count(usage.thinking))
+                        .push_bind(count(usage.output_audio))
+                        .push_bind(count(usage.output_image))
+                        .push_bind(count(usage.searches))
+                        .push_bind(entry.estimated)
+                        .push_bind(entry.cost.as_nanos())
+                        .push_bind(entry.borne.as_nanos())
+                        .push_bind(clean(&entry.price_version).into_owned())
+                        .push_bind(to_json(&entry.losses));
+                });
+                query.push(OR_SKIP);
+                // Not kept prepared: there is a text for every number of rows, each a large one.
+                let new: Vec<(String, i64, Micros)> =
+                    query.build_query_as().persistent(false).fetch_all(&mut *tx).await?;
+                posted.extend(new);
+            }
+            let new = posted.len();
+            for (key, (cost, ended)) in sums(posted)? {
+                sqlx::query(CHARGE).bind(key).bind(cost).bind(ended).execute(&mut *tx).await?;
+            }
+            new
+        });
+        Ok(new)
+    }
+}

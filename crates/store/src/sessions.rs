@@ -1,0 +1,107 @@
+//! Who is signed in to the console. Only a hash of the token is stored.
+
+use ledger::Micros;
+use sqlx::FromRow;
+
+use crate::accounts::{AccountRow, account_columns};
+use crate::db::{clean, on_reader, on_writer};
+use crate::{Account, Store, StoreError};
+
+/// A sign-in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The hash of the token in the cookie.
+    pub hash: Vec<u8>,
+    /// Who signed in.
+    pub account_id: String,
+    /// When.
+    pub created: Micros,
+    /// When it ends. The store has no clock: whoever asks compares.
+    pub expires: Micros,
+    /// When it was last used.
+    pub seen: Micros,
+}
+
+/// A session and its account as a row; the session's own columns are renamed out of the way.
+#[derive(FromRow)]
+struct SessionRow {
+    hash: Vec<u8>,
+    session_created: Micros,
+    expires: Micros,
+    seen: Micros,
+    #[sqlx(flatten)]
+    account: AccountRow,
+}
+
+const ADD: &str = "INSERT INTO sessions (hash, account_id, created, expires, seen) \
+    VALUES ($1, $2, $3, $4, $5)";
+const GET: &str = concat!(
+    "SELECT s.hash, s.created AS session_created, s.expires, s.seen, ",
+    account_columns!(),
+    " FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.hash = $1"
+);
+const TOUCH: &str = "UPDATE sessions SET seen = $2 WHERE hash = $1 AND seen < $2";
+const DROP: &str = "DELETE FROM sessions WHERE hash = $1";
+const DROP_OF: &str = "DELETE FROM sessions WHERE account_id = $1";
+const DROP_EXPIRED: &str = "DELETE FROM sessions WHERE expires <= $1";
+
+impl Store {
+    /// Adds a session.
+    pub async fn add_session(&self, session: &Session) -> Result<(), StoreError> {
+        let Session { hash, account_id, created, expires, seen } = session;
+        on_writer!(&self.db, pool => {
+            sqlx::query(ADD)
+                .bind(hash)
+                .bind(clean(account_id))
+                .bind(*created)
+                .bind(*expires)
+                .bind(*seen)
+                .execute(pool)
+                .await
+                .map_err(StoreError::naming("session", "account"))?;
+        });
+        Ok(())
+    }
+
+    /// The session with that hash and whose it is, expired or not, disabled or not.
+    pub async fn session(&self, hash: &[u8]) -> Result<Option<(Session, Account)>, StoreError> {
+        let row: Option<SessionRow> = on_reader!(&self.db, pool => {
+            sqlx::query_as(GET).bind(hash).fetch_optional(pool).await?
+        });
+        let Some(SessionRow { hash, session_created, expires, seen, account }) = row else {
+            return Ok(None);
+        };
+        let account = Account::try_from(account)?;
+        let account_id = account.id.clone();
+        Ok(Some((Session { hash, account_id, created: session_created, expires, seen }, account)))
+    }
+
+    /// Notes that a session was used.
+    pub async fn touch_session(&self, hash: &[u8], seen: Micros) -> Result<(), StoreError> {
+        on_writer!(&self.db, pool => {
+            sqlx::query(TOUCH).bind(hash).bind(seen).execute(pool).await?;
+        });
+        Ok(())
+    }
+
+    /// Ends a session. False when there was none.
+    pub async fn drop_session(&self, hash: &[u8]) -> Result<bool, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(DROP).bind(hash).execute(pool).await?.rows_affected()
+        }) > 0)
+    }
+
+    /// Ends every session of an account and tells how many there were.
+    pub async fn drop_sessions_of(&self, account_id: &str) -> Result<u64, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(DROP_OF).bind(clean(account_id)).execute(pool).await?.rows_affected()
+        }))
+    }
+
+    /// Forgets the sessions that ended before `now` and tells how many there were.
+    pub async fn drop_expired_sessions(&self, now: Micros) -> Result<u64, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(DROP_EXPIRED).bind(now).execute(pool).await?.rows_affected()
+        }))
+    }
+}

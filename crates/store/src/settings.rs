@@ -1,0 +1,51 @@
+//! Small named texts: the key pepper, one-time tokens, switches.
+
+use crate::db::{clean, on_reader, on_writer};
+use crate::{Store, StoreError};
+
+const GET: &str = "SELECT value FROM settings WHERE name = $1";
+const PUT: &str = "INSERT INTO settings (name, value) VALUES ($1, $2) \
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+// An update to what is there already: unlike DO NOTHING it returns the row, in one statement.
+const GET_OR_PUT: &str = "INSERT INTO settings (name, value) VALUES ($1, $2) \
+    ON CONFLICT (name) DO UPDATE SET value = settings.value RETURNING value";
+const TAKE: &str = "DELETE FROM settings WHERE name = $1 RETURNING value";
+
+impl Store {
+    /// The text under that name.
+    pub async fn setting(&self, name: &str) -> Result<Option<String>, StoreError> {
+        Ok(on_reader!(&self.db, pool => {
+            sqlx::query_scalar(GET).bind(clean(name)).fetch_optional(pool).await?
+        }))
+    }
+
+    /// The text under that name; `value` is put there first when there is none. All who ask at once
+    /// get the same answer.
+    pub async fn setting_or(&self, name: &str, value: &str) -> Result<String, StoreError> {
+        if let Some(present) = self.setting(name).await? {
+            return Ok(present);
+        }
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query_scalar(GET_OR_PUT)
+                .bind(clean(name))
+                .bind(clean(value))
+                .fetch_one(pool)
+                .await?
+        }))
+    }
+
+    /// Puts a text under that name, whatever was there.
+    pub async fn put_setting(&self, name: &str, value: &str) -> Result<(), StoreError> {
+        on_writer!(&self.db, pool => {
+            sqlx::query(PUT).bind(clean(name)).bind(clean(value)).execute(pool).await?;
+        });
+        Ok(())
+    }
+
+    /// Removes the text under that name and returns it: of all who try, one gets it.
+    pub async fn take_setting(&self, name: &str) -> Result<Option<String>, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query_scalar(TAKE).bind(clean(name)).fetch_optional(pool).await?
+        }))
+    }
+}

@@ -1,0 +1,163 @@
+//! Keys: kept whole, edited without undoing anything, found by when they changed.
+
+use std::sync::Arc;
+
+use canon::Money;
+use store::{KeyRecord, Limits, StoreError};
+
+use crate::on_both;
+use crate::place::Place;
+use crate::samples::{account, any_key, check, entry, id, key, some_key};
+
+on_both!(
+    any_key_comes_back_as_it_was_added,
+    keys_are_listed_in_all_and_by_account,
+    a_key_needs_an_id_of_its_own_and_an_account,
+    a_new_key_has_spent_nothing,
+    a_key_is_revoked_once,
+    a_rotated_key_remembers_the_secret_before,
+    an_edit_from_an_old_copy_undoes_nothing,
+    only_edits_count_as_changes,
+    a_slow_clock_hides_no_edit,
+);
+
+async fn any_key_comes_back_as_it_was_added(place: Arc<Place>) {
+    let store = place.open().await;
+    let account = account("ada");
+    store.add_account(&account).await.unwrap();
+    check(64, any_key(account.id.clone()), |key| async {
+        store.add_key(&key).await.unwrap();
+        assert_eq!(store.key(&key.id).await.unwrap(), Some(key));
+    });
+    store.close().await;
+}
+
+async fn keys_are_listed_in_all_and_by_account(place: Arc<Place>) {
+    let store = place.open().await;
+    let (a, b) = (some_key(&store).await, some_key(&store).await);
+    let c = KeyRecord { created: 0, ..key(&a.account_id) };
+    store.add_key(&c).await.unwrap();
+    let mut all = vec![a.clone(), b.clone(), c.clone()];
+    all.sort_by_key(|key| (key.created, key.id.clone()));
+    assert_eq!(store.keys().await.unwrap(), all);
+    assert_eq!(store.keys_of(&a.account_id).await.unwrap(), [c, a]);
+    assert_eq!(store.keys_of(&b.account_id).await.unwrap(), [b]);
+    assert_eq!(store.keys_of("nobody").await.unwrap(), []);
+    assert_eq!(store.key("none").await.unwrap(), None);
+    store.close().await;
+}
+
+async fn a_key_needs_an_id_of_its_own_and_an_account(place: Arc<Place>) {
+    let store = place.open().await;
+    let key = some_key(&store).await;
+    assert_eq!(store.add_key(&key).await.unwrap_err(), StoreError::Conflict("key id"));
+    let orphan = KeyRecord { id: id(), account_id: id(), ..key };
+    assert_eq!(store.add_key(&orphan).await.unwrap_err(), StoreError::Missing("account"));
+    store.close().await;
+}
+
+async fn a_new_key_has_spent_nothing(place: Arc<Place>) {
+    let store = place.open().await;
+    let mut key = KeyRecord { id: id(), ..some_key(&store).await };
+    key.spent = Money::nanos(5);
+    key.last_used = Some(5);
+    store.add_key(&key).await.unwrap();
+    let stored = store.key(&key.id).await.unwrap().unwrap();
+    assert_eq!((stored.spent, stored.last_used), (Money::ZERO, None));
+    store.close().await;
+}
+
+async fn a_key_is_revoked_once(place: Arc<Place>) {
+    let store = place.open().await;
+    let key = some_key(&store).await;
+    assert!(store.revoke_key(&key.id, 10).await.unwrap());
+    assert!(!store.revoke_key(&key.id, 20).await.unwrap());
+    assert!(!store.revoke_key("none", 20).await.unwrap());
+    let stored = store.key(&key.id).await.unwrap().unwrap();
+    assert_eq!(stored, KeyRecord { revoked: Some(10), changed: 10, ..key });
+    store.close().await;
+}
+
+async fn a_rotated_key_remembers_the_secret_before(place: Arc<Place>) {
+    let store = place.open().await;
+    let mut key = some_key(&store).await;
+    assert!(store.rotate_key(&key.id, b"second", 100, 10).await.unwrap());
+    key = KeyRecord {
+        old_hash: Some(key.hash),
+        hash: b"second".to_vec(),
+        old_until: Some(100),
+        changed: 10,
+        ..key
+    };
+    assert_eq!(store.key(&key.id).await.unwrap(), Some(key.clone()));
+    assert!(store.rotate_key(&key.id, b"third", 200, 20).await.unwrap());
+    let stored = store.key(&key.id).await.unwrap().unwrap();
+    assert_eq!(stored.old_hash.as_deref(), Some(&b"second"[..]));
+    store.revoke_key(&key.id, 30).await.unwrap();
+    assert!(!store.rotate_key(&key.id, b"fourth", 300, 40).await.unwrap());
+    assert!(!store.rotate_key("none", b"fourth", 300, 40).await.unwrap());
+    store.close().await;
+}
+
+async fn an_edit_from_an_old_copy_undoes_nothing(place: Arc<Place>) {
+    let store = place.open().await;
+    let old = some_key(&store).await;
+    store.rotate_key(&old.id, b"second", 100, 10).await.unwrap();
+    store.revoke_key(&old.id, 20).await.unwrap();
+    store.post(&[entry(&id(), &old, 7, 70)]).await.unwrap();
+    let edited = KeyRecord {
+        name: "another".to_owned(),
+        cap: Some(Money::nanos(99)),
+        models: vec!["m".to_owned()],
+        expires: Some(1000),
+        limits: Limits { rpm: Some(u32::MAX), tpm: None, concurrency: Some(0) },
+        ips: vec!["10.0.0.0/8".to_owned()],
+        changed: 30,
+        ..old.clone()
+    };
+    assert!(store.update_key(&edited).await.unwrap());
+    let stored = store.key(&old.id).await.unwrap().unwrap();
+    let expected = KeyRecord {
+        hash: b"second".to_vec(),
+        old_hash: Some(old.hash),
+        old_until: Some(100),
+        revoked: Some(20),
+        spent: Money::nanos(7),
+        last_used: Some(70),
+        ..edited
+    };
+    assert_eq!(stored, expected);
+    assert!(!store.update_key(&KeyRecord { id: id(), ..expected }).await.unwrap());
+    store.close().await;
+}
+
+async fn only_edits_count_as_changes(place: Arc<Place>) {
+    let store = place.open().await;
+    let (a, b) = (some_key(&store).await, some_key(&store).await);
+    let changed = async |since| {
+        let keys = store.keys_changed_since(since).await.unwrap();
+        keys.into_iter().map(|key| key.id).collect::<Vec<_>>()
+    };
+    assert_eq!(changed(1).await.len(), 2);
+    assert_eq!(changed(2).await, [""; 0]);
+    store.post(&[entry(&id(), &a, 7, 70)]).await.unwrap();
+    assert_eq!(changed(2).await, [""; 0], "spending is no edit");
+    store.revoke_key(&b.id, 10).await.unwrap();
+    assert_eq!(changed(10).await, [&*b.id]);
+    assert_eq!(changed(11).await, [""; 0]);
+    store.rotate_key(&a.id, b"second", 100, 20).await.unwrap();
+    assert_eq!(changed(10).await, [&*b.id, &*a.id]);
+    store.update_key(&KeyRecord { changed: 30, ..b.clone() }).await.unwrap();
+    assert_eq!(changed(10).await, [&*a.id, &*b.id]);
+    store.close().await;
+}
+
+async fn a_slow_clock_hides_no_edit(place: Arc<Place>) {
+    let store = place.open().await;
+    let key = some_key(&store).await;
+    store.rotate_key(&key.id, b"second", 100, 50).await.unwrap();
+    store.revoke_key(&key.id, 40).await.unwrap();
+    let stored = store.keys_changed_since(51).await.unwrap();
+    assert_eq!(stored.first().map(|key| (key.changed, key.revoked)), Some((51, Some(40))));
+    store.close().await;
+}

@@ -1,0 +1,38 @@
+//! One suite, run on SQLite always and on PostgreSQL with the feature `postgres-tests`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that meets the unexpected should stop right there"
+)]
+
+mod keys;
+mod opening;
+mod people;
+mod place;
+mod posting;
+mod reading;
+mod samples;
+mod settings;
+
+/// Makes each named function a test on every database.
+macro_rules! on_both {
+    ($($name:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[test]
+            fn $name() {
+                crate::place::run(crate::place::Place::sqlite(), super::$name);
+            })+
+        }
+        #[cfg(feature = "postgres-tests")]
+        mod postgres {
+            $(#[test]
+            fn $name() {
+                crate::place::run(crate::place::Place::postgres(), super::$name);
+            })+
+        }
+    };
+}
+use on_both;

@@ -1,0 +1,173 @@
+//! Accounts and sessions.
+
+use std::sync::Arc;
+
+use store::{Account, Role, Session, StoreError};
+use tokio::task::JoinSet;
+
+use crate::on_both;
+use crate::place::Place;
+use crate::samples::{account, id};
+
+on_both!(
+    an_account_comes_back_as_it_was_added,
+    a_login_is_found_whatever_its_case,
+    a_login_is_unique_across_usernames_and_addresses,
+    of_many_who_want_a_username_one_gets_it,
+    an_account_can_be_edited,
+    a_session_leads_to_its_account,
+    sessions_end_one_by_one_by_account_and_by_time,
+);
+
+async fn an_account_comes_back_as_it_was_added(place: Arc<Place>) {
+    let store = place.open().await;
+    let mut added = Vec::new();
+    for (n, role) in Role::ALL.into_iter().enumerate() {
+        let account = Account {
+            role,
+            email: (n % 2 == 0).then(|| format!("Mail{n}@Example.com")),
+            password_hash: (n % 2 == 1).then(|| "hash".to_owned()),
+            disabled: n == 3,
+            created: n as i64,
+            ..account(&format!("Name {n}"))
+        };
+        store.add_account(&account).await.unwrap();
+        assert_eq!(store.account(&account.id).await.unwrap(), Some(account.clone()));
+        added.push(account);
+    }
+    assert_eq!(store.accounts().await.unwrap(), added);
+    assert_eq!(store.account_count().await.unwrap(), 4);
+    assert_eq!(store.account("nobody").await.unwrap(), None);
+    store.close().await;
+}
+
+async fn a_login_is_found_whatever_its_case(place: Arc<Place>) {
+    let store = place.open().await;
+    let ada = Account { email: Some("Ada@Example.COM".to_owned()), ..account("ÄdaLovelace") };
+    store.add_account(&ada).await.unwrap();
+    for login in ["ÄdaLovelace", "ädalovelace", "ÄDALOVELACE", "ada@example.com", "ADA@example.com"]
+    {
+        let found = store.account_by_login(login).await.unwrap();
+        assert_eq!(found.as_ref(), Some(&ada), "{login}");
+    }
+    for login in ["", "ada", "ada@example.co", "%", "\0"] {
+        assert_eq!(store.account_by_login(login).await.unwrap(), None, "{login}");
+    }
+    store.close().await;
+}
+
+async fn a_login_is_unique_across_usernames_and_addresses(place: Arc<Place>) {
+    let store = place.open().await;
+    let bob = Account { email: Some("bob@example.com".to_owned()), ..account("bob") };
+    store.add_account(&bob).await.unwrap();
+    let with = |username: &str, email: Option<&str>| Account {
+        email: email.map(str::to_owned),
+        ..account(username)
+    };
+    for other in [
+        with("BOB", None),
+        with("eve", Some("Bob@Example.com")),
+        with("BOB@example.com", None),
+        with("eve", Some("bob")),
+    ] {
+        let error = store.add_account(&other).await.unwrap_err();
+        assert_eq!(error, StoreError::Conflict("username or email"), "{other:?}");
+        assert_eq!(store.account(&other.id).await.unwrap(), None, "nothing stays behind");
+    }
+    let same_id = Account { id: bob.id.clone(), ..account("carol") };
+    assert_eq!(store.add_account(&same_id).await.unwrap_err(), StoreError::Conflict("account id"));
+    store.add_account(&with("dan@example.com", Some("DAN@example.com"))).await.unwrap();
+    assert_eq!(store.account_count().await.unwrap(), 2);
+    store.close().await;
+}
+
+async fn of_many_who_want_a_username_one_gets_it(place: Arc<Place>) {
+    let store = place.open().await;
+    let mut tasks = JoinSet::new();
+    for n in 0..8 {
+        let store = store.clone();
+        // Half of them want the two logins the other way round.
+        let (username, email) = if n % 2 == 0 { ("one", "two") } else { ("two", "one") };
+        let account = Account { email: Some(email.to_owned()), ..account(username) };
+        tasks.spawn(async move { store.add_account(&account).await });
+    }
+    let outcomes = tasks.join_all().await;
+    assert_eq!(outcomes.iter().filter(|o| o.is_ok()).count(), 1, "{outcomes:?}");
+    assert!(
+        outcomes
+            .iter()
+            .flat_map(|o| o.as_ref().err())
+            .all(|e| matches!(e, StoreError::Conflict("username or email")))
+    );
+    store.close().await;
+}
+
+async fn an_account_can_be_edited(place: Arc<Place>) {
+    let store = place.open().await;
+    let mut account = account("ada");
+    store.add_account(&account).await.unwrap();
+    assert!(store.set_password(&account.id, Some("new"), 5).await.unwrap());
+    account.password_hash = Some("new".to_owned());
+    account.changed = 5;
+    assert_eq!(store.account(&account.id).await.unwrap(), Some(account.clone()));
+    assert!(store.set_disabled(&account.id, true, 6).await.unwrap());
+    assert!(store.set_role(&account.id, Role::Owner, 7).await.unwrap());
+    assert!(store.set_password(&account.id, None, 8).await.unwrap());
+    account =
+        Account { disabled: true, role: Role::Owner, password_hash: None, changed: 8, ..account };
+    assert_eq!(store.account(&account.id).await.unwrap(), Some(account));
+    assert!(!store.set_password("nobody", None, 9).await.unwrap());
+    assert!(!store.set_disabled("nobody", true, 9).await.unwrap());
+    assert!(!store.set_role("nobody", Role::Owner, 9).await.unwrap());
+    store.close().await;
+}
+
+fn session(account: &Account, n: u8) -> Session {
+    Session {
+        hash: vec![n, 0, 255],
+        account_id: account.id.clone(),
+        created: 1,
+        expires: i64::from(n) * 100,
+        seen: 1,
+    }
+}
+
+async fn a_session_leads_to_its_account(place: Arc<Place>) {
+    let store = place.open().await;
+    let account = Account { created: 77, changed: 78, ..account("ada") };
+    store.add_account(&account).await.unwrap();
+    let mut session = session(&account, 1);
+    store.add_session(&session).await.unwrap();
+    assert_eq!(
+        store.session(&session.hash).await.unwrap(),
+        Some((session.clone(), account.clone()))
+    );
+    assert_eq!(store.session(b"other").await.unwrap(), None);
+    store.touch_session(&session.hash, 50).await.unwrap();
+    store.touch_session(&session.hash, 40).await.unwrap();
+    session.seen = 50;
+    assert_eq!(store.session(&session.hash).await.unwrap(), Some((session.clone(), account)));
+    assert_eq!(store.add_session(&session).await.unwrap_err(), StoreError::Conflict("session"));
+    let orphan = Session { hash: vec![9], account_id: id(), ..session };
+    assert_eq!(store.add_session(&orphan).await.unwrap_err(), StoreError::Missing("account"));
+    store.close().await;
+}
+
+async fn sessions_end_one_by_one_by_account_and_by_time(place: Arc<Place>) {
+    let store = place.open().await;
+    let (ada, bob) = (account("ada"), account("bob"));
+    for account in [&ada, &bob] {
+        store.add_account(account).await.unwrap();
+    }
+    for n in 1..=4 {
+        store.add_session(&session(&ada, n)).await.unwrap();
+    }
+    store.add_session(&session(&bob, 5)).await.unwrap();
+    assert!(store.drop_session(&session(&ada, 1).hash).await.unwrap());
+    assert!(!store.drop_session(&session(&ada, 1).hash).await.unwrap());
+    assert_eq!(store.drop_expired_sessions(200).await.unwrap(), 1);
+    assert_eq!(store.drop_sessions_of(&ada.id).await.unwrap(), 2);
+    assert_eq!(store.drop_sessions_of(&ada.id).await.unwrap(), 0);
+    assert!(store.session(&session(&bob, 5).hash).await.unwrap().is_some());
+    store.close().await;
+}

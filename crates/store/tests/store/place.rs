@@ -1,0 +1,96 @@
+//! A fresh database for one test, gone when the test has passed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
+use store::Store;
+use uuid::Uuid;
+
+/// Where a test's database lives.
+pub(crate) enum Place {
+    /// A folder of its own.
+    Sqlite { folder: PathBuf },
+    /// A database of its own on the server of `PORTUNUS_TEST_POSTGRES`.
+    #[cfg_attr(not(feature = "postgres-tests"), expect(dead_code, reason = "SQLite only"))]
+    Postgres { server: sqlx::postgres::PgConnectOptions, name: String },
+}
+
+impl Place {
+    pub(crate) fn sqlite() -> Self {
+        let folder = std::env::temp_dir().join(format!("portunus-store-{}", Uuid::now_v7()));
+        std::fs::create_dir(&folder).unwrap();
+        Self::Sqlite { folder }
+    }
+
+    #[cfg(feature = "postgres-tests")]
+    pub(crate) fn postgres() -> Self {
+        let url = std::env::var("PORTUNUS_TEST_POSTGRES")
+            .expect("PORTUNUS_TEST_POSTGRES must name a PostgreSQL server to make databases on");
+        let name = format!("portunus_store_{}", Uuid::now_v7().simple());
+        Self::Postgres { server: url.parse().unwrap(), name }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Sqlite { folder } => format!("sqlite:{}/test.db", folder.display()),
+            Self::Postgres { server, name } => {
+                server.clone().database(name).to_url_lossy().to_string()
+            }
+        }
+    }
+
+    pub(crate) async fn open(&self) -> Store {
+        Store::open(&self.url()).await.unwrap()
+    }
+
+    /// Runs a statement behind the store's back.
+    pub(crate) async fn meddle(&self, sql: &'static str) {
+        match self {
+            Self::Sqlite { .. } => {
+                let mut db = sqlx::SqliteConnection::connect(&self.url()).await.unwrap();
+                sqlx::query(sql).execute(&mut db).await.unwrap();
+                db.close().await.unwrap();
+            }
+            Self::Postgres { server, name } => {
+                let mut db = server.clone().database(name).connect().await.unwrap();
+                sqlx::query(sql).execute(&mut db).await.unwrap();
+                db.close().await.unwrap();
+            }
+        }
+    }
+
+    async fn prepare(&self) {
+        match self {
+            Self::Sqlite { .. } => {}
+            Self::Postgres { server, name } => {
+                let mut db = server.connect().await.expect("the PostgreSQL server must answer");
+                let sql = AssertSqlSafe(format!("CREATE DATABASE {name}"));
+                sqlx::query(sql).execute(&mut db).await.unwrap();
+            }
+        }
+    }
+
+    async fn clear(&self) {
+        match self {
+            Self::Sqlite { folder } => std::fs::remove_dir_all(folder).unwrap(),
+            Self::Postgres { server, name } => {
+                let mut db = server.connect().await.unwrap();
+                let sql = AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)"));
+                sqlx::query(sql).execute(&mut db).await.unwrap();
+            }
+        }
+    }
+}
+
+/// Runs a test in a place on threads of its own. What failed stays there to be looked at.
+pub(crate) fn run<F: Future<Output = ()>>(place: Place, test: impl FnOnce(Arc<Place>) -> F) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let place = Arc::new(place);
+        place.prepare().await;
+        test(place.clone()).await;
+        place.clear().await;
+    });
+}

@@ -1,0 +1,244 @@
+//! Posting: exactly once, all or nothing, sums that always agree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use canon::Money;
+use ledger::Entry;
+use proptest::prelude::*;
+use store::{KeyRecord, KeyTotal, Store};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use crate::on_both;
+use crate::place::Place;
+use crate::samples::{any_entry, check, entry, id, some_key};
+
+on_both!(
+    any_entry_comes_back_as_it_was_posted,
+    any_overlapping_batches_charge_every_call_once,
+    eight_posting_overlapping_batches_at_once_charge_every_call_once,
+    eight_posting_one_batch_in_opposite_orders_never_block_each_other,
+    sums_agree_at_every_instant,
+    a_batch_larger_than_one_statement_is_posted_whole,
+    the_first_record_of_a_call_stands,
+    a_batch_that_cannot_be_posted_leaves_nothing_behind,
+    a_call_of_an_unknown_key_is_recorded_and_shown,
+);
+
+/// The sums of every key, by its id; fails when a key's word and its rows disagree.
+async fn agreed(store: &Store) -> BTreeMap<String, (i64, Money)> {
+    let totals = store.totals().await.unwrap();
+    let mut sums = BTreeMap::new();
+    for KeyTotal { key_id, rows, cost, spent } in totals {
+        assert_eq!(cost, spent, "key {key_id}");
+        assert_eq!(sums.insert(key_id, (rows, cost)), None, "a key is listed once");
+    }
+    sums
+}
+
+async fn any_entry_comes_back_as_it_was_posted(place: Arc<Place>) {
+    let store = place.open().await;
+    let clean = |text: &String| text.replace('\0', "\u{fffd}");
+    check(96, any_entry(), |posted| async {
+        assert_eq!(store.post(std::slice::from_ref(&posted)).await.unwrap(), 1);
+        let found = store.entry(&posted.request_id).await.unwrap().unwrap();
+        // The zero character is the only one that is not kept.
+        let expected = Entry {
+            key_id: clean(&posted.key_id),
+            account_id: clean(&posted.account_id),
+            dialect: clean(&posted.dialect),
+            model: clean(&posted.model),
+            lane: clean(&posted.lane),
+            price_version: clean(&posted.price_version),
+            ..posted
+        };
+        assert_eq!(found, expected);
+    });
+    assert_eq!(store.entry("none").await.unwrap(), None);
+    store.close().await;
+}
+
+async fn any_overlapping_batches_charge_every_call_once(place: Arc<Place>) {
+    let store = place.open().await;
+    let call = (0..40_usize, 0..3_usize);
+    let batches = prop::collection::vec(prop::collection::vec(call, 0..30), 1..8);
+    check(24, batches, |batches| async {
+        let keys = [some_key(&store).await, some_key(&store).await, some_key(&store).await];
+        let run = id();
+        let (mut seen, mut expected) = (BTreeSet::new(), BTreeMap::new());
+        for batch in batches {
+            let entries: Vec<Entry> = batch
+                .iter()
+                .map(|&(n, k)| {
+                    entry(&format!("{run}-{k}-{n}"), &keys[k], n as i64, 1000 - n as i64)
+                })
+                .collect();
+            let new: BTreeSet<_> = batch.iter().filter(|call| !seen.contains(*call)).collect();
+            assert_eq!(store.post(&entries).await.unwrap(), new.len());
+            for &&(n, k) in &new {
+                let (cost, last) = expected.entry(k).or_insert((0, 0));
+                *cost += n as i64;
+                *last = 1000_i64.saturating_sub(n as i64).max(*last);
+            }
+            let new: Vec<_> = new.into_iter().copied().collect();
+            seen.extend(new);
+        }
+        for (k, key) in keys.iter().enumerate() {
+            let stored = store.key(&key.id).await.unwrap().unwrap();
+            let (cost, last) = match expected.get(&k) {
+                Some(&(cost, last)) => (cost, Some(last)),
+                None => (0, None),
+            };
+            assert_eq!((stored.spent, stored.last_used), (Money::nanos(cost), last));
+        }
+        agreed(&store).await;
+    });
+    store.close().await;
+}
+
+/// Calls `from..to`, spread over the keys; call `n` costs `n`.
+fn calls(keys: &[KeyRecord], from: usize, to: usize) -> Vec<Entry> {
+    (from..to)
+        .map(|n| entry(&format!("call-{n:05}"), &keys[n % keys.len()], n as i64, n as i64))
+        .collect()
+}
+
+async fn eight_posting_overlapping_batches_at_once_charge_every_call_once(place: Arc<Place>) {
+    // Two stores: two nodes, or a server and a command.
+    let stores = [place.open().await, place.open().await];
+    let mut keys = Vec::new();
+    for _ in 0..7 {
+        keys.push(some_key(&stores[0]).await);
+    }
+    let mut tasks = JoinSet::new();
+    for task in 0..8_usize {
+        let (store, keys) = (stores[task % 2].clone(), keys.clone());
+        tasks.spawn(async move {
+            let mut new = 0;
+            for step in 0..10 {
+                // Every task goes over the same ground, each from another place and in another
+                // order.
+                let from = (step * 137 + task * 61) % 900;
+                let mut batch = calls(&keys, from, from + 100);
+                if task % 2 == 1 {
+                    batch.reverse();
+                }
+                new += store.post(&batch).await.unwrap();
+            }
+            new + store.post(&calls(&keys, task * 125, task * 125 + 125)).await.unwrap()
+        });
+    }
+    let new: usize = tasks.join_all().await.into_iter().sum();
+    assert_eq!(new, 1000, "each call was new to exactly one");
+    let sums = agreed(&stores[1]).await;
+    for (k, key) in keys.iter().enumerate() {
+        let mine = || (0..1000).filter(|n| n % keys.len() == k);
+        let cost = mine().sum::<usize>() as i64;
+        assert_eq!(sums[&key.id], (mine().count() as i64, Money::nanos(cost)));
+        let stored = stores[0].key(&key.id).await.unwrap().unwrap();
+        assert_eq!(stored.last_used, mine().max().map(|n| n as i64));
+    }
+    for store in stores {
+        store.close().await;
+    }
+}
+
+async fn eight_posting_one_batch_in_opposite_orders_never_block_each_other(place: Arc<Place>) {
+    let store = place.open().await;
+    let keys = [some_key(&store).await, some_key(&store).await, some_key(&store).await];
+    for round in 0..6 {
+        let start = Arc::new(Barrier::new(8));
+        let mut tasks = JoinSet::new();
+        for task in 0..8 {
+            let (store, start) = (store.clone(), start.clone());
+            let mut batch = calls(&keys, round * 300, round * 300 + 300);
+            if task % 2 == 1 {
+                batch.reverse();
+            }
+            tasks.spawn(async move {
+                start.wait().await;
+                store.post(&batch).await.unwrap()
+            });
+        }
+        assert_eq!(tasks.join_all().await.into_iter().sum::<usize>(), 300);
+    }
+    assert_eq!(agreed(&store).await.values().map(|(rows, _)| rows).sum::<i64>(), 1800);
+    store.close().await;
+}
+
+async fn sums_agree_at_every_instant(place: Arc<Place>) {
+    let store = place.open().await;
+    let keys = [some_key(&store).await, some_key(&store).await];
+    let poster = tokio::spawn({
+        let (store, keys) = (store.clone(), keys.clone());
+        async move {
+            for step in 0..40 {
+                store.post(&calls(&keys, step * 10, step * 10 + 20)).await.unwrap();
+            }
+        }
+    });
+    while !poster.is_finished() {
+        agreed(&store).await;
+    }
+    poster.await.unwrap();
+    assert_eq!(agreed(&store).await.values().map(|(rows, _)| rows).sum::<i64>(), 410);
+    store.close().await;
+}
+
+async fn a_batch_larger_than_one_statement_is_posted_whole(place: Arc<Place>) {
+    let store = place.open().await;
+    let keys = [some_key(&store).await];
+    assert_eq!(store.post(&calls(&keys, 0, 1000)).await.unwrap(), 1000);
+    assert_eq!(store.post(&calls(&keys, 500, 2500)).await.unwrap(), 1500);
+    assert_eq!(store.post(&[]).await.unwrap(), 0);
+    let sums = agreed(&store).await;
+    assert_eq!(sums[&keys[0].id], (2500, Money::nanos((0..2500).sum())));
+    store.close().await;
+}
+
+async fn the_first_record_of_a_call_stands(place: Arc<Place>) {
+    let store = place.open().await;
+    let (a, b) = (some_key(&store).await, some_key(&store).await);
+    let first = entry("call", &a, 5, 50);
+    assert_eq!(store.post(std::slice::from_ref(&first)).await.unwrap(), 1);
+    assert_eq!(store.post(&[entry("call", &b, 9, 90)]).await.unwrap(), 0);
+    assert_eq!(store.entry("call").await.unwrap(), Some(first));
+    let sums = agreed(&store).await;
+    assert_eq!(sums[&a.id], (1, Money::nanos(5)));
+    assert_eq!(sums[&b.id], (0, Money::ZERO));
+    store.close().await;
+}
+
+async fn a_batch_that_cannot_be_posted_leaves_nothing_behind(place: Arc<Place>) {
+    let store = place.open().await;
+    let (a, b) = (some_key(&store).await, some_key(&store).await);
+    let both = [entry("a", &a, i64::MAX, 1), entry("b", &a, 1, 2), entry("c", &b, 1, 3)];
+    assert!(store.post(&both).await.is_err(), "no such sum fits");
+    assert_eq!(store.export(None, 10).await.unwrap(), []);
+    store.post(&both[..1]).await.unwrap();
+    assert!(store.post(&both).await.is_err(), "nor does it fit the key");
+    let sums = agreed(&store).await;
+    assert_eq!(sums[&a.id], (1, Money::nanos(i64::MAX)));
+    assert_eq!(sums[&b.id], (0, Money::ZERO));
+    store.close().await;
+}
+
+async fn a_call_of_an_unknown_key_is_recorded_and_shown(place: Arc<Place>) {
+    let store = place.open().await;
+    let key = some_key(&store).await;
+    let stranger = KeyRecord { id: "stranger".to_owned(), ..key.clone() };
+    let batch = [entry("a", &stranger, 5, 1), entry("b", &key, 7, 2)];
+    assert_eq!(store.post(&batch).await.unwrap(), 2);
+    let totals = store.totals().await.unwrap();
+    let total = |key_id: &str, cost, spent| KeyTotal {
+        key_id: key_id.to_owned(),
+        rows: 1,
+        cost: Money::nanos(cost),
+        spent: Money::nanos(spent),
+    };
+    let mut expected = [total("stranger", 5, 0), total(&key.id, 7, 7)];
+    expected.sort_by(|a, b| a.key_id.cmp(&b.key_id));
+    assert_eq!(totals, expected);
+    store.close().await;
+}

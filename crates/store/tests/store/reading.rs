@@ -1,0 +1,104 @@
+//! Reading rows: pages that cover every row once, filters that say what they mean.
+
+use std::sync::Arc;
+
+use ledger::Entry;
+use proptest::prelude::*;
+use store::{EntryFilter, KeyRecord, Store};
+
+use crate::on_both;
+use crate::place::Place;
+use crate::samples::{check, entry, id, some_key};
+
+on_both!(any_filter_pages_over_what_fits_once, export_pages_over_everything_once);
+
+/// Rows of three keys of two accounts and two models, many of them ended at the same instant.
+async fn rows(store: &Store) -> Vec<Entry> {
+    let first = some_key(store).await;
+    let keys = [
+        KeyRecord { id: "k1".to_owned(), ..first.clone() },
+        KeyRecord { id: "k2".to_owned(), ..first },
+        KeyRecord { id: "k3".to_owned(), ..some_key(store).await },
+    ];
+    let mut rows = Vec::new();
+    for n in 0..200_i64 {
+        let key = &keys[n as usize % 3];
+        let model = if n % 5 < 3 { "m1" } else { "m2" };
+        // Ids whose order differs between languages.
+        let name = if n % 2 == 0 { format!("B-{n}") } else { format!("a_{n}") };
+        rows.push(Entry { model: model.to_owned(), ..entry(&name, key, n, (n * 7) % 20) });
+    }
+    store.post(&rows).await.unwrap();
+    rows.sort_by(|a, b| (a.ended, &a.request_id).cmp(&(b.ended, &b.request_id)));
+    rows
+}
+
+fn place_of(entry: &Entry) -> (i64, String) {
+    (entry.ended, entry.request_id.clone())
+}
+
+async fn any_filter_pages_over_what_fits_once(place: Arc<Place>) {
+    let store = place.open().await;
+    let rows = &rows(&store).await;
+    let pages = &store;
+    let accounts: Vec<String> = rows.iter().map(|row| row.account_id.clone()).collect();
+    let filter = (
+        prop::option::of(prop::sample::select(vec!["k1", "k2", "k3", "k4"])),
+        prop::option::of(prop::sample::select(accounts)),
+        prop::option::of(prop::sample::select(vec!["m1", "m2", "m\0"])),
+        prop::option::of(-1..21_i64),
+        prop::option::of(-1..21_i64),
+        prop::option::of((-1..21_i64, "[aB][-_][0-9]{1,2}")),
+    );
+    check(100, (filter, 1..60_u32), |(filter, limit)| async move {
+        let (key_id, account_id, model, since, until, before) = filter;
+        let mut filter = EntryFilter {
+            key_id: key_id.map(str::to_owned),
+            account_id,
+            model: model.map(str::to_owned),
+            since,
+            until,
+            before,
+        };
+        let expected: Vec<Entry> = rows
+            .iter()
+            .rev()
+            .filter(|row| filter.key_id.as_ref().is_none_or(|id| *id == row.key_id))
+            .filter(|row| filter.account_id.as_ref().is_none_or(|id| *id == row.account_id))
+            .filter(|row| filter.model.as_ref().is_none_or(|model| *model == row.model))
+            .filter(|row| filter.since.is_none_or(|since| row.ended >= since))
+            .filter(|row| filter.until.is_none_or(|until| row.ended < until))
+            .filter(|row| filter.before.as_ref().is_none_or(|at| place_of(row) < *at))
+            .cloned()
+            .collect();
+        let mut got: Vec<Entry> = Vec::new();
+        loop {
+            let page = pages.entries(&filter, limit).await.unwrap();
+            assert!(page.len() <= limit as usize);
+            let Some(last) = page.last() else { break };
+            filter.before = Some(place_of(last));
+            got.extend(page);
+        }
+        assert_eq!(got, expected);
+    });
+    store.close().await;
+}
+
+async fn export_pages_over_everything_once(place: Arc<Place>) {
+    let store = place.open().await;
+    assert_eq!(store.export(None, 10).await.unwrap(), []);
+    let rows = rows(&store).await;
+    for limit in [1, 7, 100, 200, 1000] {
+        let (mut got, mut after) = (Vec::new(), None);
+        loop {
+            let page = store.export(after, limit).await.unwrap();
+            assert!(page.len() <= limit as usize);
+            let Some(last) = page.last() else { break };
+            after = Some(place_of(last));
+            got.extend(page);
+        }
+        assert_eq!(got, rows, "pages of {limit}");
+    }
+    assert_eq!(store.entry(&id()).await.unwrap(), None);
+    store.close().await;
+}

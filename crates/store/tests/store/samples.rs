@@ -1,0 +1,160 @@
+//! Accounts, keys and entries to test with, plain ones and arbitrary ones.
+
+use canon::{Money, Usage};
+use ledger::{Entry, Outcome};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use store::{Account, KeyRecord, Limits, Role, Store};
+use uuid::Uuid;
+
+/// Checks a property from within a test's runtime.
+pub(crate) fn check<S: Strategy, F: Future<Output = ()>>(
+    cases: u32,
+    strategy: S,
+    property: impl Fn(S::Value) -> F,
+) {
+    let handle = tokio::runtime::Handle::current();
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    TestRunner::new(config)
+        .run(&strategy, |value| {
+            tokio::task::block_in_place(|| handle.block_on(property(value)));
+            Ok(())
+        })
+        .unwrap();
+}
+
+pub(crate) fn id() -> String {
+    Uuid::now_v7().to_string()
+}
+
+pub(crate) fn account(username: &str) -> Account {
+    Account {
+        id: id(),
+        username: username.to_owned(),
+        email: None,
+        role: Role::Member,
+        password_hash: None,
+        disabled: false,
+        created: 1,
+        changed: 1,
+    }
+}
+
+pub(crate) fn key(account_id: &str) -> KeyRecord {
+    KeyRecord {
+        id: id(),
+        account_id: account_id.to_owned(),
+        name: "a key".to_owned(),
+        hash: vec![1, 2, 3],
+        old_hash: None,
+        old_until: None,
+        cap: None,
+        spent: Money::ZERO,
+        models: vec![],
+        expires: None,
+        revoked: None,
+        limits: Limits::default(),
+        ips: vec![],
+        created: 1,
+        changed: 1,
+        last_used: None,
+    }
+}
+
+/// Adds an account and a key of its own.
+pub(crate) async fn some_key(store: &Store) -> KeyRecord {
+    let account = account(&id());
+    store.add_account(&account).await.unwrap();
+    let key = key(&account.id);
+    store.add_key(&key).await.unwrap();
+    key
+}
+
+/// The entry of a call with that id, paid by that key.
+pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) -> Entry {
+    Entry {
+        request_id: request_id.to_owned(),
+        key_id: key.id.clone(),
+        account_id: key.account_id.clone(),
+        started: ended - 10,
+        ended,
+        first_byte_us: Some(5),
+        dialect: "chat".to_owned(),
+        model: "demo-chat".to_owned(),
+        lane: "demo/chat".to_owned(),
+        attempts: 1,
+        stream: true,
+        status: 200,
+        outcome: Outcome::Done,
+        usage: Usage { input: 10, output: 20, ..Usage::default() },
+        estimated: false,
+        cost: Money::nanos(cost),
+        borne: Money::ZERO,
+        price_version: "1".to_owned(),
+        losses: vec![],
+    }
+}
+
+fn count() -> impl Strategy<Value = u64> {
+    prop_oneof![0..1000_u64, Just(i64::MAX as u64)]
+}
+
+/// Any text a caller may come up with, the zero character included.
+pub(crate) fn text() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-z/:.-]{0,20}", any::<String>(), Just("\0a\0".to_owned()), "['\";$\\\\]{1,5}"]
+}
+
+prop_compose! {
+    fn usage()(
+        input in count(), cache_read in count(), cache_write in count(),
+        cache_write_long in count(), input_audio in count(), input_image in count(),
+        output in count(), thinking in count(), output_audio in count(), output_image in count(),
+        searches in count(),
+    ) -> Usage {
+        Usage {
+            input, cache_read, cache_write, cache_write_long, input_audio, input_image, output,
+            thinking, output_audio, output_image, searches,
+        }
+    }
+}
+
+prop_compose! {
+    /// Any entry at all.
+    pub(crate) fn any_entry()(
+        ids in (text(), text()),
+        times in any::<(i64, i64, Option<i64>)>(),
+        words in (text(), text(), text(), text()),
+        attempts: u32, stream: bool, status: u16, estimated: bool,
+        outcome in prop::sample::select(Outcome::ALL.to_vec()),
+        usage in usage(),
+        cost in 0..1_000_000_000_i64, borne: i64,
+        losses in prop::collection::vec(text(), 0..3),
+    ) -> Entry {
+        Entry {
+            request_id: id(), key_id: ids.0, account_id: ids.1,
+            started: times.0, ended: times.1, first_byte_us: times.2,
+            dialect: words.0, model: words.1, lane: words.2, attempts, stream, status, outcome,
+            usage, estimated, cost: Money::nanos(cost), borne: Money::nanos(borne),
+            price_version: words.3, losses,
+        }
+    }
+}
+
+prop_compose! {
+    /// Any key of that account.
+    pub(crate) fn any_key(account_id: String)(
+        name in "\\PC{0,20}",
+        hash: Vec<u8>, old_hash: Option<Vec<u8>>, old_until: Option<i64>, cap: Option<i64>,
+        models in prop::collection::vec(text(), 0..3),
+        expires: Option<i64>, revoked: Option<i64>, limits: (Option<u32>, Option<u32>, Option<u32>),
+        ips in prop::collection::vec(text(), 0..3),
+        created: i64, changed in 0..i64::MAX,
+    ) -> KeyRecord {
+        let (rpm, tpm, concurrency) = limits;
+        KeyRecord {
+            id: id(), account_id: account_id.clone(), name, hash, old_hash, old_until,
+            cap: cap.map(Money::nanos), spent: Money::ZERO, models, expires, revoked,
+            limits: Limits { rpm, tpm, concurrency }, ips, created, changed, last_used: None,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Settings: single-use, agreed on, and the audit log.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use store::Audit;
+use tokio::task::JoinSet;
+
+use crate::on_both;
+use crate::place::Place;
+
+on_both!(
+    a_setting_is_what_was_put_last,
+    all_who_start_at_once_agree_on_a_setting,
+    a_taken_setting_is_taken_by_one,
+    the_latest_audits_come_first,
+);
+
+async fn a_setting_is_what_was_put_last(place: Arc<Place>) {
+    let store = place.open().await;
+    assert_eq!(store.setting("a").await.unwrap(), None);
+    store.put_setting("a", "1").await.unwrap();
+    store.put_setting("a", "2").await.unwrap();
+    assert_eq!(store.setting("a").await.unwrap().as_deref(), Some("2"));
+    assert_eq!(store.setting_or("a", "3").await.unwrap(), "2");
+    assert_eq!(store.setting("b").await.unwrap(), None);
+    assert_eq!(store.setting("\0").await.unwrap(), None);
+    store.close().await;
+}
+
+async fn all_who_start_at_once_agree_on_a_setting(place: Arc<Place>) {
+    let stores = [place.open().await, place.open().await];
+    for round in 0..20 {
+        let mut tasks = JoinSet::new();
+        for n in 0..8 {
+            let store = stores[n % 2].clone();
+            tasks.spawn(async move {
+                store.setting_or(&format!("pepper{round}"), &n.to_string()).await.unwrap()
+            });
+        }
+        let answers: HashSet<String> = tasks.join_all().await.into_iter().collect();
+        assert_eq!(answers.len(), 1, "{answers:?}");
+    }
+    for store in stores {
+        store.close().await;
+    }
+}
+
+async fn a_taken_setting_is_taken_by_one(place: Arc<Place>) {
+    let stores = [place.open().await, place.open().await];
+    for round in 0..20 {
+        let name = format!("token{round}");
+        stores[0].put_setting(&name, "secret").await.unwrap();
+        let mut tasks = JoinSet::new();
+        for n in 0..8 {
+            let (store, name) = (stores[n % 2].clone(), name.clone());
+            tasks.spawn(async move { store.take_setting(&name).await.unwrap() });
+        }
+        let got: Vec<String> = tasks.join_all().await.into_iter().flatten().collect();
+        assert_eq!(got, ["secret"]);
+        assert_eq!(stores[1].setting(&name).await.unwrap(), None);
+    }
+    for store in stores {
+        store.close().await;
+    }
+}
+
+async fn the_latest_audits_come_first(place: Arc<Place>) {
+    let store = place.open().await;
+    for (at, subject) in [(5, "first"), (7, "second"), (7, "third"), (6, "late")] {
+        store.add_audit(at, "someone", "key.revoke", subject, "because").await.unwrap();
+    }
+    let subjects = |audits: Vec<Audit>| audits.into_iter().map(|a| a.subject).collect::<Vec<_>>();
+    assert_eq!(subjects(store.audits(10).await.unwrap()), ["third", "second", "late", "first"]);
+    assert_eq!(subjects(store.audits(2).await.unwrap()), ["third", "second"]);
+    let Audit { at, actor, action, subject, detail } = store.audits(1).await.unwrap().remove(0);
+    assert_eq!(
+        (at, &*actor, &*action, &*subject, &*detail),
+        (7, "someone", "key.revoke", "third", "because")
+    );
+    store.close().await;
+}
