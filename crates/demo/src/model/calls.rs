@@ -1,0 +1,199 @@
+//! Which tools the model calls, and with what.
+
+use canon::{Chat, Choice, FunctionTool, Tool, ToolCall};
+use serde_json::{Map, Value};
+
+use super::instance::Maker;
+use super::pattern;
+use super::prompt::{Prompt, contains_words};
+use super::schema;
+use super::talk::COMMON;
+use crate::dice::{self, Dice};
+
+/// The most calls in one answer.
+const MOST_CALLS: usize = 8;
+
+/// A tool of the caller's.
+#[derive(Clone, Copy)]
+enum Callable<'a> {
+    Function(&'a FunctionTool),
+    Custom { name: &'a str, description: Option<&'a str>, grammar: Option<&'a Value> },
+}
+
+impl<'a> Callable<'a> {
+    fn of(tool: &'a Tool) -> Option<Self> {
+        match tool {
+            Tool::Function(tool) => Some(Self::Function(tool)),
+            Tool::Custom { name, description, grammar, extras: _ } => Some(Self::Custom {
+                name,
+                description: description.as_deref(),
+                grammar: grammar.as_ref(),
+            }),
+            Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) | Tool::Foreign { .. } => None,
+        }
+    }
+
+    fn name(self) -> &'a str {
+        match self {
+            Self::Function(tool) => &tool.name,
+            Self::Custom { name, .. } => name,
+        }
+    }
+
+    fn description(self) -> &'a str {
+        match self {
+            Self::Function(tool) => tool.description.as_deref().unwrap_or_default(),
+            Self::Custom { description, .. } => description.unwrap_or_default(),
+        }
+    }
+}
+
+/// The calls of one answer; none when the model answers by itself.
+pub(crate) fn calls(chat: &Chat, prompt: &Prompt<'_>, dice: &Dice, take: u32) -> Vec<ToolCall> {
+    let Some(tool) = chosen(chat, prompt) else { return Vec::new() };
+    let several = chat.choice.parallel != Some(false) && takes_a_name(tool);
+    let count = if several { prompt.names.len().clamp(1, MOST_CALLS) } else { 1 };
+    (0..count)
+        .map(|item| {
+            let slot = (u64::from(take) << 32) | item as u64;
+            let id = dice::word(dice::join(prompt.mark, slot), 24);
+            ToolCall {
+                id: format!("call_{id}"),
+                name: tool.name().to_owned(),
+                arguments: arguments(tool, prompt, dice.clone(), item),
+                custom: matches!(tool, Callable::Custom { .. }),
+            }
+        })
+        .collect()
+}
+
+fn chosen<'a>(chat: &'a Chat, prompt: &Prompt<'_>) -> Option<Callable<'a>> {
+    let all = || chat.tools.iter().filter_map(Callable::of);
+    let best = |names: Option<&[String]>| {
+        let allowed = |tool: &Callable<'_>| {
+            names.is_none_or(|names| names.iter().any(|name| name == tool.name()))
+        };
+        // Of equally good ones the first, which `max_by_key` would not give.
+        all()
+            .filter(allowed)
+            .map(|tool| (asked_for(tool, prompt), tool))
+            .reduce(|one, two| if two.0 > one.0 { two } else { one })
+    };
+    let if_asked = |names| {
+        let (score, tool) = best(names)?;
+        (score >= 2 && prompt.results.is_empty()).then_some(tool)
+    };
+    match &chat.choice.choice {
+        Choice::Never => None,
+        Choice::Unset | Choice::Auto => if_asked(None),
+        Choice::Required => best(None).map(|(_, tool)| tool),
+        Choice::Named(name) => all().find(|tool| tool.name() == name),
+        Choice::Among { names, required: true } => best(Some(names)).map(|(_, tool)| tool),
+        Choice::Among { names, required: false } => if_asked(Some(names)),
+    }
+}
+
+/// How plainly the prompt asks for a tool: two for a word of its name, one for a word of its
+/// description, more for its full name.
+fn asked_for(tool: Callable<'_>, prompt: &Prompt<'_>) -> u32 {
+    const VERBS: [&str; 18] = [
+        "get", "set", "the", "for", "and", "tool", "function", "fetch", "list", "run", "make",
+        "create", "read", "current", "lookup", "call", "user", "data",
+    ];
+    let mentioned = |word: &str| {
+        contains_words(&prompt.lower, word) || contains_words(&prompt.lower, &format!("{word}s"))
+    };
+    let telling = |word: &&String| word.len() > 2 && !VERBS.contains(&word.as_str());
+    let name = words_of(tool.name());
+    let full = tool.name().to_lowercase();
+    let by_full = if full.len() > 3 && contains_words(&prompt.lower, &full) { 10 } else { 0 };
+    let by_name = name.iter().filter(telling).filter(|word| mentioned(word)).count() as u32 * 2;
+    let by_description = words_of(tool.description())
+        .iter()
+        .take(100)
+        .filter(telling)
+        .filter(|word| word.len() > 3 && !COMMON.contains(&word.as_str()) && !name.contains(word))
+        .filter(|word| mentioned(word))
+        .count() as u32;
+    by_full + by_name + by_description
+}
+
+/// The words of `get_weather`, `getWeather` or a sentence, in small letters.
+fn words_of(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut small_before = false;
+    for letter in text.chars() {
+        if !letter.is_alphanumeric() || (small_before && letter.is_uppercase()) {
+            words.push(String::new());
+        }
+        small_before = letter.is_lowercase();
+        if letter.is_alphanumeric()
+            && let Some(word) = words.last_mut()
+        {
+            word.extend(letter.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words.sort();
+    words.dedup();
+    words
+}
+
+/// Whether each call would be about one of the names in the prompt.
+fn takes_a_name(tool: Callable<'_>) -> bool {
+    let Callable::Function(FunctionTool { parameters: Some(shape), .. }) = tool else {
+        return false;
+    };
+    let Some(flat) = schema::flat(&shape.json, &shape.json, &mut 100) else { return false };
+    let Some(Value::Object(properties)) = flat.get("properties") else { return false };
+    let about = ["city", "location", "place", "town", "name", "country", "destination"];
+    properties.iter().any(|(name, property)| {
+        let name = name.to_lowercase();
+        let text = property.as_object().is_some_and(|p| schema::likely(p) == schema::Type::String);
+        let listed = property.get("enum").is_some();
+        text && !listed && about.iter().any(|word| name.contains(word))
+    })
+}
+
+fn arguments(tool: Callable<'_>, prompt: &Prompt<'_>, mut dice: Dice, item: usize) -> String {
+    match tool {
+        Callable::Function(FunctionTool { parameters: Some(shape), .. }) => {
+            let value = Maker::new(prompt, &shape.json, dice, item).make();
+            // Arguments are an object in every format, whatever the schema forgot to say.
+            let value = if value.is_object() { value } else { Value::Object(Map::new()) };
+            value.to_string()
+        }
+        Callable::Function(_) => "{}".to_owned(),
+        Callable::Custom { name, grammar, .. } => {
+            let definition = grammar.and_then(regex_of);
+            let fitting = definition.and_then(|regex| pattern::example(regex, 0, &mut dice));
+            fitting.unwrap_or_else(|| free_text(name, prompt))
+        }
+    }
+}
+
+/// The regular expression of a custom tool's input, in either place formats put it.
+fn regex_of(grammar: &Value) -> Option<&str> {
+    let inner = grammar.get("grammar").unwrap_or(grammar);
+    let regex = inner.get("syntax").and_then(Value::as_str) == Some("regex");
+    inner.get("definition").and_then(Value::as_str).filter(|_| regex)
+}
+
+fn free_text(name: &str, prompt: &Prompt<'_>) -> String {
+    let name = name.to_lowercase();
+    if ["code", "python", "exec", "script"].iter().any(|word| name.contains(word)) {
+        return "print(\"hello world\")".to_owned();
+    }
+    if prompt.text.is_empty() { "hello".to_owned() } else { prompt.text.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_cut_into_its_words() {
+        assert_eq!(words_of("get_weather"), ["get", "weather"]);
+        assert_eq!(words_of("getLocalTime"), ["get", "local", "time"]);
+    }
+}

@@ -1,0 +1,135 @@
+//! The demo model: an answer for a request, always the same one for the same request.
+
+mod calls;
+mod check;
+mod ground;
+mod instance;
+mod limits;
+mod media;
+mod pattern;
+mod prompt;
+mod schema;
+mod story;
+mod sums;
+mod talk;
+mod thinking;
+
+use canon::{Chat, Fault, Format, Kind, Origin, Part, Reply, Usage};
+use serde_json::{Map, Value};
+
+use crate::dice::{self, Dice};
+use crate::seal;
+pub use limits::MAX_OUTPUT;
+use limits::{Draft, Spent};
+use prompt::Prompt;
+
+/// The most answers to one request.
+const MOST_CANDIDATES: u32 = 128;
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persona {
+    /// A small model with manners.
+    Model,
+    /// Returns what the user said last.
+    Echo,
+}
+
+impl Persona {
+    /// The persona behind a model id.
+    pub fn of_model(id: &str) -> Self {
+        if id == "demo-echo" { Self::Echo } else { Self::Model }
+    }
+}
+
+/// Answers a request that came in that format. The only fault is a damaged seal in the history.
+pub fn answer(chat: &Chat, persona: Persona, origin: Origin) -> Result<Reply, Fault> {
+    seal::check(chat, origin)?;
+    let prompt = Prompt::read(chat);
+    let weight = prompt::weigh(chat);
+    let mut usage = Usage {
+        input: weight.all,
+        input_image: weight.images,
+        input_audio: weight.audio,
+        ..Usage::default()
+    };
+    let count = chat.sampling.candidates.unwrap_or(1).clamp(1, MOST_CANDIDATES);
+    let mut candidates = Vec::new();
+    for index in 0..count {
+        let draft = match persona {
+            Persona::Model => compose(chat, &prompt, origin, index),
+            Persona::Echo => {
+                let parts = vec![Part::text(prompt::last_text(chat))];
+                Draft { thoughts: None, seal: None, parts }
+            }
+        };
+        let (candidate, spent) = limits::keep(draft, &chat.sampling, &chat.thinking, origin, index);
+        let Spent { output, thinking, searches } = spent;
+        usage.output += output;
+        usage.thinking += thinking;
+        usage.searches += searches;
+        candidates.push(candidate);
+    }
+    Ok(Reply {
+        model: Some(chat.model.clone()),
+        candidates,
+        usage: Some(usage),
+        ..Reply::default()
+    })
+}
+
+/// The input tokens of a request.
+pub fn count_input(chat: &Chat) -> u64 {
+    prompt::weigh(chat).all
+}
+
+/// One answer before its limits.
+fn compose(chat: &Chat, prompt: &Prompt<'_>, origin: Origin, index: u32) -> Draft {
+    // Without a seed the same words give the same text, so only what varies goes in.
+    let seed = chat.sampling.seed.map_or(0, |seed| dice::hash(&seed.to_le_bytes()));
+    let mut dice = Dice::new(dice::join(prompt.salt ^ seed, u64::from(index)));
+    let calls = calls::calls(chat, prompt, &dice, index);
+    let (parts, plan) = if !calls.is_empty() {
+        let plan = format!(
+            "The tool {} fits, so I will call it with what I was told.",
+            first_name(&calls)
+        );
+        (calls.into_iter().map(|call| Part::new(Kind::ToolCall(call))).collect(), plan)
+    } else if let Some(parts) = ground::parts(chat, prompt, origin) {
+        (parts, "I have a tool of my own for this, so I will use it and report.".to_owned())
+    } else {
+        let text = match &chat.format {
+            Format::Text => talk::answer(prompt, &mut dice, index),
+            Format::Json => in_json(&talk::answer(prompt, &mut dice, index)),
+            Format::Schema { schema, .. } => {
+                instance::Maker::new(prompt, &schema.json, dice, 0).make().to_string()
+            }
+        };
+        let plan = if prompt.results.is_empty() {
+            "I can answer that by myself, in plain words and without haste."
+        } else {
+            "The tools have answered, so I only need to put their results into words."
+        };
+        (vec![Part::text(text)], plan.to_owned())
+    };
+    let thoughts = thinking::think(&chat.thinking, prompt, &plan, origin);
+    let called = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
+    let sealed = thoughts.is_some() || (called && origin == Origin::Native);
+    let about = dice::join(prompt.mark, u64::from(index));
+    let seal = sealed.then(|| seal::issue(origin, about));
+    Draft { thoughts, seal, parts }
+}
+
+fn first_name(calls: &[canon::ToolCall]) -> &str {
+    calls.first().map_or("", |call| call.name.as_str())
+}
+
+fn in_json(answer: &str) -> String {
+    let mut object = Map::new();
+    object.insert("answer".to_owned(), Value::from(answer));
+    object.insert("model".to_owned(), Value::from("demo"));
+    Value::Object(object).to_string()
+}
+
+#[cfg(test)]
+mod tests;

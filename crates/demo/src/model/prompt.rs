@@ -1,0 +1,378 @@
+//! A request as the model sees it: what was asked last, what came with it, what is known besides.
+
+use canon::{Chat, Kind, Media, Part, Role, Source, Tool, ToolCall, ToolResult, Turn};
+
+use crate::dice;
+use crate::tokens;
+
+/// What a picture, sound, film or document counts for, however large it is. It is less than the
+/// bytes any format needs to mention one, so that a request never has more tokens than bytes.
+const MEDIA_TOKENS: u64 = 32;
+/// What the frame around a turn counts for.
+const TURN_TOKENS: u64 = 3;
+
+/// How many characters of a text are looked at for what it asks.
+const LOOKED_AT: usize = 16_384;
+
+/// A request as the model sees it.
+pub(crate) struct Prompt<'a> {
+    /// What the user said last.
+    pub(crate) text: String,
+    /// The front of it in small letters, for looking things up.
+    pub(crate) lower: String,
+    /// What came with it.
+    pub(crate) media: Vec<&'a Media>,
+    /// Results of tools that nothing was said about yet, with the tools' names.
+    pub(crate) results: Vec<(String, &'a ToolResult)>,
+    /// Whether the instructions ask for few words.
+    pub(crate) brief: bool,
+    /// Names in the last text, in order.
+    pub(crate) names: Vec<String>,
+    /// Numbers in the last text, in order.
+    pub(crate) numbers: Vec<f64>,
+    /// What the user said its name is, anywhere in the conversation.
+    pub(crate) user_name: Option<String>,
+    /// Stands for everything the user said.
+    pub(crate) salt: u64,
+    /// Stands for the whole conversation, so that ids do not repeat in it.
+    pub(crate) mark: u64,
+}
+
+impl<'a> Prompt<'a> {
+    /// Looks at a request.
+    pub(crate) fn read(chat: &'a Chat) -> Self {
+        let asked = chat.turns.iter().rposition(|turn| turn.role == Role::User && speaks(turn));
+        let asking = asked.and_then(|at| chat.turns.get(at));
+        let parts = asking.map_or(&[][..], |turn| turn.parts.as_slice());
+        let text = texts(parts).join("\n");
+        let front = text
+            .char_indices()
+            .nth(LOOKED_AT)
+            .map_or(&*text, |(at, _)| text.get(..at).unwrap_or_default());
+        let media = parts.iter().filter_map(as_media).collect();
+        let mut salt = dice::hash(b"portunus");
+        let mut mark = salt;
+        for turn in &chat.turns {
+            for part in &turn.parts {
+                let said = part_hash(part);
+                mark = dice::join(mark, said);
+                if turn.role == Role::User {
+                    salt = dice::join(salt, said);
+                }
+            }
+        }
+        Self {
+            lower: front.to_lowercase(),
+            names: names(front),
+            numbers: numbers(front),
+            media,
+            results: fresh_results(chat, asked),
+            brief: is_brief(chat),
+            user_name: user_name(chat),
+            salt,
+            mark,
+            text,
+        }
+    }
+
+    /// Whether the last text has one of these words or phrases.
+    pub(crate) fn has(&self, phrases: &[&str]) -> bool {
+        phrases.iter().any(|phrase| contains_words(&self.lower, phrase))
+    }
+}
+
+/// The text of the last turn of the user, unchanged.
+pub(crate) fn last_text(chat: &Chat) -> String {
+    let spoken = |turn: &&Turn| turn.role == Role::User && !texts(&turn.parts).is_empty();
+    chat.turns.iter().rev().find(spoken).map(|turn| texts(&turn.parts).concat()).unwrap_or_default()
+}
+
+/// Whether a phrase stands in a text as whole words.
+pub(crate) fn contains_words(text: &str, phrase: &str) -> bool {
+    text.match_indices(phrase).any(|(at, found)| {
+        let before = text.get(..at).and_then(|front| front.chars().next_back());
+        let after = text.get(at + found.len()..).and_then(|rest| rest.chars().next());
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+fn texts(parts: &[Part]) -> Vec<&str> {
+    parts.iter().filter_map(Part::as_text).collect()
+}
+
+fn as_media(part: &Part) -> Option<&Media> {
+    if let Kind::Media(media) = &part.kind { Some(media) } else { None }
+}
+
+fn as_call(part: &Part) -> Option<&ToolCall> {
+    if let Kind::ToolCall(call) = &part.kind { Some(call) } else { None }
+}
+
+fn as_result(part: &Part) -> Option<&ToolResult> {
+    if let Kind::ToolResult(result) = &part.kind { Some(result) } else { None }
+}
+
+/// Whether a turn asks something by itself. Words next to a tool's result only go with it.
+fn speaks(turn: &Turn) -> bool {
+    let says = |part: &Part| part.as_text().is_some() || as_media(part).is_some();
+    turn.parts.iter().any(says) && !turn.parts.iter().any(|part| as_result(part).is_some())
+}
+
+/// The results since the last question, unless the model spoke after them.
+fn fresh_results(chat: &Chat, asked: Option<usize>) -> Vec<(String, &ToolResult)> {
+    let from = asked.map_or(0, |at| at + 1);
+    let since = chat.turns.get(from..).unwrap_or_default();
+    let spoke = since.iter().rposition(|turn| turn.role == Role::Assistant);
+    let fresh = since.get(spoke.map_or(0, |at| at + 1)..).unwrap_or_default();
+    let name_of = |result: &ToolResult| {
+        let parts = chat.turns.iter().flat_map(|turn| &turn.parts);
+        let called = parts.filter_map(as_call).find(|call| call.id == result.call);
+        let called = called.map(|call| call.name.clone());
+        result.name.clone().or(called).unwrap_or_else(|| "the tool".to_owned())
+    };
+    fresh
+        .iter()
+        .filter(|turn| turn.role == Role::User)
+        .flat_map(|turn| turn.parts.iter().filter_map(as_result))
+        .map(|result| (name_of(result), result))
+        .collect()
+}
+
+fn is_brief(chat: &Chat) -> bool {
+    const WORDS: [&str; 6] =
+        ["be brief", "be concise", "briefly", "be terse", "one sentence", "short answers"];
+    let told = chat
+        .turns
+        .iter()
+        .filter(|turn| matches!(turn.role, Role::System | Role::Developer))
+        .flat_map(|turn| texts(&turn.parts))
+        .any(|text| {
+            let lower = text.to_lowercase();
+            WORDS.iter().any(|word| contains_words(&lower, word))
+        });
+    told || chat.hints.verbosity.as_deref() == Some("low")
+}
+
+fn user_name(chat: &Chat) -> Option<String> {
+    let said = chat.turns.iter().rev().filter(|turn| turn.role == Role::User);
+    said.flat_map(|turn| texts(&turn.parts)).find_map(|text| {
+        let at = ["my name is ", "My name is ", "I am called "]
+            .iter()
+            .find_map(|lead| text.find(lead).map(|at| at + lead.len()))?;
+        let word: String = text.get(at..)?.chars().take_while(|c| c.is_alphanumeric()).collect();
+        (!word.is_empty()).then_some(word)
+    })
+}
+
+const CITIES: [&str; 20] = [
+    "amsterdam",
+    "athens",
+    "berlin",
+    "cairo",
+    "chicago",
+    "dublin",
+    "hamburg",
+    "lisbon",
+    "london",
+    "madrid",
+    "moscow",
+    "munich",
+    "oslo",
+    "paris",
+    "prague",
+    "rome",
+    "sydney",
+    "tokyo",
+    "vienna",
+    "zurich",
+];
+const NOT_NAMES: [&str; 16] = [
+    "i",
+    "i'm",
+    "please",
+    "what",
+    "who",
+    "how",
+    "when",
+    "where",
+    "why",
+    "which",
+    "and",
+    "the",
+    "json",
+    "celsius",
+    "fahrenheit",
+    "think",
+];
+
+/// Names in a text: words with a capital that do not merely begin a sentence, neighbours joined.
+fn names(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let (mut begins, mut joined) = (true, false);
+    let mut after_in = None;
+    for raw in text.split_whitespace() {
+        let word = raw.trim_matches(|c: char| !c.is_alphanumeric());
+        let lower = word.to_lowercase();
+        let capital = word.chars().next().is_some_and(char::is_uppercase);
+        let known = CITIES.contains(&lower.as_str());
+        let named = known || (capital && !begins && !NOT_NAMES.contains(&lower.as_str()));
+        if named {
+            let word = capitalised(word);
+            match found.last_mut() {
+                Some(last) if joined => {
+                    last.push(' ');
+                    last.push_str(&word);
+                }
+                _ => found.push(word),
+            }
+        } else if after_in == Some(true) && word.len() > 2 && word.chars().all(char::is_alphabetic)
+        {
+            let common = ["the", "this", "that", "your", "our", "json", "one", "two", "three"];
+            if found.is_empty() && !common.contains(&lower.as_str()) {
+                found.push(capitalised(word));
+            }
+        }
+        let ended = raw.ends_with(['.', '!', '?', ':', ';']);
+        joined = named && !ended && !raw.ends_with(',');
+        begins = ended;
+        after_in = Some(lower == "in");
+    }
+    found.dedup();
+    found.truncate(8);
+    found
+}
+
+fn capitalised(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+fn numbers(text: &str) -> Vec<f64> {
+    text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-'))
+        .map(|word| word.trim_end_matches('.'))
+        .filter(|word| word.chars().any(|c| c.is_ascii_digit()))
+        .filter_map(|word| word.parse().ok())
+        .take(16)
+        .collect()
+}
+
+/// A number that stands for what a part says, whatever format brought it.
+fn part_hash(part: &Part) -> u64 {
+    match &part.kind {
+        Kind::Text { text, .. } | Kind::Refusal(text) => dice::hash(text.as_bytes()),
+        Kind::Thought(thought) => dice::hash(thought.text.as_bytes()),
+        Kind::ToolCall(call) => dice::hash(call.id.as_bytes()),
+        Kind::ToolResult(result) => dice::hash(result.call.as_bytes()),
+        // Its size stands for it: reading megabytes would only cost time.
+        Kind::Media(media) => match &media.source {
+            Source::Inline { data, .. } => data.len() as u64,
+            Source::Url { url, .. } => dice::hash(url.as_bytes()),
+            Source::File { id, .. } => dice::hash(id.as_bytes()),
+            Source::Text(text) => dice::hash(text.as_bytes()),
+        },
+        Kind::Code(code) => dice::hash(code.code.as_bytes()),
+        Kind::CodeOutcome(outcome) => dice::hash(outcome.output.as_bytes()),
+        Kind::Search(_) | Kind::Foreign { .. } => 1,
+    }
+}
+
+/// What a request counts for: the input tokens, and how many of them are pictures and sound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Weight {
+    pub(crate) all: u64,
+    pub(crate) images: u64,
+    pub(crate) audio: u64,
+}
+
+/// Counts every text of a request, tools and shapes included.
+pub(crate) fn weigh(chat: &Chat) -> Weight {
+    let mut weight = Weight::default();
+    for turn in &chat.turns {
+        weight.all += TURN_TOKENS + turn.name.as_deref().map_or(0, tokens::count);
+        for part in &turn.parts {
+            weigh_part(part, &mut weight);
+        }
+    }
+    for tool in &chat.tools {
+        weight.all += weigh_tool(tool);
+    }
+    match &chat.format {
+        canon::Format::Text | canon::Format::Json => {}
+        canon::Format::Schema { name, description, schema, strict: _ } => {
+            weight.all += name.as_deref().map_or(0, tokens::count)
+                + description.as_deref().map_or(0, tokens::count)
+                + tokens::count(&schema.json.to_string());
+        }
+    }
+    weight
+}
+
+fn weigh_part(part: &Part, weight: &mut Weight) {
+    weight.all += match &part.kind {
+        Kind::Text { text, .. } | Kind::Refusal(text) => tokens::count(text),
+        Kind::Thought(thought) => tokens::count(&thought.text),
+        Kind::ToolCall(call) => tokens::count(&call.name) + tokens::count(&call.arguments),
+        Kind::ToolResult(result) => {
+            let media = result.parts.iter().filter(|part| as_media(part).is_some());
+            media.for_each(|part| weigh_part(part, weight));
+            tokens::count(&result.as_text())
+        }
+        Kind::Code(code) => tokens::count(&code.code),
+        Kind::CodeOutcome(outcome) => tokens::count(&outcome.output),
+        Kind::Search(search) => search.queries.iter().map(|query| tokens::count(query)).sum(),
+        Kind::Foreign { value, .. } => tokens::count(&value.to_string()),
+        Kind::Media(media) => match (&media.source, media.kind) {
+            (Source::Text(text), _) => tokens::count(text),
+            (_, canon::MediaKind::Image) => {
+                weight.images += MEDIA_TOKENS;
+                MEDIA_TOKENS
+            }
+            (_, canon::MediaKind::Audio) => {
+                weight.audio += MEDIA_TOKENS;
+                MEDIA_TOKENS
+            }
+            (_, canon::MediaKind::Video | canon::MediaKind::Document) => MEDIA_TOKENS,
+        },
+    };
+}
+
+fn weigh_tool(tool: &Tool) -> u64 {
+    let text = |text: &Option<String>| text.as_deref().map_or(0, tokens::count);
+    match tool {
+        Tool::Function(tool) => {
+            let shape = tool.parameters.as_ref().map_or(0, |s| tokens::count(&s.json.to_string()));
+            tokens::count(&tool.name) + text(&tool.description) + shape
+        }
+        Tool::Custom { name, description, grammar, .. } => {
+            let grammar = grammar.as_ref().map_or(0, |g| tokens::count(&g.to_string()));
+            tokens::count(name) + text(description) + grammar
+        }
+        Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) => 4,
+        Tool::Foreign { value, .. } => tokens::count(&value.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_inside_and_at_the_start_of_sentences() {
+        assert_eq!(names("What is the weather in Paris?"), ["Paris"]);
+        assert_eq!(names("Weather in Paris and Tokyo?"), ["Paris", "Tokyo"]);
+        assert_eq!(names("Paris, London and New York please"), ["Paris", "London", "New York"]);
+        assert_eq!(names("weather in springfield"), ["Springfield"]);
+        assert!(names("Hello there. How are you?").is_empty());
+    }
+
+    #[test]
+    fn numbers_are_found() {
+        assert_eq!(numbers("take 3 of 4.5, and -2."), [3.0, 4.5, -2.0]);
+    }
+
+    #[test]
+    fn a_phrase_is_found_as_whole_words_only() {
+        assert!(contains_words("oh, hi!", "hi"));
+        assert!(!contains_words("this", "hi"));
+    }
+}

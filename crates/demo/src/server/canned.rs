@@ -1,0 +1,71 @@
+//! Answers made beforehand, for measuring a gateway and not this upstream.
+
+use bytes::Bytes;
+use canon::{Candidate, Chat, Event, Finish, Origin, Part, Raw, Reply, Usage, Why};
+use dialects::{Dialect, Stamp};
+use std::sync::OnceLock;
+
+use crate::pieces;
+
+/// How many events a canned stream has, give or take the format's own.
+const EVENTS: usize = 100;
+
+/// A canned answer of one format.
+pub(super) struct Canned {
+    /// The whole answer.
+    pub(super) whole: Bytes,
+    /// The same as a stream.
+    pub(super) burst: Bytes,
+    /// What it counts for.
+    pub(super) usage: Usage,
+}
+
+/// The canned answer of that format, made once.
+pub(super) fn of(dialect: &dyn Dialect) -> &'static Canned {
+    static ALL: [OnceLock<Canned>; 5] = [const { OnceLock::new() }; 5];
+    let [chat, responses, messages, native, images] = &ALL;
+    let cell = match dialect.origin() {
+        Origin::Chat => chat,
+        Origin::Responses => responses,
+        Origin::Messages => messages,
+        Origin::Native => native,
+        Origin::Images => images,
+    };
+    cell.get_or_init(|| make(dialect))
+}
+
+/// Whether a body asks for a stream, found without reading it.
+pub(super) fn asks_for_stream(body: &[u8]) -> bool {
+    const FIELD: &[u8] = b"\"stream\"";
+    body.windows(FIELD.len()).enumerate().any(|(at, window)| {
+        window == FIELD && {
+            let rest = body.get(at + FIELD.len()..).unwrap_or_default();
+            let rest = rest.trim_ascii_start();
+            let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
+            value.is_some_and(|value| value.starts_with(b"true"))
+        }
+    })
+}
+
+fn make(dialect: &dyn Dialect) -> Canned {
+    let chat = Chat { model: "demo-chat".to_owned(), ..Chat::default() };
+    let stamp = Stamp { id: "canned".to_owned(), created: super::stamp::now() };
+    // One and two tokens by turns make two pieces of three words.
+    let text = "tide ".repeat(EVENTS * 3 / 2);
+    let usage = Usage { input: 16, output: crate::tokens::count(&text), ..Usage::default() };
+    let finish = Finish::new(Why::Stop, Raw::new(dialect.origin(), ""));
+    let candidate =
+        Candidate { parts: vec![Part::text(text)], finish: Some(finish), ..Candidate::default() };
+    let reply = Reply { candidates: vec![candidate], usage: Some(usage), ..Reply::default() };
+    let streamed = Chat { stream: true, ..chat.clone() };
+    let mut writer = dialect.writer(&streamed, &stamp);
+    let mut burst = Vec::new();
+    for event in pieces::events(reply.clone()) {
+        if !matches!(event, Event::Aside { .. }) {
+            writer.push(event, &mut burst);
+        }
+    }
+    let _ = writer.finish(&mut burst);
+    let (whole, _) = dialect.write_reply(reply, &chat, &stamp);
+    Canned { whole: whole.into(), burst: burst.into(), usage }
+}

@@ -1,0 +1,193 @@
+//! The upstream as a plain function: a request in, a response out, no sockets.
+//!
+//! Which format a request is in follows from its path alone; from there on all formats take the
+//! same road: rules, canon, the model, and back. A format that is added to `dialects` is served
+//! here without a change.
+
+mod body;
+mod canned;
+mod embed;
+mod meter;
+mod path;
+mod stamp;
+
+pub use body::{Body, Pace};
+pub use meter::Meter;
+
+use bytes::Bytes;
+use canon::{Fault, Origin, Trouble, Usage};
+use dialects::{Dialect, Target};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use crate::model::{self, Persona};
+use crate::pieces;
+use path::{Place, Wanted};
+
+/// The models that are listed. Every other id is answered by the same model.
+pub const MODELS: [&str; 6] =
+    ["demo-chat", "demo-responses", "demo-messages", "demo-native", "demo-echo", "demo-embed"];
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
+
+/// Answers one request, at full speed and uncounted.
+pub async fn serve(request: Request<Bytes>) -> Response<Body> {
+    Upstream::default().serve(request).await
+}
+
+/// An upstream made of the demo models. Clones share their counts.
+#[derive(Clone, Debug, Default)]
+pub struct Upstream {
+    pace: Pace,
+    canned: bool,
+    meter: Arc<Meter>,
+}
+
+impl Upstream {
+    /// An upstream whose streams flow at that pace.
+    pub fn new(pace: Pace) -> Self {
+        Self { pace, canned: false, meter: Arc::default() }
+    }
+
+    /// The same upstream with every answer made beforehand, for measuring what stands in front.
+    #[must_use]
+    pub fn canned(self, canned: bool) -> Self {
+        Self { canned, ..self }
+    }
+
+    /// What was served so far.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Answers one request. Credentials are not looked at.
+    pub async fn serve(&self, request: Request<Bytes>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let place = path::find(head.uri.path(), head.uri.query());
+        let allowed = match place.wanted {
+            Wanted::Models | Wanted::Model(_) | Wanted::Meter => Method::GET,
+            Wanted::Answer(_) | Wanted::Count(_) | Wanted::Embeddings | Wanted::Nothing => {
+                Method::POST
+            }
+        };
+        if head.method != allowed && !matches!(place.wanted, Wanted::Nothing) {
+            let say = format!("only {allowed} is served at this path");
+            return self.refuse(place.origin, &Fault::new(Trouble::NoMethod, say));
+        }
+        let canned =
+            self.canned || head.headers.get("x-demo-canned").is_some_and(|value| value == "1");
+        let outcome = match &place.wanted {
+            Wanted::Answer(target) => match spoken(&place) {
+                Ok(dialect) if canned && !target.array => Ok(self.from_can(dialect, target, &body)),
+                Ok(dialect) => self.answer(dialect, target, &body),
+                Err(fault) => Err(fault),
+            },
+            Wanted::Count(target) => {
+                spoken(&place).and_then(|dialect| count(dialect, target, &body))
+            }
+            Wanted::Embeddings => embed::serve(&body).map(|embedded| {
+                let usage = Usage { input: embedded.tokens, ..Usage::default() };
+                self.meter.served(&embedded.model, &usage, false);
+                whole(StatusCode::OK, embedded.body)
+            }),
+            Wanted::Models => Ok(whole(StatusCode::OK, models().to_string())),
+            Wanted::Model(id) => Ok(whole(StatusCode::OK, listed(id).to_string())),
+            Wanted::Meter => Ok(whole(StatusCode::OK, self.meter.to_json().to_string())),
+            Wanted::Nothing => Err(Fault::new(Trouble::NoPath, "there is nothing at this path")),
+        };
+        outcome.unwrap_or_else(|fault| self.refuse(place.origin, &fault))
+    }
+
+    /// The one road of all formats.
+    fn answer(
+        &self,
+        dialect: &'static dyn Dialect,
+        target: &Target,
+        body: &Bytes,
+    ) -> Result<Response<Body>, Fault> {
+        let peek = dialect.peek(target, body)?;
+        let chat = dialect.read_request(target, body)?;
+        let reply = model::answer(&chat, Persona::of_model(&chat.model), dialect.origin())?;
+        let usage = reply.usage.unwrap_or_default();
+        self.meter.served(&chat.model, &usage, peek.stream);
+        let stamp = stamp::fresh();
+        if !peek.stream {
+            let (body, _) = dialect.write_reply(reply, &chat, &stamp);
+            return Ok(whole(StatusCode::OK, body));
+        }
+        let writer = dialect.writer(&chat, &stamp);
+        let events = pieces::events(reply);
+        let meter = Arc::clone(&self.meter);
+        let body = Body::stream(events, writer, !target.array, self.pace, meter);
+        Ok(streamed(body, target.array))
+    }
+
+    fn from_can(&self, dialect: &dyn Dialect, target: &Target, body: &Bytes) -> Response<Body> {
+        let canned = canned::of(dialect);
+        let stream = target.stream || canned::asks_for_stream(body);
+        self.meter.served("(canned)", &canned.usage, stream);
+        if stream {
+            streamed(Body::whole(canned.burst.clone()), false)
+        } else {
+            whole(StatusCode::OK, canned.whole.clone())
+        }
+    }
+
+    /// Refuses a request whose body could not be read, in the format of its path.
+    pub(crate) fn refuse_at(&self, uri: &Uri, fault: &Fault) -> Response<Body> {
+        self.refuse(path::find(uri.path(), uri.query()).origin, fault)
+    }
+
+    fn refuse(&self, origin: Origin, fault: &Fault) -> Response<Body> {
+        self.meter.refused();
+        // A format that is not spoken yet is refused in the plainest one.
+        let dialect = dialects::get(origin).unwrap_or(&dialects::chat::Chat);
+        let (status, body) = dialect.write_fault(fault, &stamp::fresh().id);
+        whole(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), body)
+    }
+}
+
+fn spoken(place: &Place) -> Result<&'static dyn Dialect, Fault> {
+    dialects::get(place.origin)
+        .ok_or_else(|| Fault::new(Trouble::NoPath, "this format is not spoken here"))
+}
+
+/// The input tokens of a request, in the words of its format. Its rules are not applied: they
+/// ask for fields that a mere count does not need.
+fn count(dialect: &dyn Dialect, target: &Target, body: &[u8]) -> Result<Response<Body>, Fault> {
+    let chat = dialect.read_request(target, body)?;
+    let tokens = model::count_input(&chat);
+    let body = match dialect.origin() {
+        Origin::Native => json!({ "totalTokens": tokens }),
+        Origin::Responses => json!({ "object": "response.input_tokens", "input_tokens": tokens }),
+        Origin::Messages | Origin::Chat | Origin::Images => json!({ "input_tokens": tokens }),
+    };
+    Ok(whole(StatusCode::OK, body.to_string()))
+}
+
+fn models() -> Value {
+    let data: Vec<Value> = MODELS.iter().map(|id| listed(id)).collect();
+    json!({ "object": "list", "data": data })
+}
+
+fn listed(id: &str) -> Value {
+    json!({ "id": id, "object": "model", "created": 1_767_225_600, "owned_by": "portunus" })
+}
+
+fn whole(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::whole(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+fn streamed(body: Body, array: bool) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, if array { JSON } else { EVENTS });
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
