@@ -6,7 +6,7 @@
 
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use base64::engine::{DecodePaddingMode, Engine};
-use base64::{alphabet, engine};
+use base64::alphabet;
 use canon::{Origin, Seal};
 
 const MARK: &[u8] = b"\xa6\xdbPT1";
@@ -46,7 +46,7 @@ fn open(token: &str) -> Option<Seal> {
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let url_safe = text.contains(['-', '_']);
     let alphabet = if url_safe { &alphabet::URL_SAFE } else { &alphabet::STANDARD };
-    let engine: GeneralPurpose = engine::GeneralPurpose::new(alphabet, LENIENT);
+    let engine: GeneralPurpose = GeneralPurpose::new(alphabet, LENIENT);
     Engine::decode(&engine, text).ok()
 }
 

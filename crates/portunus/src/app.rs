@@ -1,0 +1,284 @@
+//! What every request may use.
+
+use arc_swap::ArcSwap;
+use canon::Money;
+use ledger::{Book, Clock, FileDisk, SystemClock};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use store::{Account, KeyRecord, Limits, Role, Store};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Config, Given};
+use crate::keys::{KeyRing, NewToken, hash};
+use crate::meters::Meters;
+
+/// The name under which the key pepper is kept in the store.
+const PEPPER: &str = "key_pepper";
+/// The name under which the one-time set-up word is kept until it is used.
+pub(crate) const SETUP: &str = "setup_token";
+/// How many settled calls go to the store at once.
+const BATCH: usize = 500;
+
+/// The gateway.
+pub struct App {
+    config: ArcSwap<Config>,
+    /// Accounts, keys, usage.
+    pub store: Store,
+    /// The keys in memory.
+    pub ring: Arc<KeyRing>,
+    /// The money of running calls.
+    pub book: Arc<Book>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// What is counted.
+    pub meters: Meters,
+    /// Work that must be done before the process may end.
+    pub tasks: TaskTracker,
+    /// The order to stop.
+    pub stop: CancellationToken,
+    draining: AtomicBool,
+}
+
+/// What a first start has to show once.
+#[derive(Debug)]
+pub struct FirstStart {
+    /// The first key.
+    pub key: String,
+}
+
+impl App {
+    /// Opens everything the configuration names. A journal left by a crash is settled first.
+    pub async fn open(config: Config) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let store = open_store(&config).await?;
+        let disk = FileDisk::open(&config.data.join("journal")).map_err(|e| {
+            anyhow::anyhow!("the data folder {} cannot be used: {e}", config.data.display())
+        })?;
+        let (book, found, segments) = Book::open(Arc::clone(&clock), Arc::new(disk))?;
+        for entries in found.entries.chunks(BATCH) {
+            store.post(entries).await?;
+        }
+        book.recovered(&segments);
+        if found.interrupted > 0 {
+            tracing::warn!(
+                calls = found.interrupted,
+                "{} calls were running when the gateway last stopped; they are settled now",
+                found.interrupted
+            );
+        }
+        let pepper = pepper(&config, &store).await?;
+        let ring = KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?;
+        let app = Arc::new(Self {
+            config: ArcSwap::from_pointee(config),
+            ring: Arc::new(ring),
+            store,
+            book,
+            clock,
+            meters: Meters::new(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            draining: AtomicBool::new(false),
+        });
+        let first = app.first_start().await?;
+        Ok((app, first))
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Arc<Config> {
+        self.config.load_full()
+    }
+
+    /// Puts a new configuration in force. What needs a restart is told.
+    pub fn reconfigure(&self, config: Config) {
+        let old = self.config.load();
+        if old.listen != config.listen || old.store != config.store || old.secret != config.secret {
+            tracing::warn!("`listen`, `store` and `secret` change only with a restart");
+        }
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        self.config.store(Arc::new(config));
+    }
+
+    /// Whether new work is welcome.
+    pub fn is_ready(&self) -> bool {
+        !self.draining.load(Ordering::Relaxed)
+    }
+
+    /// No new work from here on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// The work that goes on beside the calls: posting to the store, news of keys, the journal's
+    /// way to the platter, reload.
+    pub fn run_beside(self: &Arc<Self>, given: Given) {
+        let app = Arc::clone(self);
+        self.tasks.spawn(async move { app.post_settled().await });
+        let app = Arc::clone(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                if let Err(e) = app.ring.refresh().await {
+                    tracing::warn!("news of keys could not be fetched: {e}");
+                }
+            }
+        });
+        let app = Arc::clone(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                let book = Arc::clone(&app.book);
+                let synced = tokio::task::spawn_blocking(move || book.sync()).await;
+                if let Ok(Err(e)) = synced {
+                    tracing::error!("{e}");
+                }
+            }
+        });
+        let app = Arc::clone(self);
+        tokio::spawn(crate::config::watch(given, move |config| app.reconfigure(config)));
+    }
+
+    /// Moves settled calls to the store, until the order to stop and nothing is left.
+    async fn post_settled(&self) {
+        let mut wait = Duration::from_millis(100);
+        loop {
+            let batch = self.book.take_batch(BATCH);
+            if batch.is_empty() {
+                if self.stop.is_cancelled() && self.book.running() == 0 {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            match self.store.post(&batch.entries()).await {
+                Ok(_) => {
+                    self.book.posted(batch);
+                    wait = Duration::from_millis(100);
+                }
+                Err(e) => {
+                    tracing::error!("settled calls could not be stored, they wait: {e}");
+                    self.book.put_back(batch);
+                    if self.stop.is_cancelled() {
+                        // They are in the journal and are posted at the next start.
+                        return;
+                    }
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(Duration::from_secs(5));
+                }
+            }
+        }
+    }
+
+    /// Makes the owner's account, its first key and the set-up word, if there is no account yet.
+    async fn first_start(&self) -> anyhow::Result<Option<FirstStart>> {
+        if self.store.account_count().await? > 0 {
+            return Ok(None);
+        }
+        let owner = owner_account(self.clock.now());
+        match self.store.add_account(&owner).await {
+            Ok(()) => {}
+            // Another node starts at this very moment and was faster.
+            Err(store::StoreError::Conflict(_)) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        }
+        let word = crate::keys::word(32)?;
+        self.store.put_setting(SETUP, &word).await?;
+        let key = NewKey { name: "first key".to_owned(), cap: None, models: vec![], expires: None };
+        let (record, text) = key.make(&owner.id, &self.ring, self.clock.now())?;
+        self.store.add_key(&record).await?;
+        self.ring.put(record);
+        Ok(Some(FirstStart { key: text }))
+    }
+
+    /// The address of the set-up page, while it has not been used.
+    pub async fn setup_link(&self) -> anyhow::Result<Option<String>> {
+        let word = self.store.setting(SETUP).await?;
+        Ok(word.map(|word| format!("{}/console/setup/{word}", self.config().public_url)))
+    }
+}
+
+/// The account that owns a new gateway. It has no password until the set-up link is used.
+pub(crate) fn owner_account(now: i64) -> Account {
+    Account {
+        id: uuid::Uuid::now_v7().to_string(),
+        username: "owner".to_owned(),
+        email: None,
+        role: Role::Owner,
+        password_hash: None,
+        disabled: false,
+        created: now,
+        changed: now,
+    }
+}
+
+/// What a new key is to be.
+#[derive(Clone, Debug)]
+pub struct NewKey {
+    /// Its name.
+    pub name: String,
+    /// The most it may spend; `None` for no limit.
+    pub cap: Option<Money>,
+    /// The models it may use; empty for all.
+    pub models: Vec<String>,
+    /// When it ends.
+    pub expires: Option<i64>,
+}
+
+impl NewKey {
+    /// The record to keep and the text to show once.
+    pub fn make(
+        self,
+        account_id: &str,
+        ring: &KeyRing,
+        now: i64,
+    ) -> anyhow::Result<(KeyRecord, String)> {
+        let token = NewToken::draw()?;
+        let Self { name, cap, models, expires } = self;
+        let record = KeyRecord {
+            id: token.id,
+            account_id: account_id.to_owned(),
+            name,
+            hash: hash(ring.pepper(), &token.text),
+            old_hash: None,
+            old_until: None,
+            cap,
+            spent: Money::ZERO,
+            models,
+            expires,
+            revoked: None,
+            limits: Limits::default(),
+            ips: Vec::new(),
+            created: now,
+            changed: now,
+            last_used: None,
+        };
+        Ok((record, token.text))
+    }
+}
+
+/// Opens the store, making the data folder for an embedded one.
+pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Store> {
+    make_folder(&config.data)?;
+    Ok(Store::open(&config.store).await?)
+}
+
+fn make_folder(data: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(data).map_err(|e| {
+        anyhow::anyhow!(
+            "the data folder {} cannot be made: {e}; choose another with --data",
+            data.display()
+        )
+    })
+}
+
+/// What keys are hashed with: the operator's own secret, or one kept in the store.
+pub(crate) async fn pepper(config: &Config, store: &Store) -> anyhow::Result<String> {
+    match &config.secret {
+        Some(secret) => Ok(secret.clone()),
+        None => Ok(store.setting_or(PEPPER, &crate::keys::word(43)?).await?),
+    }
+}

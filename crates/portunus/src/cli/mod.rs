@@ -1,0 +1,147 @@
+//! The command line. Exit codes: 0 good, 1 failed, 2 used wrongly.
+
+mod check;
+mod keys;
+mod ledger;
+mod models;
+mod serve;
+mod simulate;
+
+use clap::{Args, Parser, Subcommand};
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Config, Given};
+
+/// A model gateway: one key, four request formats, every model, exact money.
+#[derive(Debug, Parser)]
+#[command(name = "portunus", version, max_term_width = 100)]
+struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    /// Where to listen, when no command is given
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, Args)]
+struct Common {
+    /// The configuration file
+    #[arg(long, global = true, value_name = "FILE", env = "PORTUNUS_CONFIG")]
+    config: Option<PathBuf>,
+    /// The folder everything is kept in
+    #[arg(long, global = true, value_name = "DIR", default_value = "data", env = "PORTUNUS_DATA")]
+    data: PathBuf,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl Common {
+    fn given(&self, listen: Option<String>) -> Given {
+        Given { file: self.config.clone(), listen, data: self.data.clone() }
+    }
+
+    fn load(&self) -> anyhow::Result<Config> {
+        Ok(Config::load(&self.given(None))?)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the gateway (the default)
+    Serve {
+        /// Where to listen
+        #[arg(long, value_name = "ADDR")]
+        listen: Option<String>,
+    },
+    /// Check a configuration without serving it
+    Check,
+    /// Make, list, revoke and rotate API keys
+    #[command(subcommand)]
+    Keys(keys::Keys),
+    /// List the models this gateway serves
+    Models,
+    /// Prove the ledger, or export it
+    #[command(subcommand)]
+    Ledger(ledger::Ledger),
+    /// Serve the demo models as a stand-alone provider, to point anything at
+    Simulate {
+        /// Where to listen
+        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9001")]
+        listen: String,
+        /// Answer every call from prepared bytes, for measuring what stands in front
+        #[arg(long)]
+        canned: bool,
+    },
+    /// Bring the database up to date and stop
+    Migrate,
+}
+
+/// Runs the command the arguments name.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(e) => {
+            // Help and version are no errors; clap prints each where it belongs.
+            let _ = e.print();
+            return ExitCode::from(u8::from(e.use_stderr()) * 2);
+        }
+    };
+    logs();
+    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
+        return fail("TLS cannot be set up");
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => return fail(&format!("no threads can be started: {e}")),
+    };
+    match runtime.block_on(run(arguments)) {
+        Ok(code) => code,
+        Err(e) => fail(&format!("{e:#}")),
+    }
+}
+
+async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Arguments { common, listen, command } = arguments;
+    match command.unwrap_or(Command::Serve { listen: None }) {
+        Command::Serve { listen: own } => serve::serve(&common, own.or(listen)).await,
+        Command::Check => check::check(&common),
+        Command::Keys(command) => keys::run(&common, command).await,
+        Command::Models => models::list(&common),
+        Command::Ledger(command) => ledger::run(&common, command).await,
+        Command::Simulate { listen, canned } => simulate::simulate(&listen, canned).await,
+        Command::Migrate => {
+            let config = common.load()?;
+            crate::app::open_store(&config).await?.close().await;
+            say("the database is up to date");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Logs go to standard error: as lines for people, as JSON for machines.
+fn logs() {
+    let filter = EnvFilter::try_from_env("PORTUNUS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if std::env::var("PORTUNUS_LOG_FORMAT").is_ok_and(|format| format == "json") {
+        logs.json().flatten_event(true).init();
+    } else {
+        logs.with_target(false).with_ansi(std::io::stderr().is_terminal()).init();
+    }
+}
+
+/// One line for the user. A closed pipe is no reason to fail.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+fn fail(why: &str) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "portunus: {why}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,30 @@
+//! `portunus models`: what this gateway serves.
+
+use catalog::Record;
+use std::process::ExitCode;
+
+use super::{Common, say};
+
+pub(super) fn list(common: &Common) -> anyhow::Result<ExitCode> {
+    let config = common.load()?;
+    if common.json {
+        for model in config.catalog.iter() {
+            say(&serde_json::to_string(&Record::new(model, &config.public_url))?);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = config.catalog.iter().map(|model| model.id.chars().count()).max().unwrap_or(5);
+    say(&format!("{:width$}  {:9}  {:>10}  {:>10}  lanes", "model", "kind", "in $/M", "out $/M"));
+    for model in config.catalog.iter() {
+        let lanes: Vec<String> = model.lanes.iter().map(catalog::Lane::name).collect();
+        say(&format!(
+            "{:width$}  {:9}  {:>10}  {:>10}  {}",
+            model.id,
+            model.kind.word(),
+            model.prices.input.to_per_million(),
+            model.prices.output.to_per_million(),
+            lanes.join(", ")
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}

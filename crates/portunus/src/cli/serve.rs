@@ -1,0 +1,105 @@
+//! `portunus serve`.
+
+use anyhow::Context as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Common, say};
+use crate::app::{App, FirstStart};
+use crate::config::Config;
+
+pub(super) async fn serve(common: &Common, listen: Option<String>) -> anyhow::Result<ExitCode> {
+    let given = common.given(listen);
+    let mut config = Config::load(&given)?;
+    let asked = config.listen;
+    let listener = TcpListener::bind(asked).await.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AddrInUse => anyhow::anyhow!(
+            "port {} is in use; stop what uses it or choose another with --listen {}:PORT",
+            asked.port(),
+            asked.ip()
+        ),
+        _ => anyhow::anyhow!("cannot listen on {asked}: {e}; choose another address with --listen"),
+    })?;
+    // Port 0 asks the system for a free one, so the address is known only now.
+    let bound = listener.local_addr()?;
+    if asked.port() == 0 {
+        config.public_url = config.public_url.replace(&asked.to_string(), &bound.to_string());
+    }
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let metrics = match config.metrics {
+        Some(address) => Some(
+            TcpListener::bind(address)
+                .await
+                .with_context(|| format!("server.metrics: cannot listen on {address}"))?,
+        ),
+        None => None,
+    };
+    let (app, first) = App::open(config).await?;
+    if let Some(listener) = metrics {
+        tokio::spawn(crate::server::serve_metrics(Arc::clone(&app), listener));
+    }
+    greet(&app, first.as_ref()).await?;
+    tokio::spawn(stop_on_signal(Arc::clone(&app)));
+    crate::run(app, listener, given).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn greet(app: &App, first: Option<&FirstStart>) -> anyhow::Result<()> {
+    let address = app.config().public_url.clone();
+    say(&format!(
+        "Portunus {} serves {} models",
+        env!("CARGO_PKG_VERSION"),
+        app.config().catalog.len()
+    ));
+    say("");
+    say(&format!("  API      {address}"));
+    match app.setup_link().await? {
+        Some(link) => say(&format!("  Console  {link}   (one-time set-up link)")),
+        None => say(&format!("  Console  {address}/console")),
+    }
+    if let Some(FirstStart { key }) = first {
+        say(&format!("  Key      {key}   (shown only this once)"));
+        say("");
+        say("Try it:");
+        say("");
+        say(&format!(
+            "  curl {address}/v1/chat/completions \\\n    -H 'Authorization: Bearer {key}' \\\n    \
+             -H 'Content-Type: application/json' \\\n    \
+             -d '{{\"model\":\"demo-chat\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello!\"}}]}}'"
+        ));
+    } else {
+        say("");
+        say("Make a key with: portunus keys create --name NAME --unlimited");
+    }
+    say("");
+    Ok(())
+}
+
+/// The first signal drains, the second one ends fast.
+async fn stop_on_signal(app: Arc<App>) {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        tracing::error!("signals cannot be heard, so only SIGKILL ends this process");
+        return;
+    };
+    for order in 0.. {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        if order == 0 {
+            tracing::info!("stopping: running calls may finish; a second signal ends them");
+            app.drain();
+            app.stop.cancel();
+        } else {
+            tracing::warn!("stopping now");
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            std::process::exit(0);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Configuration: read once, checked once; after that it cannot be wrong.
+//!
+//! The file is parsed into [`raw::RawConfig`], laid over by `PORTUNUS_…` variables, and checked
+//! into [`Config`], in which every address, limit, secret and lane is resolved.
+
+mod models;
+mod overrides;
+mod providers;
+mod raw;
+mod watch;
+mod words;
+
+pub use models::{LiveLane, Route};
+pub(crate) use watch::watch;
+pub(crate) use words::{duration, nearest};
+
+use catalog::Catalog;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use upstream::{Provider, Timeouts};
+
+use raw::{RawConfig, RawTimeouts};
+
+/// A configuration in which nothing is missing and nothing can be wrong.
+#[derive(Debug)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The address callers and browsers know us by.
+    pub public_url: String,
+    /// Where to tell metrics, if apart.
+    pub metrics: Option<SocketAddr>,
+    /// Where things are kept on disk.
+    pub data: PathBuf,
+    /// The database.
+    pub store: String,
+    /// What keys are hashed with, if not kept in the database.
+    pub secret: Option<String>,
+    /// Whether a call waits for the platter.
+    pub power_safe: bool,
+    /// How large a request may be.
+    pub body_limit: usize,
+    /// How long running calls may go on after the order to stop.
+    pub drain: Duration,
+    /// The places that serve models.
+    pub providers: Vec<Arc<Provider>>,
+    /// The models.
+    pub catalog: Catalog,
+    /// Who serves each model.
+    pub routes: HashMap<String, Arc<Route>>,
+    /// What the operator should know.
+    pub warnings: Vec<String>,
+}
+
+/// What the command line says besides the file.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// The configuration file.
+    pub file: Option<PathBuf>,
+    /// Where to listen.
+    pub listen: Option<String>,
+    /// Where things are kept on disk.
+    pub data: PathBuf,
+}
+
+/// A configuration that was refused: one line that names the cause and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(pub String);
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads and checks the configuration.
+    pub fn load(given: &Given) -> Result<Self, ConfigError> {
+        let text = match &given.file {
+            None => String::new(),
+            Some(file) => std::fs::read_to_string(file).map_err(|e| {
+                ConfigError(format!("the configuration {} cannot be read: {e}", file.display()))
+            })?,
+        };
+        let name = given.file.as_deref().unwrap_or(Path::new("the configuration"));
+        Self::read(&text, name, given, &|name| std::env::var(name).ok())
+    }
+
+    /// Checks a configuration text. The environment is passed in, so that a test can set it.
+    pub fn read(
+        text: &str,
+        name: &Path,
+        given: &Given,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let mut raw = parse(text, name)?;
+        overrides::apply(&mut raw, env).map_err(ConfigError)?;
+        check(raw, given, env).map_err(|why| ConfigError(format!("{}: {why}", name.display())))
+    }
+}
+
+fn parse(text: &str, name: &Path) -> Result<RawConfig, ConfigError> {
+    toml::from_str(text).map_err(|e| {
+        let line = e.span().map(|span| {
+            1 + text.get(..span.start).unwrap_or_default().bytes().filter(|b| *b == b'\n').count()
+        });
+        let place = line.map_or_else(String::new, |line| format!(":{line}"));
+        let message = e.message();
+        let hint = hint(message).unwrap_or_default();
+        ConfigError(format!("{}{place}: {message}{hint}", name.display()))
+    })
+}
+
+/// A remedy for an unknown key: serde names the key and those it would have taken.
+fn hint(message: &str) -> Option<String> {
+    let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
+    let unknown = quoted.next()?;
+    let near = nearest(unknown, quoted)?;
+    Some(format!("; did you mean `{near}`?"))
+}
+
+fn check(
+    raw: RawConfig,
+    given: &Given,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, String> {
+    let RawConfig {
+        server,
+        store,
+        shared,
+        files,
+        mail,
+        identity,
+        timeouts,
+        limits,
+        providers,
+        models,
+    } = raw;
+    let mut warnings = Vec::new();
+    let later = [
+        ("[shared]", shared.is_some()),
+        ("[files]", files.is_some()),
+        ("[mail]", mail.is_some()),
+        ("[identity]", !identity.is_empty()),
+    ];
+    for (section, set) in later {
+        if set {
+            warnings.push(format!("{section} is read but nothing in this version uses it"));
+        }
+    }
+    let listen =
+        given.listen.clone().or(server.listen).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    let listen = address("server.listen", &listen)?;
+    let metrics = server.metrics.map(|text| address("server.metrics", &text)).transpose()?;
+    let public_url = server.public_url.unwrap_or_else(|| format!("http://{listen}"));
+    let public_url = public_url.trim_end_matches('/').to_owned();
+    if !public_url.starts_with("http://") && !public_url.starts_with("https://") {
+        return Err(format!("server.public_url: `{public_url}` is not an http or https address"));
+    }
+    let secret = match server.secret {
+        Some(secret) => Some(secret.resolve(env).map_err(|why| format!("server.secret: {why}"))?),
+        None => None,
+    };
+    let power_safe = match server.durability.as_deref() {
+        None | Some("process") => false,
+        Some("power") => true,
+        Some(other) => {
+            return Err(format!(
+                "server.durability: `{other}` is not known; write \"process\" or \"power\""
+            ));
+        }
+    };
+    let store =
+        store.url.unwrap_or_else(|| format!("sqlite:{}", given.data.join("portunus.db").display()));
+    let body_limit = limits.body.as_deref().map_or(Ok(32 << 20), words::size);
+    let body_limit = body_limit.map_err(|why| format!("limits.body: {why}"))?;
+    let drain = timeouts.drain.as_deref().map_or(Ok(Duration::from_secs(600)), duration);
+    let drain = drain.map_err(|why| format!("timeouts.drain: {why}"))?;
+    let times = overlay(DEFAULT_TIMEOUTS, &timeouts, "timeouts")?;
+
+    let demo = server.demo.unwrap_or(true);
+    let providers = providers::check(providers, times, demo, env)?;
+    let providers: Vec<Arc<Provider>> = providers.into_iter().map(Arc::new).collect();
+    let (catalog, routes) = models::check(models, &providers, &mut warnings)?;
+    Ok(Config {
+        listen,
+        public_url,
+        metrics,
+        data: given.data.clone(),
+        store,
+        secret,
+        power_safe,
+        body_limit,
+        drain,
+        providers,
+        catalog,
+        routes,
+        warnings,
+    })
+}
+
+const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_secs(5),
+    first_byte: Duration::from_secs(60),
+    gap: Duration::from_secs(60),
+    total: Duration::from_secs(600),
+};
+
+/// The given times, and for the rest those above them.
+fn overlay(above: Timeouts, raw: &RawTimeouts, path: &str) -> Result<Timeouts, String> {
+    let pick = |name: &str, text: &Option<String>, above: Duration| match text {
+        None => Ok(above),
+        Some(text) => match duration(text) {
+            Ok(time) if !time.is_zero() => Ok(time),
+            Ok(_) => Err(format!("{path}.{name}: must be longer than nothing")),
+            Err(why) => Err(format!("{path}.{name}: {why}")),
+        },
+    };
+    Ok(Timeouts {
+        connect: pick("connect", &raw.connect, above.connect)?,
+        first_byte: pick("first_byte", &raw.first_byte, above.first_byte)?,
+        gap: pick("gap", &raw.gap, above.gap)?,
+        total: pick("total", &raw.total, above.total)?,
+    })
+}
+
+fn address(path: &str, text: &str) -> Result<SocketAddr, String> {
+    text.replace("localhost", "127.0.0.1").parse().map_err(|_| {
+        format!("{path}: `{text}` is not an address; write for instance \"127.0.0.1:8080\"")
+    })
+}

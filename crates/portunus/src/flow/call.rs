@@ -1,0 +1,122 @@
+//! One client call, everything explicit.
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use canon::{Fault, Trouble};
+use dialects::{Dialect, Target};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, Request};
+use http_body_util::BodyExt as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::app::App;
+use crate::config::Config;
+use crate::keys::Key;
+use crate::surfaces::Asked;
+
+/// How long a caller may be silent in the middle of its request.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// A call: who asks, in which format, for what.
+pub(crate) struct Call {
+    pub(crate) app: Arc<App>,
+    /// The configuration in force when the call arrived; it stays in force for this call.
+    pub(crate) config: Arc<Config>,
+    pub(crate) key: Arc<Key>,
+    pub(crate) id: Arc<str>,
+    pub(crate) dialect: &'static dyn Dialect,
+    pub(crate) target: Target,
+    pub(crate) body: Bytes,
+    /// Whether a translation that loses anything is refused.
+    pub(crate) strict: bool,
+    /// Whether only to tell what would be sent.
+    pub(crate) dry_run: bool,
+    pub(crate) arrived: Instant,
+}
+
+impl Call {
+    /// Reads a request's body within the limits.
+    pub(crate) async fn read(
+        asked: Asked,
+        dialect: &'static dyn Dialect,
+        target: Target,
+    ) -> Result<Self, Fault> {
+        let Asked { app, key, id, request } = asked;
+        let arrived = Instant::now();
+        let config = app.config();
+        let strict = is_set(request.headers(), "x-portunus-strict");
+        let dry_run = is_set(request.headers(), "x-portunus-dry-run");
+        let body = read_body(request, config.body_limit).await?;
+        Ok(Self { app, config, key, id: id.0, dialect, target, body, strict, dry_run, arrived })
+    }
+}
+
+fn is_set(headers: &HeaderMap, name: &str) -> bool {
+    headers.get(name).is_some_and(|value| value == "true")
+}
+
+async fn read_body(request: Request<Body>, limit: usize) -> Result<Bytes, Fault> {
+    let (head, mut body) = request.into_parts();
+    check_type(&head.headers)?;
+    let declared =
+        head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if declared.is_some_and(|length: usize| length > limit) {
+        return Err(too_large(limit));
+    }
+    let mut first: Option<Bytes> = None;
+    let mut all = BytesMut::new();
+    loop {
+        let frame = match tokio::time::timeout(SILENCE, body.frame()).await {
+            Err(_) => {
+                return Err(Fault::new(Trouble::SlowCaller, "the body did not arrive in time"));
+            }
+            Ok(None) => break,
+            Ok(Some(Err(e))) => {
+                return Err(Fault::invalid("", "the body broke off").note(e.to_string()));
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        let so_far = first.as_ref().map_or(0, Bytes::len) + all.len();
+        if so_far + data.len() > limit {
+            return Err(too_large(limit));
+        }
+        // One piece is the usual case and is not copied.
+        match &first {
+            None => first = Some(data),
+            Some(piece) => {
+                if all.is_empty() {
+                    all.reserve(declared.unwrap_or(piece.len() * 4));
+                    all.extend_from_slice(piece);
+                    first = Some(Bytes::new());
+                }
+                all.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(if all.is_empty() { first.unwrap_or_default() } else { all.freeze() })
+}
+
+fn check_type(headers: &HeaderMap) -> Result<(), Fault> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let mut parts = text(CONTENT_TYPE).split(';').map(str::trim);
+    let kind = parts.next().unwrap_or_default();
+    let charset = parts.find_map(|part| part.strip_prefix("charset="));
+    if !kind.eq_ignore_ascii_case("application/json")
+        || charset.is_some_and(|charset| !charset.trim_matches('"').eq_ignore_ascii_case("utf-8"))
+    {
+        return Err(Fault::new(
+            Trouble::MediaType,
+            "the body must be JSON: send the header `Content-Type: application/json`",
+        ));
+    }
+    match text(CONTENT_ENCODING) {
+        "" | "identity" => Ok(()),
+        _ => Err(Fault::new(Trouble::MediaType, "the body must not be compressed")),
+    }
+}
+
+fn too_large(limit: usize) -> Fault {
+    Fault::new(Trouble::TooLarge, format!("the body is larger than {limit} bytes, the limit here"))
+}

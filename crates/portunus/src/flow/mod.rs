@@ -1,0 +1,30 @@
+//! The life of one call, on one screen. The file names are the steps.
+//!
+//! `peek → route → admit → attempt (prepare, send, receive) → pump → settle`
+
+mod admit;
+mod attempt;
+mod call;
+mod dry_run;
+mod prepare;
+mod pump;
+mod road;
+mod route;
+mod settle;
+mod whole;
+
+pub(crate) use call::Call;
+
+use axum::response::Response;
+use canon::Fault;
+
+/// Serves one call, from the caller's bytes to the provider's answer in the caller's format.
+pub(crate) async fn serve(call: Call) -> Result<Response, Fault> {
+    let peek = call.dialect.peek(&call.target, &call.body)?;
+    let route = route::find(&call, &peek)?;
+    if call.dry_run {
+        return dry_run::answer(&call, &peek, &route);
+    }
+    let admitted = admit::admit(&call, &peek, &route)?;
+    attempt::attempt(call, peek, &route, admitted).await
+}

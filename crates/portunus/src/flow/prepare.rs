@@ -1,0 +1,51 @@
+//! What a lane is sent: the caller's own bytes where the formats agree, a translation elsewhere.
+
+use canon::{Chat, Fault, Loss, Origin};
+use dialects::{Dialect, Lane, Outgoing, Peek};
+
+use super::Call;
+use crate::config::{LiveLane, Route};
+
+/// A request ready for a lane.
+pub(super) struct Prepared {
+    pub(super) outgoing: Outgoing,
+    /// The format the lane answers in.
+    pub(super) dialect: &'static dyn Dialect,
+    /// The request in canon, when the answer has to be translated back.
+    pub(super) chat: Option<Chat>,
+    pub(super) losses: Vec<Loss>,
+}
+
+/// Prepares the call for a lane.
+pub(super) fn prepare(
+    call: &Call,
+    peek: &Peek,
+    route: &Route,
+    lane: &LiveLane,
+    limit: Option<u64>,
+) -> Result<Prepared, Fault> {
+    let own = call.dialect.origin();
+    let dialect = speech(lane, own)?;
+    let words = Lane { model: &lane.model, limit, max_output: route.model.max_output };
+    if dialect.origin() == own {
+        let outgoing = dialect.patch(&call.body, peek, &words);
+        return Ok(Prepared { outgoing, dialect, chat: None, losses: Vec::new() });
+    }
+    let chat = call.dialect.read_request(&call.target, &call.body)?;
+    let (outgoing, losses) = dialect.write_request(&chat, &words)?;
+    if call.strict && !losses.is_empty() {
+        let list: Vec<String> = losses.iter().map(ToString::to_string).collect();
+        let say = format!("this model cannot be given: {}", list.join("; "));
+        return Err(Fault::invalid("", say).code("translation_loss"));
+    }
+    Ok(Prepared { outgoing, dialect, chat: Some(chat), losses })
+}
+
+/// The format a lane is spoken to in: the caller's own if it can, else its preferred one.
+fn speech(lane: &LiveLane, own: Origin) -> Result<&'static dyn Dialect, Fault> {
+    let mut spoken = lane.speaks.iter().filter_map(|origin| dialects::get(*origin));
+    let same = if lane.speaks.contains(&own) { dialects::get(own) } else { None };
+    same.or_else(|| spoken.next()).ok_or_else(|| {
+        Fault::internal(format!("lane {} speaks no format this gateway knows", lane.name))
+    })
+}

@@ -1,0 +1,325 @@
+//! A streamed answer: pieces in, pieces out, counted between, with backpressure end to end.
+//!
+//! hyper hands over one frame per upstream chunk and flushes each, which makes a burst dear. So
+//! the pump, once it has data, yields a few times while more keeps arriving, and emits it as one.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use canon::{Chat, Fault, Origin, Trouble};
+use dialects::{Dialect, Peek};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http_body::{Body as HttpBody, Frame};
+use http_body_util::BodyExt as _;
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::time::Sleep;
+use upstream::Answer;
+
+use super::road::{Course, Road};
+use super::settle::Tab;
+use super::{Call, whole};
+use crate::config::LiveLane;
+use crate::respond::Voice;
+
+/// When enough is gathered to be sent even though more is coming.
+const ENOUGH: usize = 64 << 10;
+/// How often the pump waits for more before it sends what it has.
+const YIELDS: u8 = 3;
+/// How often timeouts, the key and the journal are looked after.
+const TICK: Duration = Duration::from_secs(1);
+/// How long a stream may be silent towards the caller.
+const SILENCE: Duration = Duration::from_secs(15);
+/// How long the first piece is waited for before the caller is told that an answer has begun.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// Begins a stream. Fails, and lets the next lane try, while the caller has seen nothing.
+pub(super) async fn stream(
+    call: &Arc<Call>,
+    peek: &Peek,
+    lane: &Arc<LiveLane>,
+    dialect: &'static dyn Dialect,
+    chat: Option<Chat>,
+    answer: Answer,
+    tab: Tab,
+) -> Result<Response, (Fault, Tab)> {
+    let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if kind.is_some_and(|kind| !kind.starts_with("text/event-stream")) {
+        return whole::as_stream(call, peek, lane, dialect, chat, answer, tab).await;
+    }
+    let road = Road::new(call, peek, dialect, chat.as_ref());
+    let mut pump = Pump {
+        call: Arc::clone(call),
+        lane: Arc::clone(lane),
+        upstream: Some(answer.body),
+        road,
+        tab: Some(tab),
+        out: Vec::new(),
+        fresh: false,
+        yields: 0,
+        tick: Box::pin(tokio::time::sleep(TICK)),
+        heard: Instant::now(),
+        spoke: Instant::now(),
+        cut: false,
+    };
+    if let Err(fault) = pump.prime().await {
+        return match pump.tab.take() {
+            Some(tab) => Err((fault, tab)),
+            // A settled stream has no fault left; were there one, no other lane could pay for it.
+            None => Ok(Voice::Dialect(call.dialect).answer(&fault, &call.id)),
+        };
+    }
+    if let Some(tab) = &mut pump.tab {
+        tab.first_byte();
+    }
+    let mut response = event_stream(Body::empty());
+    pump.describe(&mut response);
+    *response.body_mut() = Body::new(pump);
+    Ok(response)
+}
+
+/// An answer that is a stream of events.
+pub(super) fn event_stream(body: Body) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// The body of a streamed answer.
+struct Pump {
+    call: Arc<Call>,
+    lane: Arc<LiveLane>,
+    upstream: Option<upstream::Body>,
+    road: Road,
+    /// Open until the stream is settled.
+    tab: Option<Tab>,
+    out: Vec<u8>,
+    /// Whether more arrived since the last yield.
+    fresh: bool,
+    yields: u8,
+    tick: Pin<Box<Sleep>>,
+    heard: Instant,
+    spoke: Instant,
+    /// Whether the body must end abnormally, for clients that swallow an error event.
+    cut: bool,
+}
+
+impl Pump {
+    /// Waits for the first piece, so that a failure can still become a true status or another lane.
+    async fn prime(&mut self) -> Result<(), Fault> {
+        let deadline = tokio::time::Instant::now() + FIRST.min(self.lane.timeouts.gap);
+        while self.out.is_empty() {
+            let Some(upstream) = &mut self.upstream else { return Ok(()) };
+            let course = match tokio::time::timeout_at(deadline, upstream.frame()).await {
+                Err(_) if FIRST < self.lane.timeouts.gap => return Ok(()),
+                Err(_) => Course::Broken(stalled()),
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.road.take(data, &mut self.out),
+                    Err(_) => continue,
+                },
+                Ok(Some(Err(e))) => Course::Broken(broken(&e)),
+                Ok(None) => self.road.finish(&mut self.out),
+            };
+            match course {
+                Course::On => {}
+                Course::Complete => self.complete(),
+                Course::Broken(fault) => {
+                    self.upstream = None;
+                    return Err(fault);
+                }
+            }
+        }
+        if let Some(tab) = &mut self.tab {
+            tab.heard(self.road.said());
+        }
+        Ok(())
+    }
+
+    fn describe(&self, response: &mut Response) {
+        if let Some(tab) = &self.tab {
+            whole::describe(response, tab);
+        } else if let Ok(lane) = HeaderValue::from_str(&self.lane.name) {
+            response.headers_mut().insert("x-portunus-lane", lane);
+        }
+    }
+
+    /// Everything was said: settle now, before the caller gets its last byte.
+    fn complete(&mut self) {
+        let losses = self.road.losses();
+        if let Some(mut tab) = self.tab.take() {
+            tab.first_byte();
+            tab.heard(self.road.said());
+            tab.lost(losses);
+            tab.done();
+        }
+        if let Some(body) = self.upstream.take() {
+            rest(body);
+        }
+    }
+
+    /// The stream broke after the caller saw some of it: it must hear so in its own format.
+    fn break_off(&mut self, fault: &Fault) {
+        tracing::warn!(
+            request.id = %self.call.id,
+            lane.name = self.lane.name,
+            "lane `{}` broke off mid-stream: {} [{}]",
+            self.lane.name,
+            fault,
+            fault.noted().unwrap_or_default()
+        );
+        self.lane.health.bad(self.call.app.clock.now());
+        self.upstream = None;
+        if let Some(mut tab) = self.tab.take() {
+            tab.heard(self.road.said());
+            tab.broke_off();
+        }
+        let last = self.call.dialect.break_off(fault, &self.call.id);
+        self.out.extend_from_slice(&last);
+        self.cut = self.call.dialect.origin() == Origin::Native;
+    }
+
+    fn take(&mut self, course: Course) {
+        match course {
+            Course::On => {}
+            Course::Complete => self.complete(),
+            Course::Broken(fault) => self.break_off(&fault),
+        }
+    }
+
+    /// Once a second: is the key still good, has the provider stalled, is the caller kept waiting.
+    fn look_after(&mut self) {
+        if self.upstream.is_none() {
+            return;
+        }
+        let now = self.call.app.clock.now();
+        let key = self.call.app.ring.get(&self.call.key.record.id);
+        if !key.is_some_and(|key| key.is_live(now)) {
+            let fault = Fault::new(Trouble::Interrupted, "the API key was revoked");
+            return self.break_off(&fault.never_retry());
+        }
+        if self.heard.elapsed() > self.lane.timeouts.gap {
+            return self.break_off(&stalled());
+        }
+        if self.call.arrived.elapsed() > self.lane.timeouts.total {
+            let fault = Fault::new(Trouble::Timeout, "the answer took longer than is allowed");
+            return self.break_off(&fault);
+        }
+        if self.spoke.elapsed() > SILENCE {
+            self.out.extend_from_slice(self.call.dialect.keep_alive());
+        }
+        if let Some(tab) = &mut self.tab {
+            tab.heard(self.road.said());
+            tab.checkpoint();
+        }
+    }
+
+    fn emit(&mut self) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        self.spoke = Instant::now();
+        self.yields = 0;
+        self.fresh = false;
+        let bytes = Bytes::from(std::mem::take(&mut self.out));
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+}
+
+impl HttpBody for Pump {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        let pump = &mut *self;
+        loop {
+            let Some(upstream) = &mut pump.upstream else {
+                if !pump.out.is_empty() {
+                    return pump.emit();
+                }
+                return Poll::Ready(pump.cut.then_some(Err(Cut)));
+            };
+            if pump.out.len() > ENOUGH {
+                return pump.emit();
+            }
+            match Pin::new(upstream).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        pump.heard = Instant::now();
+                        pump.fresh = true;
+                        let course = pump.road.take(data, &mut pump.out);
+                        pump.take(course);
+                    }
+                }
+                Poll::Ready(Some(Err(e))) => {
+                    let fault = broken(&e);
+                    pump.break_off(&fault);
+                }
+                Poll::Ready(None) => {
+                    let course = pump.road.finish(&mut pump.out);
+                    // A finished road has no more bytes to read, whatever it says.
+                    pump.take(course);
+                    pump.upstream = None;
+                }
+                Poll::Pending if !pump.out.is_empty() => {
+                    if pump.yields == 0 || (pump.fresh && pump.yields < YIELDS) {
+                        pump.yields += 1;
+                        pump.fresh = false;
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    return pump.emit();
+                }
+                Poll::Pending => {
+                    if pump.tick.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    pump.tick.as_mut().reset(tokio::time::Instant::now() + TICK);
+                    pump.look_after();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        // The caller left: what was said so far is what is paid for.
+        if let Some(tab) = &mut self.tab {
+            tab.heard(self.road.said());
+        }
+    }
+}
+
+/// Ends a body so that no client takes it for complete.
+#[derive(Debug)]
+pub(crate) struct Cut;
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the stream was cut")
+    }
+}
+
+impl std::error::Error for Cut {}
+
+/// Reads the few bytes behind the end of an answer, so that the connection can be used again.
+fn rest(mut body: upstream::Body) {
+    tokio::spawn(async move {
+        let reading = async { while let Some(Ok(_)) = body.frame().await {} };
+        let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;
+    });
+}
+
+fn stalled() -> Fault {
+    Fault::new(Trouble::Timeout, "the provider's answer stalled").note("silence in a stream")
+}
+
+fn broken(error: &upstream::BodyError) -> Fault {
+    Fault::new(Trouble::Interrupted, "the provider's answer broke off").note(error.to_string())
+}

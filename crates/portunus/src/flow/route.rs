@@ -1,0 +1,40 @@
+//! Model id → the lanes that serve it, the unhealthy last.
+
+use canon::{Fault, Trouble};
+use catalog::Kind;
+use dialects::Peek;
+use std::sync::Arc;
+
+use super::Call;
+use crate::config::{LiveLane, Route};
+use crate::surfaces::unknown_model;
+
+/// The route of the model asked for, if it exists, converses, and the key may use it.
+pub(super) fn find(call: &Call, peek: &Peek) -> Result<Arc<Route>, Fault> {
+    let route = call.config.routes.get(&peek.model).ok_or_else(|| unknown_model(&peek.model))?;
+    match route.model.kind {
+        Kind::Chat => {}
+        Kind::Image => {
+            return Err(wrong_kind(&peek.model, "an image model", "/v1/images/generations"));
+        }
+        Kind::Embedding => {
+            return Err(wrong_kind(&peek.model, "an embedding model", "/v1/embeddings"));
+        }
+    }
+    if !call.key.may_use(&peek.model) {
+        let say = format!("this API key may not use the model `{}`", peek.model);
+        return Err(Fault::new(Trouble::Forbidden, say));
+    }
+    Ok(Arc::clone(route))
+}
+
+fn wrong_kind(model: &str, what: &str, path: &str) -> Fault {
+    Fault::new(Trouble::NoModel, format!("`{model}` is {what}; it is served at {path}"))
+}
+
+/// The lanes in the order they are tried.
+pub(super) fn lanes(route: &Route, now: i64) -> Vec<Arc<LiveLane>> {
+    let (good, bad): (Vec<_>, Vec<_>) =
+        route.lanes.iter().cloned().partition(|lane| lane.health.is_good(now));
+    good.into_iter().chain(bad).collect()
+}

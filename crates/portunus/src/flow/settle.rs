@@ -1,0 +1,198 @@
+//! Settlement: usage → cost → charge, exactly once, also when the caller vanishes.
+
+use canon::{Fault, Money, Usage};
+use catalog::Prices;
+use dialects::{Peek, Said};
+use ledger::{Entry, Outcome, Progress, Ticket};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Call;
+use crate::app::App;
+
+/// Bytes a token has, roughly, where a count must be estimated.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// The running tab of one call. Dropped before it was closed, it is closed as the caller's leaving.
+pub(super) struct Tab {
+    app: Arc<App>,
+    prices: Arc<Prices>,
+    arrived: Instant,
+    input_bytes: u64,
+    said: Said,
+    entry: Entry,
+    ticket: Option<Ticket>,
+}
+
+impl Tab {
+    /// A tab on which nothing is set aside yet.
+    pub(super) fn new(call: &Call, peek: &Peek, prices: &Arc<Prices>) -> Self {
+        let now = call.app.clock.now();
+        Self {
+            app: Arc::clone(&call.app),
+            prices: Arc::clone(prices),
+            arrived: call.arrived,
+            input_bytes: call.body.len() as u64,
+            said: Said::default(),
+            ticket: None,
+            entry: Entry {
+                request_id: call.id.to_string(),
+                key_id: call.key.record.id.clone(),
+                account_id: call.key.record.account_id.clone(),
+                started: now,
+                ended: now,
+                first_byte_us: None,
+                dialect: call.dialect.origin().name().to_owned(),
+                model: peek.model.clone(),
+                lane: String::new(),
+                attempts: 0,
+                stream: peek.stream,
+                status: 503,
+                outcome: Outcome::CallerLeft,
+                usage: Usage::default(),
+                estimated: false,
+                cost: Money::ZERO,
+                borne: Money::ZERO,
+                price_version: prices.version.clone(),
+                losses: Vec::new(),
+            },
+        }
+    }
+
+    /// Money was set aside.
+    pub(super) fn open(mut self, ticket: Ticket) -> Self {
+        self.app.meters.running.inc();
+        self.ticket = Some(ticket);
+        self
+    }
+
+    /// No money was set aside; the refusal is noted.
+    pub(super) fn refuse(mut self, fault: Fault) -> Fault {
+        self.entry.outcome = Outcome::Failed;
+        self.entry.status = if fault.trouble() == canon::Trouble::Quota { 429 } else { 503 };
+        self.app.meters.ended(&self.entry);
+        self.app.book.note(self.entry.clone());
+        fault
+    }
+
+    /// A lane is tried.
+    pub(super) fn try_lane(&mut self, lane: &str) {
+        self.entry.attempts += 1;
+        lane.clone_into(&mut self.entry.lane);
+    }
+
+    /// What a translation could not carry.
+    pub(super) fn lost(&mut self, losses: impl IntoIterator<Item = String>) {
+        for loss in losses {
+            if !self.entry.losses.contains(&loss) {
+                self.entry.losses.push(loss);
+            }
+        }
+    }
+
+    /// The losses so far.
+    pub(super) fn losses(&self) -> &[String] {
+        &self.entry.losses
+    }
+
+    /// The lane that answers.
+    pub(super) fn lane(&self) -> &str {
+        &self.entry.lane
+    }
+
+    /// The answer has begun.
+    pub(super) fn first_byte(&mut self) {
+        self.entry.status = 200;
+        let micros = i64::try_from(self.arrived.elapsed().as_micros()).unwrap_or(i64::MAX);
+        self.entry.first_byte_us.get_or_insert(micros);
+    }
+
+    /// What the answer has said of itself so far.
+    pub(super) fn heard(&mut self, said: &Said) {
+        self.said.clone_from(said);
+    }
+
+    /// Notes how far the call has come, so that a crash charges for it.
+    pub(super) fn checkpoint(&self) {
+        let (usage, _) = self.count(Outcome::BrokeOff);
+        if let Some(ticket) = &self.ticket {
+            let cost = self.prices.cost(&usage);
+            ticket.progress(Progress { lane: self.entry.lane.clone(), usage, cost });
+        }
+    }
+
+    /// Closes the tab of an answered call and tells what it costs.
+    pub(super) fn done(mut self) -> Money {
+        self.close(Outcome::Done)
+    }
+
+    /// Closes the tab of a call whose answer broke off after it had begun.
+    pub(super) fn broke_off(mut self) {
+        self.close(Outcome::BrokeOff);
+    }
+
+    /// Closes the tab of a call that failed before there was an answer.
+    pub(super) fn failed(mut self, status: u16) {
+        self.entry.status = status;
+        self.close(Outcome::Failed);
+    }
+
+    /// What was used: the provider's count, or ours where it gives none or one that cannot be.
+    fn count(&self, outcome: Outcome) -> (Usage, bool) {
+        let Said { usage, output_bytes, .. } = &self.said;
+        let told = usage.filter(|usage| {
+            !usage.is_absurd()
+                && usage.input <= self.input_bytes.saturating_mul(8).max(4_096)
+                && (usage.output > 0 || *output_bytes == 0)
+        });
+        let estimate = Usage {
+            input: self.input_bytes.div_ceil(BYTES_PER_TOKEN),
+            output: output_bytes.div_ceil(BYTES_PER_TOKEN),
+            ..Usage::default()
+        };
+        match outcome {
+            Outcome::Failed | Outcome::Recovered => (Usage::default(), false),
+            Outcome::Done => told.map_or((estimate, true), |usage| (usage, false)),
+            // Nothing came out, so nothing is paid.
+            Outcome::BrokeOff | Outcome::CallerLeft if *output_bytes == 0 && told.is_none() => {
+                (Usage::default(), false)
+            }
+            Outcome::BrokeOff | Outcome::CallerLeft => match told {
+                Some(usage) if usage.output > 0 => (usage, false),
+                Some(usage) => (Usage { output: estimate.output, ..usage }, true),
+                None => (estimate, true),
+            },
+        }
+    }
+
+    fn close(&mut self, outcome: Outcome) -> Money {
+        let Some(ticket) = self.ticket.take() else { return Money::ZERO };
+        let (usage, estimated) = self.count(outcome);
+        self.entry.outcome = outcome;
+        self.entry.usage = usage;
+        self.entry.estimated = estimated;
+        self.entry.cost = match outcome {
+            Outcome::Failed | Outcome::Recovered => Money::ZERO,
+            Outcome::Done => self.prices.cost(&usage),
+            Outcome::BrokeOff | Outcome::CallerLeft if usage == Usage::default() => Money::ZERO,
+            Outcome::BrokeOff | Outcome::CallerLeft => self.prices.cost(&usage),
+        };
+        let cost = self.entry.cost.min(ticket.amount());
+        self.app.meters.running.dec();
+        self.app.meters.ended(&self.entry);
+        ticket.settle(self.entry.clone());
+        cost
+    }
+}
+
+impl Drop for Tab {
+    fn drop(&mut self) {
+        if self.ticket.is_some() {
+            if self.entry.first_byte_us.is_none() {
+                // The status a caller that left would have been told, by convention.
+                self.entry.status = 499;
+            }
+            self.close(Outcome::CallerLeft);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A whole answer: read to its end, counted, handed on or translated.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use canon::{Chat, Fault, Trouble};
+use dialects::{Dialect, Peek, Said};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http_body_util::BodyExt as _;
+use std::sync::Arc;
+use upstream::Answer;
+
+use super::Call;
+use super::road::{Course, Road};
+use super::settle::Tab;
+use crate::config::LiveLane;
+use crate::surfaces;
+
+/// The largest answer taken from a provider.
+const LARGEST: usize = 64 << 20;
+
+/// Reads the answer and makes the caller's out of it.
+pub(super) async fn whole(
+    call: &Arc<Call>,
+    lane: &LiveLane,
+    dialect: &'static dyn Dialect,
+    chat: Option<Chat>,
+    answer: Answer,
+    mut tab: Tab,
+) -> Result<Response, (Fault, Tab)> {
+    let body = match read(answer, lane, call).await {
+        Ok(body) => body,
+        Err(fault) => return Err((fault, tab)),
+    };
+    let (said, body) = match translate(call, dialect, chat, body, &mut tab) {
+        Ok(done) => done,
+        Err(fault) => return Err((fault, tab)),
+    };
+    tab.first_byte();
+    tab.heard(&said);
+    let mut response = surfaces::json(Body::from(body));
+    describe(&mut response, &tab);
+    let cost = tab.done();
+    if let Ok(cost) = HeaderValue::from_str(&cost.to_string()) {
+        response.headers_mut().insert("x-portunus-cost", cost);
+    }
+    Ok(response)
+}
+
+/// A provider that was asked for a stream and gave something else. By its first byte it is a whole
+/// answer, which is then streamed in our own pieces, or a stream under a wrong name.
+pub(super) async fn as_stream(
+    call: &Arc<Call>,
+    peek: &Peek,
+    lane: &LiveLane,
+    dialect: &'static dyn Dialect,
+    chat: Option<Chat>,
+    answer: Answer,
+    mut tab: Tab,
+) -> Result<Response, (Fault, Tab)> {
+    let body = match read(answer, lane, call).await {
+        Ok(body) => body,
+        Err(fault) => return Err((fault, tab)),
+    };
+    let mut out = Vec::new();
+    let outcome = if body.trim_ascii_start().starts_with(b"{") {
+        stream_reply(call, dialect, chat, &body, &mut out, &mut tab)
+    } else {
+        let mut road = Road::new(call, peek, dialect, chat.as_ref());
+        let course = match road.take(body, &mut out) {
+            Course::On => road.finish(&mut out),
+            end => end,
+        };
+        match course {
+            Course::Broken(fault) => Err(fault),
+            Course::On | Course::Complete => Ok(road.said().clone()),
+        }
+    };
+    let said = match outcome {
+        Ok(said) => said,
+        Err(fault) => return Err((fault, tab)),
+    };
+    tab.first_byte();
+    tab.heard(&said);
+    let mut response = super::pump::event_stream(Body::from(out));
+    describe(&mut response, &tab);
+    tab.done();
+    Ok(response)
+}
+
+/// A whole answer in the caller's own pieces.
+fn stream_reply(
+    call: &Call,
+    dialect: &'static dyn Dialect,
+    chat: Option<Chat>,
+    body: &[u8],
+    out: &mut Vec<u8>,
+    tab: &mut Tab,
+) -> Result<Said, Fault> {
+    let said = dialect.sniff_reply(body)?;
+    let reply = dialect.read_reply(body)?;
+    let chat = match chat {
+        Some(chat) => chat,
+        None => call.dialect.read_request(&call.target, &call.body)?,
+    };
+    let mut writer = call.dialect.writer(&chat, &super::road::stamp(call));
+    for event in canon::unfold(reply) {
+        writer.push(event, out);
+    }
+    tab.lost(writer.finish(out).into_iter().map(|loss| loss.what));
+    Ok(said)
+}
+
+/// Which lane answered and what was lost, told in headers.
+pub(super) fn describe(response: &mut Response, tab: &Tab) {
+    let headers = response.headers_mut();
+    if let Ok(lane) = HeaderValue::from_str(tab.lane()) {
+        headers.insert("x-portunus-lane", lane);
+    }
+    if !tab.losses().is_empty()
+        && let Ok(losses) = HeaderValue::from_str(&tab.losses().join(", "))
+    {
+        headers.insert("x-portunus-loss", losses);
+    }
+}
+
+fn translate(
+    call: &Call,
+    dialect: &'static dyn Dialect,
+    chat: Option<Chat>,
+    body: Bytes,
+    tab: &mut Tab,
+) -> Result<(Said, Bytes), Fault> {
+    let Some(chat) = chat else {
+        return Ok((dialect.sniff_reply(&body)?, body));
+    };
+    let said = dialect.sniff_reply(&body)?;
+    let reply = dialect.read_reply(&body)?;
+    let (body, losses) = call.dialect.write_reply(reply, &chat, &super::road::stamp(call));
+    tab.lost(losses.into_iter().map(|loss| loss.what));
+    Ok((said, Bytes::from(body)))
+}
+
+async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result<Bytes, Fault> {
+    let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if kind.is_some_and(|kind| kind.starts_with("text/html")) {
+        return Err(Fault::new(
+            Trouble::Unavailable,
+            "the provider gave no usable answer, retry later",
+        )
+        .note("a web page came instead of an answer"));
+    }
+    let mut body = answer.body;
+    let mut first: Option<Bytes> = None;
+    let mut all = BytesMut::new();
+    loop {
+        let left = lane.timeouts.total.saturating_sub(call.arrived.elapsed());
+        let frame = match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
+            Err(_) => {
+                return Err(Fault::new(Trouble::Timeout, "the provider's answer stalled")
+                    .note("silence in the middle of a whole answer"));
+            }
+            Ok(None) => break,
+            Ok(Some(Err(e))) => {
+                return Err(Fault::new(Trouble::Unavailable, "the provider's answer broke off")
+                    .note(e.to_string()));
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        if all.len() + data.len() > LARGEST {
+            return Err(Fault::new(Trouble::Unavailable, "the provider's answer is too large"));
+        }
+        match &first {
+            None => first = Some(data),
+            Some(piece) => {
+                if all.is_empty() {
+                    all.extend_from_slice(piece);
+                }
+                all.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(if all.is_empty() { first.unwrap_or_default() } else { all.freeze() })
+}

@@ -1,0 +1,75 @@
+//! Who is calling: the key of a request, from any of its carriers.
+
+use canon::{Fault, Trouble};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Uri};
+use std::sync::Arc;
+
+use crate::app::App;
+use crate::keys::Key;
+
+/// Headers that may carry the key alone.
+const BARE: [&str; 3] = ["x-api-key", "x-vendor-api-key", "x-goog-api-key"];
+/// A longer text is no key of ours, and is not even looked at.
+const LONGEST: usize = 256;
+
+/// The key of a request. `?key=` counts only where the native format is served.
+pub(crate) async fn key_of(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Key>, Fault> {
+    let mut found: Option<String> = None;
+    for text in carried(uri, headers)? {
+        match &found {
+            Some(other) if *other != text => {
+                return Err(Fault::new(
+                    Trouble::NoKey,
+                    "two different API keys were sent; send one",
+                ));
+            }
+            Some(_) => {}
+            None => found = Some(text),
+        }
+    }
+    let Some(text) = found else {
+        return Err(Fault::new(
+            Trouble::NoKey,
+            "no API key was sent; send it as `Authorization: Bearer <key>`",
+        ));
+    };
+    app.ring.find(&text).await
+}
+
+fn carried(uri: &Uri, headers: &HeaderMap) -> Result<Vec<String>, Fault> {
+    let unreadable = || Fault::new(Trouble::NoKey, "the API key cannot be read");
+    let mut found = Vec::new();
+    let mut bearers = headers.get_all(AUTHORIZATION).iter();
+    if let Some(value) = bearers.next() {
+        if bearers.next().is_some() {
+            return Err(Fault::new(Trouble::NoKey, "two `Authorization` headers were sent"));
+        }
+        let text = value.to_str().map_err(|_| unreadable())?;
+        let (scheme, key) = text.split_once(' ').unwrap_or((text, ""));
+        if !scheme.eq_ignore_ascii_case("bearer") || key.is_empty() || key.len() > LONGEST {
+            return Err(Fault::new(
+                Trouble::NoKey,
+                "the `Authorization` header must read `Bearer <key>`",
+            ));
+        }
+        found.push(key.to_owned());
+    }
+    for value in BARE.iter().flat_map(|name| headers.get_all(*name)) {
+        let key = value.to_str().map_err(|_| unreadable())?;
+        if key.len() > LONGEST {
+            return Err(unreadable());
+        }
+        found.push(key.to_owned());
+    }
+    if is_native(uri.path()) {
+        let query = uri.query().unwrap_or_default().split('&');
+        found.extend(query.filter_map(|pair| pair.strip_prefix("key=")).map(str::to_owned));
+    }
+    Ok(found)
+}
+
+/// Whether a path is the native format's.
+fn is_native(path: &str) -> bool {
+    path.starts_with("/v1beta/") || (path.starts_with("/v1/models") && path.contains(':'))
+}

@@ -1,0 +1,35 @@
+//! What the console needs of the gateway.
+
+use catalog::Catalog;
+use console::{Host, KeyAsk};
+use store::KeyRecord;
+
+use crate::app::{App, NewKey};
+
+impl Host for App {
+    fn with_catalog(&self, look: &mut dyn FnMut(&Catalog)) {
+        look(&self.config().catalog);
+    }
+
+    fn public_url(&self) -> String {
+        self.config().public_url.clone()
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.now()
+    }
+
+    fn formats(&self) -> Vec<&'static str> {
+        dialects::all().map(|dialect| dialect.origin().name()).collect()
+    }
+
+    fn new_key(&self, account_id: &str, ask: KeyAsk) -> Result<(KeyRecord, String), String> {
+        let KeyAsk { name, cap, models, expires } = ask;
+        let key = NewKey { name, cap, models, expires };
+        key.make(account_id, &self.ring, self.clock.now()).map_err(|e| e.to_string())
+    }
+
+    fn key_changed(&self, record: KeyRecord) {
+        self.ring.put(record);
+    }
+}

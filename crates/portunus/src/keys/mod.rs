@@ -1,0 +1,8 @@
+//! API keys: their text, and the ring of those this gateway knows.
+
+mod ring;
+mod token;
+
+pub use ring::{Key, KeyRing};
+pub(crate) use token::word;
+pub use token::{NewToken, Token, hash};

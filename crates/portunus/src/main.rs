@@ -1,0 +1,10 @@
+//! The `portunus` program: arguments → configuration → work → exit code.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    portunus::cli::main()
+}

@@ -1,0 +1,97 @@
+//! `GET /api/models`: the public catalog.
+
+use axum::body::Body;
+use axum::response::Response;
+use canon::Fault;
+use catalog::{Filter, Record};
+use http::Request;
+use serde_json::json;
+use std::sync::Arc;
+
+use super::json;
+use crate::app::App;
+
+const PAGE_SIZE: usize = 100;
+const LONGEST: usize = 200;
+
+pub(super) async fn list(app: Arc<App>, request: Request<Body>) -> Result<Response, Fault> {
+    let mut filter = Filter::default();
+    let (mut page, mut page_size) = (1, PAGE_SIZE);
+    let query = request.uri().query().unwrap_or_default();
+    for (name, value) in pairs(query) {
+        match name.as_str() {
+            "page" => page = number("page", &value, usize::MAX)?,
+            "page_size" => page_size = number("page_size", &value, PAGE_SIZE)?,
+            "provider" => filter.provider = Some(text("provider", value)?),
+            "model_type" => filter.model_type = Some(text("model_type", value)?),
+            "feature" => filter.feature = Some(text("feature", value)?),
+            "q" => filter.q = Some(text("q", value)?),
+            _ => {}
+        }
+    }
+    let config = app.config();
+    let found = config.catalog.list(&filter, page, page_size);
+    let data: Vec<Record> =
+        found.models.iter().map(|model| Record::new(model, &config.public_url)).collect();
+    let body = json!({
+        "success": true,
+        "page": found.page,
+        "page_size": found.page_size,
+        "total": found.total,
+        "data": data,
+    });
+    Ok(json(body.to_string()))
+}
+
+/// The pairs of a query, decoded; of a name sent twice the first counts.
+pub(super) fn pairs(query: &str) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = decode(name);
+        if !found.iter().any(|(known, _)| *known == name) {
+            found.push((name, decode(value)));
+        }
+    }
+    found
+}
+
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let mut ahead = rest.clone();
+                let hex = ahead.next().zip(ahead.next()).and_then(|(high, low)| {
+                    let digit = |byte: u8| char::from(byte).to_digit(16);
+                    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+                });
+                match hex {
+                    Some(decoded) => {
+                        bytes.push(decoded);
+                        rest = ahead;
+                    }
+                    None => bytes.push(b'%'),
+                }
+            }
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn number(name: &'static str, value: &str, most: usize) -> Result<usize, Fault> {
+    match value.parse::<usize>() {
+        Ok(number) if number >= 1 => Ok(number.min(most)),
+        _ => Err(Fault::invalid(name, format!("`{name}` must be a whole number of at least 1"))),
+    }
+}
+
+fn text(name: &'static str, value: String) -> Result<String, Fault> {
+    if value.len() > LONGEST {
+        return Err(Fault::invalid(name, format!("`{name}` must be at most {LONGEST} bytes")));
+    }
+    Ok(value)
+}

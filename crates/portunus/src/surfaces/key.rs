@@ -1,0 +1,84 @@
+//! `GET /v1/key`: what this key may spend. `GET /v1/usage/{request_id}`: the receipt of one call.
+
+use axum::response::Response;
+use canon::{Fault, Trouble};
+use ledger::Entry;
+use serde_json::{Value, json};
+
+use super::{Asked, json};
+
+pub(super) async fn show(asked: Asked) -> Result<Response, Fault> {
+    let record = &asked.key.record;
+    let standing = asked.key.purse.standing();
+    let body = json!({
+        "id": record.id,
+        "name": record.name,
+        "cap_usd": standing.cap.map(|cap| cap.to_string()),
+        "spent_usd": standing.spent.to_string(),
+        "held_usd": standing.held.to_string(),
+        "remaining_usd": standing.remaining().map(|left| left.to_string()),
+        "expires_at": record.expires.map(time),
+        "limits": {
+            "rpm": record.limits.rpm,
+            "tpm": record.limits.tpm,
+            "concurrency": record.limits.concurrency,
+            "models": record.models,
+        },
+    });
+    Ok(json(body.to_string()))
+}
+
+pub(super) async fn receipt(asked: Asked) -> Result<Response, Fault> {
+    let id = asked.request.uri().path().strip_prefix("/v1/usage/").unwrap_or_default();
+    let entry = match asked.app.book.find(id) {
+        Some(entry) => Some(entry),
+        None => asked.app.store.entry(id).await.map_err(|e| {
+            Fault::new(Trouble::Overload, "receipts cannot be read at the moment, retry shortly")
+                .note(e.to_string())
+        })?,
+    };
+    // Another account's call is as unknown as one that never was.
+    let entry = entry.filter(|entry| entry.account_id == asked.key.record.account_id);
+    match entry {
+        Some(entry) => Ok(json(write(&entry).to_string())),
+        None => Err(Fault::new(Trouble::NotFound, "there is no call with this id")),
+    }
+}
+
+/// A settled call as JSON: the receipt, and the line of an export.
+pub(crate) fn write(entry: &Entry) -> Value {
+    let usage = &entry.usage;
+    json!({
+        "request_id": entry.request_id,
+        "key_id": entry.key_id,
+        "model": entry.model,
+        "lane": entry.lane,
+        "dialect": entry.dialect,
+        "status": entry.status,
+        "outcome": entry.outcome.word(),
+        "stream": entry.stream,
+        "attempts": entry.attempts,
+        "tokens": {
+            "input": usage.input,
+            "cached_input": usage.cache_read,
+            "cache_write": usage.cache_write.saturating_add(usage.cache_write_long),
+            "output": usage.output,
+            "thinking": usage.thinking,
+            "total": usage.total(),
+        },
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "searches": usage.searches,
+        "estimated": entry.estimated,
+        "cost_usd": entry.cost.to_string(),
+        "price_version": entry.price_version,
+        "losses": entry.losses,
+        "started_at": time(entry.started),
+        "ended_at": time(entry.ended),
+        "first_byte_ms": entry.first_byte_us.map(|micros| micros / 1000),
+    })
+}
+
+fn time(micros: i64) -> String {
+    jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,204 @@
+//! The program itself: what it prints, how it ends.
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("portunus-cli-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        program(self).args(arguments).output().unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn program(folder: &Folder) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portunus"));
+    command.current_dir(&folder.0).env_clear();
+    command
+}
+
+fn fails(output: &Output, code: i32, cause: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.contains(cause), "{said}");
+    if code == 1 {
+        assert_eq!(said.trim().lines().count(), 1, "one clear line: {said}");
+    }
+}
+
+/// Starts a server and reads its greeting up to the curl line.
+fn serve(folder: &Folder, listen: &str) -> (Child, String) {
+    let mut child = program(folder)
+        .args(["serve", "--listen", listen])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut greeting = String::new();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    while !greeting.contains("  -d '") && !greeting.contains("Make a key with") {
+        if lines.read_line(&mut greeting).unwrap() == 0 {
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            panic!("it ended: {greeting}{said}");
+        }
+    }
+    (child, greeting)
+}
+
+fn terminate(mut child: Child) -> Option<i32> {
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    child.wait().unwrap().code()
+}
+
+#[test]
+fn the_first_start_prints_a_curl_line_that_works_and_a_signal_ends_it_cleanly() {
+    let folder = Folder::new("first");
+    let (child, greeting) = serve(&folder, "127.0.0.1:0");
+    assert!(greeting.contains("/console/setup/"), "{greeting}");
+    let curl = greeting.split_once("Try it:").unwrap().1.trim().to_owned();
+    let output = Command::new("sh").args(["-c", &format!("{curl} -s -S")]).output().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).expect(&curl);
+    assert_eq!(answer["object"], "chat.completion");
+    assert_eq!(terminate(child), Some(0));
+
+    let (child, greeting) = serve(&folder, "127.0.0.1:0");
+    assert!(!greeting.contains("sk-pt-"), "a key is shown once: {greeting}");
+    assert_eq!(terminate(child), Some(0));
+    let exported = folder.json(&["ledger", "export"]);
+    assert_eq!((&exported["model"], &exported["status"]), (&"demo-chat".into(), &200.into()));
+    assert!(folder.run(&["ledger", "verify"]).status.success());
+}
+
+#[test]
+fn keys_are_made_listed_rotated_and_revoked_while_a_server_runs() {
+    let folder = Folder::new("keys");
+    let (child, greeting) = serve(&folder, "127.0.0.1:0");
+    let url =
+        greeting.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+    let made = folder.json(&["keys", "create", "--name", "ci", "--cap", "1.50", "--json"]);
+    assert_eq!((&made["name"], &made["cap_usd"]), (&"ci".into(), &"1.500000000".into()));
+    let id = made["id"].as_str().unwrap().to_owned();
+    let status = |key: &Value| {
+        let bearer = format!("Authorization: Bearer {}", key.as_str().unwrap());
+        let arguments = ["-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", &bearer];
+        let output =
+            Command::new("curl").args(arguments).arg(format!("{url}/v1/key")).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(status(&made["key"]), "200", "a new key works at once");
+    let listed = String::from_utf8(folder.run(&["keys", "list", "--json"]).stdout).unwrap();
+    assert!(listed.lines().count() == 2 && !listed.contains("sk-pt-"), "{listed}");
+    let rotated = folder.json(&["keys", "rotate", &id, "--json"]);
+    let soon = |key: &Value, expected: &str| {
+        (0..50).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            status(key) == expected
+        })
+    };
+    assert!(soon(&rotated["key"], "200"));
+    assert_eq!(status(&made["key"]), "200", "the old value works on");
+    assert!(folder.run(&["keys", "revoke", &id]).status.success());
+    assert!(soon(&rotated["key"], "401") && soon(&made["key"], "401"));
+    fails(&folder.run(&["keys", "revoke", "nope"]), 1, "no key `nope`");
+    assert_eq!(terminate(child), Some(0));
+}
+
+#[test]
+fn what_cannot_be_is_told_in_one_line() {
+    let folder = Folder::new("refusals");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    fails(&folder.run(&["serve", "--listen", &address]), 1, "in use");
+    std::fs::write(folder.0.join("file"), "").unwrap();
+    fails(&folder.run(&["serve", "--listen", "127.0.0.1:0", "--data", "file/data"]), 1, "--data");
+    std::fs::write(folder.0.join("bad.toml"), "[server]\nlisen = \"x\"\n").unwrap();
+    fails(&folder.run(&["check", "--config", "bad.toml"]), 1, "did you mean `listen`?");
+    fails(&folder.run(&["check", "--config", "none.toml"]), 1, "none.toml");
+    let secret =
+        "[providers.p]\nspeaks=\"chat\"\nbase=\"http://x\"\nauth={bearer={env=\"NO_KEY\"}}\n";
+    std::fs::write(folder.0.join("secret.toml"), secret).unwrap();
+    fails(&folder.run(&["serve", "--config", "secret.toml"]), 1, "export NO_KEY=");
+    fails(&folder.run(&["keys", "create", "--name", "x"]), 2, "--unlimited");
+    fails(&folder.run(&["keys", "create", "--name", "x", "--cap", "much"]), 2, "--cap");
+    fails(&folder.run(&["dance"]), 2, "dance");
+    assert!(folder.run(&["check"]).status.success());
+    assert!(folder.run(&["--version"]).status.success());
+    let models = folder.run(&["models", "--json"]);
+    let first: Value =
+        serde_json::from_slice(models.stdout.split(|b| *b == b'\n').next().unwrap()).unwrap();
+    assert!(first["id"].is_string() && first["pricing"]["input"].is_number());
+}
+
+#[test]
+fn two_servers_cannot_share_a_data_folder() {
+    let folder = Folder::new("two");
+    let (child, _) = serve(&folder, "127.0.0.1:0");
+    fails(&folder.run(&["serve", "--listen", "127.0.0.1:0"]), 1, "another portunus process");
+    assert_eq!(terminate(child), Some(0));
+}
+
+#[test]
+fn a_changed_configuration_is_taken_and_a_bad_one_is_not() {
+    let folder = Folder::new("reload");
+    let file = folder.0.join("p.toml");
+    std::fs::write(&file, "").unwrap();
+    let mut child = program(&folder)
+        .args(["serve", "--listen", "127.0.0.1:0", "--config", "p.toml"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut greeting = String::new();
+    while !greeting.contains("  -d '") {
+        lines.read_line(&mut greeting).unwrap();
+    }
+    let url =
+        greeting.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+    let total = || -> i64 {
+        let output =
+            Command::new("curl").args(["-s", &format!("{url}/api/models")]).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["total"].as_i64().unwrap()
+    };
+    let becomes = |expected: i64| {
+        (0..50).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            total() == expected
+        })
+    };
+    let before = total();
+    std::fs::write(&file, "[models.mine]\nlanes = [\"demo/demo-chat\"]\n").unwrap();
+    assert!(becomes(before + 1), "a change is noticed");
+    std::fs::write(&file, "[models.mine]\nlane = 5\n").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(total(), before + 1, "a bad one is refused");
+    std::fs::write(&file, "").unwrap();
+    Command::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap();
+    assert!(becomes(before), "a hang-up reloads");
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("refused") && said.contains("unknown field `lane`"), "{said}");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

@@ -1,0 +1,235 @@
+//! A gateway of one test's own, and a client that shows exactly what came back.
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use portunus::app::App;
+use portunus::config::{Config, Given};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// A running gateway. Dropped, it ends and its folder goes with it.
+pub struct Gateway {
+    /// Where it listens.
+    pub url: String,
+    /// Its first key.
+    pub key: String,
+    /// Its inside.
+    pub app: Arc<App>,
+    client: Client<HttpConnector, Full<Bytes>>,
+    serving: Option<JoinHandle<()>>,
+    folder: Folder,
+}
+
+/// A temporary folder that goes when it is dropped.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn folder() -> Folder {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("portunus-test-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&path).expect("a temporary folder");
+    Folder(path)
+}
+
+impl Gateway {
+    /// A gateway with nothing configured.
+    pub async fn start() -> Self {
+        Self::with("").await
+    }
+
+    /// A gateway with that configuration.
+    pub async fn with(config: &str) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let folder = folder();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let given = Given { file: None, listen: Some(address.to_string()), data: folder.0.clone() };
+        let config = Config::read(config, Path::new("test.toml"), &given, &|_| None)
+            .expect("a good configuration");
+        let (app, first) = App::open(config).await.expect("a gateway that opens");
+        let key = first.expect("a first start").key;
+        let serving = tokio::spawn(portunus::run(Arc::clone(&app), listener, given));
+        Self {
+            url: format!("http://{address}"),
+            key,
+            app,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+            serving: Some(serving),
+            folder,
+        }
+    }
+
+    /// Where it keeps its things.
+    pub fn data(&self) -> &Path {
+        &self.folder.0
+    }
+
+    /// A POST with the gateway's first key.
+    pub fn post(&self, path: &str, body: &Value) -> Ask<'_> {
+        self.ask(Method::POST, path).raw(body.to_string())
+    }
+
+    /// A GET with the gateway's first key.
+    pub fn get(&self, path: &str) -> Ask<'_> {
+        self.ask(Method::GET, path)
+    }
+
+    /// Any request with the gateway's first key.
+    pub fn ask(&self, method: Method, path: &str) -> Ask<'_> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.url))
+            .header("authorization", format!("Bearer {}", self.key))
+            .header("content-type", "application/json")
+            .body(Bytes::new())
+            .expect("a request");
+        Ask { gateway: self, request }
+    }
+
+    /// Waits until everything settled is in the store.
+    pub async fn settled(&self) {
+        while self.app.book.running() > 0 || self.app.book.waiting() > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        // A batch may be on its way between the book and the store.
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+
+    /// Ends the gateway as a signal would and waits for it.
+    pub async fn stop(mut self) {
+        self.app.drain();
+        self.app.stop.cancel();
+        if let Some(serving) = self.serving.take() {
+            serving.await.expect("an orderly end");
+        }
+    }
+}
+
+/// A request to be sent.
+pub struct Ask<'a> {
+    gateway: &'a Gateway,
+    request: Request<Bytes>,
+}
+
+impl Ask<'_> {
+    /// With these bytes.
+    #[must_use]
+    pub fn raw(mut self, body: impl Into<Bytes>) -> Self {
+        *self.request.body_mut() = body.into();
+        self
+    }
+
+    /// With that header, in place of one of the same name.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.request.headers_mut().insert(name, value.parse().expect("a header"));
+        self
+    }
+
+    /// Without that header.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.request.headers_mut().remove(name);
+        self
+    }
+
+    /// Without a key.
+    #[must_use]
+    pub fn without_key(self) -> Self {
+        self.without("authorization")
+    }
+
+    /// With that key instead.
+    #[must_use]
+    pub fn key(self, key: &str) -> Self {
+        let value = format!("Bearer {key}");
+        self.header("authorization", &value)
+    }
+
+    /// Sends it and reads the whole answer. A body that ends abnormally is told as such.
+    pub async fn send(self) -> Got {
+        let response =
+            self.gateway.client.request(self.request.map(Full::new)).await.expect("an answer");
+        let (head, mut body) = response.into_parts();
+        let mut read = Vec::new();
+        let mut cut = false;
+        while let Some(frame) = body.frame().await {
+            match frame.map(data) {
+                Ok(bytes) => read.extend_from_slice(&bytes),
+                Err(_) => {
+                    cut = true;
+                    break;
+                }
+            }
+        }
+        Got { status: head.status, headers: head.headers, body: read, cut }
+    }
+
+    /// Sends it and leaves after that many bytes of the body.
+    pub async fn leave_after(self, bytes: usize) {
+        let response =
+            self.gateway.client.request(self.request.map(Full::new)).await.expect("an answer");
+        let mut body = response.into_body();
+        let mut seen = 0;
+        while seen < bytes
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            seen += data(frame).len();
+        }
+    }
+}
+
+fn data(frame: http_body::Frame<Bytes>) -> Bytes {
+    frame.into_data().unwrap_or_default()
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Got {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Whether the body ended abnormally.
+    pub cut: bool,
+}
+
+impl Got {
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|e| Value::String(format!("not JSON ({e}): {}", self.text())))
+    }
+
+    /// A header as text; empty when absent.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The data of the events of a stream.
+    pub fn events(&self) -> Vec<String> {
+        let text = self.text();
+        text.lines().filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned).collect()
+    }
+}

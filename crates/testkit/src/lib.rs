@@ -1,0 +1,12 @@
+//! The gateway in process, and a provider to misbehave behind it, for tests.
+//!
+//! Both are real: the gateway listens on a port of its own with a store and a journal in a
+//! temporary folder, and the provider answers over TCP with exactly the bytes a test gives it.
+
+#![expect(clippy::expect_used, reason = "a test stops where its ground gives way")]
+
+mod gateway;
+mod provider;
+
+pub use gateway::{Ask, Gateway, Got};
+pub use provider::{Asked, Provider, Step, chat_reply, chat_stream, reply, sse};
