@@ -56,13 +56,29 @@ pub(super) fn admit(call: &Call, peek: &Peek, route: &Route) -> Result<Admitted,
             return Err(tab.refuse(fault));
         }
         Err(Refused::Journal(e)) => {
-            let fault = Fault::new(Trouble::Overload, "no call can be accounted for at the moment");
-            return Err(tab.refuse(fault.note(e.to_string())));
+            return Err(tab.refuse(unaccountable().note(e.to_string())));
         }
     };
     let limit = (ticket.amount() < full)
         .then(|| affordable(&prices, input, candidates, ticket.amount(), asked));
     Ok(Admitted { tab: tab.open(ticket), limit })
+}
+
+/// Waits until the hold survives the death of the machine, where the operator asks for that.
+pub(super) async fn secure(call: &Call) -> Result<(), Fault> {
+    if !call.config.power_safe {
+        return Ok(());
+    }
+    let book = Arc::clone(&call.app.book);
+    match tokio::task::spawn_blocking(move || book.sync()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(e)) => Err(unaccountable().note(e.to_string())),
+        Err(e) => Err(Fault::internal(e.to_string())),
+    }
+}
+
+fn unaccountable() -> Fault {
+    Fault::new(Trouble::Overload, "no call can be accounted for at the moment")
 }
 
 /// The largest output limit whose bound the money covers.

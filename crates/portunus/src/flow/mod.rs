@@ -26,5 +26,6 @@ pub(crate) async fn serve(call: Call) -> Result<Response, Fault> {
         return dry_run::answer(&call, &peek, &route);
     }
     let admitted = admit::admit(&call, &peek, &route)?;
+    admit::secure(&call).await?;
     attempt::attempt(call, peek, &route, admitted).await
 }
