@@ -51,6 +51,11 @@ pub struct Stamp {
 pub trait Dialect: Passage + Send + Sync {
     /// Which format this is.
     fn origin(&self) -> Origin;
+    /// Headers every request of this format to a provider carries, unless the caller's own are
+    /// handed on.
+    fn headers(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
     /// A caller's request into canon. Lenient: only what breaks a rule is a fault.
     fn read_request(&self, target: &Target, body: &[u8]) -> Result<Chat, Fault>;
     /// Canon into a request for a lane, with what the format could not carry.
@@ -81,6 +86,11 @@ pub trait Passage {
     fn sniffer(&self, peek: &Peek) -> Box<dyn Sniffer>;
     /// The last words of a stream that broke, as the format's clients need them.
     fn break_off(&self, fault: &Fault, request_id: &str) -> Vec<u8>;
+    /// Headers of a caller that a provider of the same format is given, because they change what
+    /// the body means.
+    fn hands_on(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// What keeps a silent stream alive without any client taking it for an answer.
     fn keep_alive(&self) -> &'static [u8];
 }

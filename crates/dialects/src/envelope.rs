@@ -4,9 +4,9 @@
 //! tells its origin and any damage on the way. It is plain base64, because one official client
 //! refuses anything else, and it is recognised whichever base64 alphabet a client sends back.
 
+use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use base64::engine::{DecodePaddingMode, Engine};
-use base64::alphabet;
 use canon::{Origin, Seal};
 
 const MARK: &[u8] = b"\xa6\xdbPT1";

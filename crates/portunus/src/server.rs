@@ -5,6 +5,7 @@
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::Fault;
 use futures_util::FutureExt as _;
@@ -15,6 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,9 +62,9 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener) {
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _peer)) => {
+            Ok((stream, peer)) => {
                 let (app, router, server) = (Arc::clone(&app), router.clone(), Arc::clone(&server));
-                app.tasks.clone().spawn(connection(app, router, server, stream));
+                app.tasks.clone().spawn(connection(app, router, server, stream, peer));
             }
             Err(e) => {
                 // Out of file descriptors, most likely: others must end before more can begin.
@@ -78,13 +80,14 @@ async fn connection(
     router: Router,
     server: Arc<auto::Builder<TokioExecutor>>,
     stream: TcpStream,
+    peer: SocketAddr,
 ) {
     // A write that waits for another acknowledgement costs a caller 40 ms.
     let _ = stream.set_nodelay(true);
     let stop = app.stop.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (app, router) = (Arc::clone(&app), router.clone());
-        async move { Ok::<_, Infallible>(answer(app, router, request).await) }
+        async move { Ok::<_, Infallible>(answer(app, router, request, peer).await) }
     });
     let connection = server.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
@@ -103,10 +106,16 @@ async fn connection(
 }
 
 /// One request, with an id of ours and no way to take the process down with it.
-async fn answer(app: Arc<App>, router: Router, request: Request<Incoming>) -> Response {
+async fn answer(
+    app: Arc<App>,
+    router: Router,
+    request: Request<Incoming>,
+    peer: SocketAddr,
+) -> Response {
     let id: Arc<str> = Arc::from(format!("req_{}", uuid::Uuid::now_v7().simple()));
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
+    request.extensions_mut().insert(ConnectInfo(peer));
     let voice = Voice::of(request.uri().path(), request.headers());
     let work = AssertUnwindSafe(router.oneshot(request)).catch_unwind();
     let mut response = match work.await {

@@ -105,6 +105,8 @@ const BY_LOGIN: &str = concat!(
 const ALL: &str =
     concat!("SELECT ", account_columns!(), " FROM accounts a ORDER BY a.created, a.id");
 const COUNT: &str = "SELECT COUNT(*) FROM accounts";
+const RENAME: &str = "UPDATE accounts SET username = $2, email = $3, changed = $4 WHERE id = $1";
+const DROP_LOGINS: &str = "DELETE FROM logins WHERE account_id = $1";
 const SET_PASSWORD: &str = "UPDATE accounts SET password_hash = $2, changed = $3 WHERE id = $1";
 const SET_DISABLED: &str = "UPDATE accounts SET disabled = $2, changed = $3 WHERE id = $1";
 const SET_ROLE: &str = "UPDATE accounts SET role = $2, changed = $3 WHERE id = $1";
@@ -114,17 +116,23 @@ fn folded(login: &str) -> String {
     clean(login).to_lowercase()
 }
 
+/// What an account can be signed in with. Sorted, so that two who want the same two logins wait for
+/// each other in one direction.
+fn logins(username: &str, email: Option<&str>) -> Vec<String> {
+    let mut logins: Vec<String> =
+        [Some(username), email].into_iter().flatten().map(folded).collect();
+    logins.sort();
+    logins.dedup();
+    logins
+}
+
 impl Store {
     /// Adds an account. Neither its username nor its address may be any account's username or
     /// address.
     pub async fn add_account(&self, account: &Account) -> Result<(), StoreError> {
         let Account { id, username, email, role, password_hash, disabled, created, changed } =
             account;
-        // Sorted, so that two who want the same two logins wait for each other in one direction.
-        let mut logins: Vec<String> =
-            [Some(username), email.as_ref()].into_iter().flatten().map(|l| folded(l)).collect();
-        logins.sort();
-        logins.dedup();
+        let logins = logins(username, email.as_deref());
         in_transaction!(&self.db, tx: Kind => {
             sqlx::query(ADD)
                 .bind(clean(id))
@@ -176,6 +184,41 @@ impl Store {
     /// How many accounts there are.
     pub async fn account_count(&self) -> Result<i64, StoreError> {
         Ok(on_reader!(&self.db, pool => sqlx::query_scalar(COUNT).fetch_one(pool).await?))
+    }
+
+    /// Gives an account another username and address. Neither may be another account's. False when
+    /// there is no such account.
+    pub async fn rename_account(
+        &self,
+        id: &str,
+        username: &str,
+        email: Option<&str>,
+        at: Micros,
+    ) -> Result<bool, StoreError> {
+        let logins = logins(username, email);
+        let renamed;
+        in_transaction!(&self.db, tx: Kind => {
+            sqlx::query(DROP_LOGINS).bind(clean(id)).execute(&mut *tx).await?;
+            renamed = sqlx::query(RENAME)
+                .bind(clean(id))
+                .bind(clean(username))
+                .bind(email.map(clean))
+                .bind(at)
+                .execute(&mut *tx)
+                .await?
+                .rows_affected();
+            if renamed > 0 {
+                for login in &logins {
+                    sqlx::query(ADD_LOGIN)
+                        .bind(login)
+                        .bind(clean(id))
+                        .execute(&mut *tx)
+                        .await
+                        .map_err(StoreError::naming("username or email", "account"))?;
+                }
+            }
+        });
+        Ok(renamed > 0)
     }
 
     /// Gives an account another password, or none. False when there is no such account.

@@ -2,8 +2,8 @@
 
 use axum::response::Response;
 use canon::{Blame, Fault, Trouble};
-use dialects::Peek;
-use http::HeaderMap;
+use dialects::{Dialect, Peek};
+use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +81,8 @@ async fn try_lane(
     let Prepared { outgoing, dialect, chat, losses } = prepared;
     tab.lost(losses.into_iter().map(|loss| loss.what));
     let pieces = outgoing.body.into_pieces();
-    let sent = lane.provider.send(&outgoing.path, HeaderMap::new(), pieces, &lane.timeouts).await;
+    let headers = headers(call, dialect);
+    let sent = lane.provider.send(&outgoing.path, headers, pieces, &lane.timeouts).await;
     let answer = match sent {
         Ok(answer) => answer,
         Err(fault) => return Err((fault, tab)),
@@ -102,6 +103,16 @@ async fn try_lane(
     } else {
         whole::whole(call, lane, dialect, chat, answer, tab).await
     }
+}
+
+/// The headers of the lane's format, and on the same-dialect road the caller's own.
+fn headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
+    let same = dialect.origin() == call.dialect.origin();
+    let mut headers = if same { call.handed_on.clone() } else { HeaderMap::new() };
+    for (name, value) in dialect.headers() {
+        headers.entry(*name).or_insert(HeaderValue::from_static(value));
+    }
+    headers
 }
 
 /// What a provider says of its error, as far as it says it soon and briefly.

@@ -28,6 +28,8 @@ pub(crate) struct Call {
     pub(crate) dialect: &'static dyn Dialect,
     pub(crate) target: Target,
     pub(crate) body: Bytes,
+    /// The caller's headers that a provider of its own format is given.
+    pub(crate) handed_on: HeaderMap,
     /// Whether a translation that loses anything is refused.
     pub(crate) strict: bool,
     /// Whether only to tell what would be sent.
@@ -47,9 +49,32 @@ impl Call {
         let config = app.config();
         let strict = is_set(request.headers(), "x-portunus-strict");
         let dry_run = is_set(request.headers(), "x-portunus-dry-run");
+        let handed_on = handed_on(dialect, request.headers());
         let body = read_body(request, config.body_limit).await?;
-        Ok(Self { app, config, key, id: id.0, dialect, target, body, strict, dry_run, arrived })
+        Ok(Self {
+            app,
+            config,
+            key,
+            id: id.0,
+            dialect,
+            target,
+            body,
+            handed_on,
+            strict,
+            dry_run,
+            arrived,
+        })
     }
+}
+
+fn handed_on(dialect: &dyn Dialect, headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for name in dialect.hands_on() {
+        for value in headers.get_all(*name) {
+            kept.append(*name, value.clone());
+        }
+    }
+    kept
 }
 
 fn is_set(headers: &HeaderMap, name: &str) -> bool {

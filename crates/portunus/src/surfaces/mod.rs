@@ -158,10 +158,15 @@ fn wrong_method(request: &Request<Body>, allowed: &HeaderValue) -> Response {
 
 async fn nothing_here(request: Request<Body>) -> Response {
     let path = request.uri().path();
+    let voice = Voice::of(path, request.headers());
+    let accept = request.headers().get(http::header::ACCEPT).and_then(|value| value.to_str().ok());
+    if matches!(voice, Voice::Plain) && accept.is_some_and(|accept| accept.contains("text/html")) {
+        return console::not_found();
+    }
     let shown: String = path.chars().take(64).collect();
     let fault =
         Fault::new(Trouble::NoPath, format!("there is nothing at {shown}; check the base address"));
-    Voice::of(path, request.headers()).answer(&fault, &request_id(&request).0)
+    voice.answer(&fault, &request_id(&request).0)
 }
 
 /// A JSON answer.

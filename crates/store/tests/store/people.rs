@@ -15,6 +15,7 @@ on_both!(
     a_login_is_unique_across_usernames_and_addresses,
     of_many_who_want_a_username_one_gets_it,
     an_account_can_be_edited,
+    a_renamed_account_answers_to_its_new_names_only,
     a_session_leads_to_its_account,
     sessions_end_one_by_one_by_account_and_by_time,
 );
@@ -99,6 +100,25 @@ async fn of_many_who_want_a_username_one_gets_it(place: Arc<Place>) {
             .flat_map(|o| o.as_ref().err())
             .all(|e| matches!(e, StoreError::Conflict("username or email")))
     );
+    store.close().await;
+}
+
+async fn a_renamed_account_answers_to_its_new_names_only(place: Arc<Place>) {
+    let store = place.open().await;
+    let bob = Account { email: Some("bob@example.com".to_owned()), ..account("bob") };
+    let eve = account("eve");
+    store.add_account(&bob).await.unwrap();
+    store.add_account(&eve).await.unwrap();
+    assert!(store.rename_account(&bob.id, "Robert", None, 9).await.unwrap());
+    for gone in ["bob", "bob@example.com"] {
+        assert_eq!(store.account_by_login(gone).await.unwrap(), None);
+    }
+    let found = store.account_by_login("robert").await.unwrap().unwrap();
+    assert_eq!((found.id, found.email, found.changed), (bob.id.clone(), None, 9));
+    let taken = store.rename_account(&bob.id, "x", Some("EVE"), 10).await;
+    assert_eq!(taken.unwrap_err(), StoreError::Conflict("username or email"));
+    assert!(store.account_by_login("robert").await.unwrap().is_some(), "nothing half-done stays");
+    assert!(!store.rename_account("nobody", "x", None, 11).await.unwrap());
     store.close().await;
 }
 

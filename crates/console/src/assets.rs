@@ -1,0 +1,61 @@
+//! The stylesheet and the script, embedded, at addresses that change with their content, so that
+//! browsers may keep them for ever.
+
+use std::sync::LazyLock;
+
+use axum::extract::Path;
+use axum::response::{IntoResponse, Response};
+use http::header;
+
+use crate::random;
+use crate::trouble::Trouble;
+
+/// A file in the binary.
+pub(crate) struct Asset {
+    name: String,
+    path: String,
+    mime: &'static str,
+    text: &'static str,
+}
+
+impl Asset {
+    fn new(stem: &str, ending: &str, mime: &'static str, text: &'static str) -> Self {
+        let hash: String = random::hex(&random::digest(text)).chars().take(16).collect();
+        let name = format!("{stem}-{hash}.{ending}");
+        Self { path: format!("/assets/{name}"), name, mime, text }
+    }
+
+    /// Its address.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+static STYLE: LazyLock<Asset> = LazyLock::new(|| {
+    Asset::new("console", "css", "text/css; charset=utf-8", include_str!("../assets/console.css"))
+});
+static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
+    let text = include_str!("../assets/console.js");
+    Asset::new("console", "js", "text/javascript; charset=utf-8", text)
+});
+
+/// The stylesheet.
+pub(crate) fn style() -> &'static Asset {
+    &STYLE
+}
+
+/// The script.
+pub(crate) fn script() -> &'static Asset {
+    &SCRIPT
+}
+
+/// `GET /assets/{name}`
+pub(crate) async fn serve(Path(name): Path<String>) -> Result<Response, Trouble> {
+    let asset = [style(), script()].into_iter().find(|asset| asset.name == name);
+    let asset = asset.ok_or(Trouble::NotFound)?;
+    let headers = [
+        (header::CONTENT_TYPE, asset.mime),
+        (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
+    ];
+    Ok((headers, asset.text).into_response())
+}

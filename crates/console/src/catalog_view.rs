@@ -1,0 +1,150 @@
+//! A model's facts and prices as rows of a page.
+
+use catalog::{LongPrices, Model, Prices, Rates, Service, ServicePrices, Thinking};
+use maud::{Markup, html};
+
+use crate::show;
+
+/// What something costs.
+pub(crate) struct PriceRow {
+    pub(crate) what: String,
+    pub(crate) price: String,
+    pub(crate) unit: &'static str,
+}
+
+const MILLION: &str = "per million tokens";
+
+fn row(what: impl Into<String>, price: String, unit: &'static str) -> PriceRow {
+    PriceRow { what: what.into(), price, unit }
+}
+
+/// The plain prices of a model.
+pub(crate) fn price_rows(prices: &Prices) -> Vec<PriceRow> {
+    // Named one by one, so that a new price cannot be forgotten here.
+    let Prices {
+        version: _,
+        input,
+        output,
+        cached_input,
+        cache_write,
+        cache_write_long,
+        thinking,
+        input_audio,
+        output_audio,
+        input_image,
+        output_image,
+        per_request,
+        per_second,
+        per_image,
+        per_search,
+        long: _,
+        services: _,
+    } = prices;
+    let mut rows = rate_rows(&Rates {
+        input: *input,
+        output: *output,
+        cached_input: *cached_input,
+        cache_write: *cache_write,
+        cache_write_long: *cache_write_long,
+    });
+    let tokens = [
+        ("Thinking", thinking),
+        ("Audio input", input_audio),
+        ("Audio output", output_audio),
+        ("Image input", input_image),
+        ("Image output", output_image),
+    ];
+    for (what, price) in tokens {
+        rows.extend(price.map(|price| row(what, show::per_million(price), MILLION)));
+    }
+    let units = [
+        ("Request", per_request, "each"),
+        ("Time", per_second, "per second"),
+        ("Image", per_image, "each"),
+        ("Search", per_search, "each"),
+    ];
+    for (what, price, unit) in units {
+        rows.extend(price.map(|price| row(what, show::per_unit(price), unit)));
+    }
+    rows
+}
+
+fn rate_rows(rates: &Rates) -> Vec<PriceRow> {
+    let Rates { input, output, cached_input, cache_write, cache_write_long } = rates;
+    let mut rows = vec![
+        row("Input", show::per_million(*input), MILLION),
+        row("Output", show::per_million(*output), MILLION),
+    ];
+    let more = [
+        ("Cached input", cached_input),
+        ("Cache write", cache_write),
+        ("Cache write, long", cache_write_long),
+    ];
+    for (what, price) in more {
+        rows.extend(price.map(|price| row(what, show::per_million(price), MILLION)));
+    }
+    rows
+}
+
+/// The prices that replace the plain ones: for long prompts, for other service tiers.
+pub(crate) fn other_prices(prices: &Prices) -> Vec<(String, Vec<PriceRow>)> {
+    let long = |long: &LongPrices| {
+        (format!("Prompts above {} tokens", show::count(long.above)), rate_rows(&long.rates))
+    };
+    let mut groups: Vec<_> = prices.long.iter().map(long).collect();
+    for ServicePrices { service, rates, long: longs } in &prices.services {
+        let tier = match service {
+            Service::Batch => "Batch tier",
+            Service::Flex => "Flex tier",
+            Service::Priority => "Priority tier",
+            Service::Fast => "Fast tier",
+        };
+        groups.push((tier.to_owned(), rate_rows(rates)));
+        groups.extend(longs.iter().map(|one| {
+            let (above, rows) = long(one);
+            (format!("{tier}, {}", above.to_lowercase()), rows)
+        }));
+    }
+    groups
+}
+
+/// What thinking can be steered by, in a sentence.
+pub(crate) fn thinking_range(thinking: &Thinking) -> String {
+    let Thinking { min, max, can_disable, dynamic, levels } = thinking;
+    let mut parts = Vec::new();
+    match (min, max) {
+        (Some(min), Some(max)) => {
+            parts.push(format!("budget {} to {} tokens", show::count(*min), show::count(*max)));
+        }
+        (None, Some(max)) => parts.push(format!("budget up to {} tokens", show::count(*max))),
+        (Some(min), None) => parts.push(format!("budget from {} tokens", show::count(*min))),
+        (None, None) => {}
+    }
+    if !levels.is_empty() {
+        parts.push(format!("levels {}", levels.join(", ")));
+    }
+    if *dynamic {
+        parts.push("can choose its own length".to_owned());
+    }
+    parts.push(if *can_disable { "can be switched off" } else { "always on" }.to_owned());
+    let text = parts.join("; ");
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().collect::<String>() + letters.as_str()
+    })
+}
+
+/// The capability tags of a model, each with what it promises; at most so many.
+pub(crate) fn features(model: &Model, most: usize) -> Markup {
+    let more = model.features.len().saturating_sub(most);
+    html! {
+        @if !model.features.is_empty() {
+            ul.tags {
+                @for tag in model.features.iter().take(most) {
+                    li title=[catalog::feature_about(tag)] { (tag) }
+                }
+                @if more > 0 { li.more { "+" (more) } }
+            }
+        }
+    }
+}

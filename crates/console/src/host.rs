@@ -1,0 +1,42 @@
+//! What the console needs of the gateway it is part of.
+
+use canon::Money;
+use catalog::Catalog;
+use ledger::Micros;
+use store::KeyRecord;
+
+/// The gateway as the console sees it.
+pub trait Host: Send + Sync + 'static {
+    /// Shows the catalog in force: calls `look` once, with one snapshot.
+    fn with_catalog(&self, look: &mut dyn FnMut(&Catalog));
+
+    /// The configured address of the gateway, without a slash at the end.
+    fn public_url(&self) -> String;
+
+    /// The formats the gateway serves: `chat`, `responses`, `messages`, `native`, `images`,
+    /// `embeddings`. Examples are shown for these and no others.
+    fn formats(&self) -> Vec<&'static str>;
+
+    /// The time.
+    fn now(&self) -> Micros;
+
+    /// Makes a key that is not stored yet: its record, and its text, which is shown once. The
+    /// error is for the log.
+    fn new_key(&self, account_id: &str, ask: KeyAsk) -> Result<(KeyRecord, String), String>;
+
+    /// Tells that a key was stored or changed, so that calls learn of it at once.
+    fn key_changed(&self, record: KeyRecord);
+}
+
+/// What a new key is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyAsk {
+    /// What its owner calls it.
+    pub name: String,
+    /// The most it may spend; `None` is unlimited.
+    pub cap: Option<Money>,
+    /// The models it may use; empty is all.
+    pub models: Vec<String>,
+    /// When it ends.
+    pub expires: Option<Micros>,
+}

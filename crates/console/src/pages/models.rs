@@ -1,0 +1,199 @@
+//! The model directory: search, filters, pages.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use catalog::{Catalog, FEATURES, Filter, Kind, Model, Page};
+use maud::{Markup, html};
+
+use crate::catalog_view::features;
+use crate::desk::Desk;
+use crate::form::{Asked, Fields};
+use crate::shell::{Part, Shell, checked_by_caches, good};
+use crate::trouble::Trouble;
+use crate::{address, show};
+
+const PER_PAGE: usize = 25;
+const LONGEST: usize = 200;
+
+/// What of the catalog the page shows.
+#[derive(Default)]
+struct Seen {
+    page: Option<Page>,
+    providers: Vec<String>,
+    tags: Vec<&'static str>,
+}
+
+fn see(catalog: &Catalog, filter: &Filter, page: usize) -> Seen {
+    let mut providers: Vec<String> = catalog.iter().map(|model| model.provider.clone()).collect();
+    providers.sort();
+    providers.dedup();
+    let used = |tag: &&str| catalog.iter().any(|model| model.can(tag));
+    let tags = FEATURES.iter().map(|(tag, _)| *tag).filter(used).collect();
+    Seen { page: Some(catalog.list(filter, page, PER_PAGE)), providers, tags }
+}
+
+/// `GET /models`
+pub(crate) async fn show(
+    State(desk): State<Arc<Desk>>,
+    Asked(asked): Asked,
+) -> Result<Response, Trouble> {
+    let filter = filter(&asked)?;
+    let wanted = asked.get("page").parse::<usize>().unwrap_or(1).max(1);
+    let Seen { page, providers, tags } = desk.catalog(|catalog| see(catalog, &filter, wanted));
+    let page = page.unwrap_or(Page { page: 1, page_size: PER_PAGE, total: 0, models: vec![] });
+    let filtered = filter != Filter::default();
+    let body = html! {
+        h1 { "Models" }
+        form.filters method="get" action="/models" role="search" {
+            div.field.grow {
+                label for="q" { "Search" }
+                input id="q" name="q" type="search" maxlength=(LONGEST) autocomplete="off"
+                    value=[filter.q.as_deref()] placeholder="Name, provider or description";
+            }
+            (choice("provider", "Provider", &providers, filter.provider.as_deref()))
+            (choice("model_type", "Type", &Kind::ALL.map(Kind::word), filter.model_type.as_deref()))
+            (choice("feature", "Feature", &tags, filter.feature.as_deref()))
+            div.field.go { button.button type="submit" { "Search" } }
+        }
+        @if page.models.is_empty() {
+            (nothing(page.total, filtered))
+        } @else {
+            p.muted.tally {
+                (show::many(page.total, "model", "models"))
+                @if filtered { " · " a href="/models" { "Clear the filters" } }
+            }
+            div.sheet {
+                table.list.models {
+                    thead { tr {
+                        th scope="col" { "Model" }
+                        th scope="col" { "Type" }
+                        th.num scope="col" { "Context" }
+                        th.num scope="col" { "Input" }
+                        th.num scope="col" { "Output" }
+                    } }
+                    tbody { @for model in &page.models { (row(model)) } }
+                }
+            }
+            p.muted.small { "Prices in US dollars per million tokens, unless they say otherwise." }
+            (pager(&page, &filter))
+        }
+    };
+    Ok(checked_by_caches(good(&Shell::public("Models", Part::Models), &body)))
+}
+
+fn filter(asked: &Fields) -> Result<Filter, Trouble> {
+    let wish =
+        |name| asked.short(name, LONGEST).map(|text| (!text.is_empty()).then(|| text.to_owned()));
+    Ok(Filter {
+        provider: wish("provider")?,
+        model_type: wish("model_type")?,
+        feature: wish("feature")?,
+        q: wish("q")?,
+    })
+}
+
+fn choice(name: &str, label: &str, words: &[impl AsRef<str>], chosen: Option<&str>) -> Markup {
+    html! {
+        div.field {
+            label for=(name) { (label) }
+            select id=(name) name=(name) {
+                option value="" { "Any" }
+                @for word in words {
+                    @let word = word.as_ref();
+                    option value=(word) selected[chosen.is_some_and(|c| c.eq_ignore_ascii_case(word))] {
+                        (word)
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn row(model: &Model) -> Markup {
+    let prices = &model.prices;
+    let unit = [
+        (prices.per_image, "image"),
+        (prices.per_request, "request"),
+        (prices.per_second, "second"),
+    ];
+    let units: Vec<String> = unit
+        .into_iter()
+        .filter_map(|(price, unit)| Some(format!("{} per {unit}", show::per_unit(price?))))
+        .collect();
+    let output = match prices.output_image {
+        Some(image) if prices.output == canon::Price::FREE => image,
+        Some(_) | None => prices.output,
+    };
+    let free = prices.input == canon::Price::FREE && output == canon::Price::FREE;
+    html! {
+        tr {
+            th scope="row" {
+                a.id href=(address::model(&model.id)) { bdi { (model.id) } }
+                span.provider { bdi { (model.provider) } }
+                (features(model, 5))
+            }
+            td data-label="Type" { (model.kind.word()) }
+            td.num data-label="Context" {
+                @match model.context {
+                    Some(context) => span title={ (show::count(context)) " tokens" } {
+                        (show::short_count(context))
+                    },
+                    None => span.muted { "–" },
+                }
+            }
+            @if free && !units.is_empty() {
+                td.num data-label="Price" colspan="2" { (units.join(", ")) }
+            } @else {
+                td.num data-label="Input" { (show::per_million(prices.input)) }
+                td.num data-label="Output" {
+                    (show::per_million(output))
+                    @for unit in &units { br; span.small { "+ " (unit) } }
+                }
+            }
+        }
+    }
+}
+
+fn nothing(total: usize, filtered: bool) -> Markup {
+    html! {
+        div.empty {
+            @if total > 0 {
+                h2 { "The list ends before this page" }
+                p { a href="/models" { "Back to the first page" } }
+            } @else if filtered {
+                h2 { "No model fits" }
+                p { "Try fewer words or another filter, or " a href="/models" { "see all models" } "." }
+            } @else {
+                h2 { "No models yet" }
+                p { "Models appear here once a provider is configured." }
+            }
+        }
+    }
+}
+
+fn pager(page: &Page, filter: &Filter) -> Markup {
+    let last = page.total.div_ceil(page.page_size.max(1)).max(1);
+    let to = |number: usize| {
+        let Filter { provider, model_type, feature, q } = filter;
+        let mut link = format!("/models?page={number}");
+        let wishes =
+            [("q", q), ("provider", provider), ("model_type", model_type), ("feature", feature)];
+        for (name, wish) in wishes {
+            if let Some(wish) = wish {
+                link.push_str(&format!("&{name}={}", address::value(wish)));
+            }
+        }
+        link
+    };
+    html! {
+        @if last > 1 {
+            nav.pager aria-label="Pages" {
+                @if page.page > 1 { a rel="prev" href=(to(page.page - 1)) { "← Previous" } }
+                span.muted { "Page " (page.page) " of " (last) }
+                @if page.page < last { a rel="next" href=(to(page.page + 1)) { "Next →" } }
+            }
+        }
+    }
+}

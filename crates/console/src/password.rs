@@ -1,0 +1,160 @@
+//! Passwords: argon2id on threads of its own, a few at a time, with a short queue before them.
+
+use std::sync::{Arc, LazyLock};
+
+use argon2::Argon2;
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use tokio::sync::Semaphore;
+
+use crate::trouble::Trouble;
+
+/// The longest password, in bytes; longer ones are refused before any work is done.
+pub(crate) const LONGEST: usize = 1_024;
+/// The shortest password, in characters.
+pub(crate) const SHORTEST: usize = 10;
+/// How many hashes are computed at the same time: each takes a core and 19 MiB.
+const AT_ONCE: usize = 2;
+/// How many may wait for their turn.
+const WAITING: usize = 32;
+
+/// Verified against when there is nothing to verify against, so that both take the same time.
+static DECOY: LazyLock<Option<String>> = LazyLock::new(|| hash("the decoy's password").ok());
+
+/// The workers.
+pub(crate) struct Passwords {
+    queue: Semaphore,
+    workers: Arc<Semaphore>,
+}
+
+impl Default for Passwords {
+    fn default() -> Self {
+        // Made now, or the first unknown name would take twice the time of a known one.
+        LazyLock::force(&DECOY);
+        Self {
+            queue: Semaphore::new(AT_ONCE + WAITING),
+            workers: Arc::new(Semaphore::new(AT_ONCE)),
+        }
+    }
+}
+
+impl Passwords {
+    /// The hash to store.
+    pub(crate) async fn hash(&self, password: &str) -> Result<String, Trouble> {
+        let password = password.to_owned();
+        self.work(move || hash(&password)).await?.map_err(|error| {
+            tracing::error!("a password could not be hashed: {error}");
+            Trouble::Broken
+        })
+    }
+
+    /// Whether the password belongs to the hash. Without a hash it is false after the same work.
+    pub(crate) async fn verify(
+        &self,
+        password: &str,
+        hash: Option<String>,
+    ) -> Result<bool, Trouble> {
+        let password = password.to_owned();
+        self.work(move || match hash {
+            Some(hash) => fits(&password, &hash),
+            None => {
+                let decoy = DECOY.as_deref().unwrap_or_default();
+                std::hint::black_box(fits(&password, decoy));
+                false
+            }
+        })
+        .await
+    }
+
+    async fn work<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Trouble> {
+        let _place = self.queue.try_acquire().map_err(|_| Trouble::Busy)?;
+        let turn = Arc::clone(&self.workers).acquire_owned().await.map_err(|_| Trouble::Broken)?;
+        // The turn goes with the work: were it kept here, a browser that leaves would free a turn
+        // while its hash is still being computed.
+        let done = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            job()
+        });
+        done.await.map_err(|error| {
+            tracing::error!("password work failed: {error}");
+            Trouble::Broken
+        })
+    }
+}
+
+fn hash(password: &str) -> Result<String, argon2::password_hash::Error> {
+    Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string())
+}
+
+fn fits(password: &str, hash: &str) -> bool {
+    PasswordHash::new(hash)
+        .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
+}
+
+/// What is wrong with a new password, if anything.
+pub(crate) fn objection(password: &str, names: &[&str]) -> Option<String> {
+    const COMMON: [&str; 12] = [
+        "password",
+        "passwort",
+        "portunus",
+        "qwertyuiop",
+        "qwerty",
+        "1234567890",
+        "0123456789",
+        "abcdefghij",
+        "letmein",
+        "iloveyou",
+        "administrator",
+        "changeme",
+    ];
+    let length = password.chars().count();
+    if password.is_empty() {
+        return Some("Choose a password.".to_owned());
+    }
+    if length < SHORTEST {
+        return Some(format!("At least {SHORTEST} characters, please; this has {length}."));
+    }
+    if password.len() > LONGEST {
+        return Some(format!("At most {LONGEST} bytes, please."));
+    }
+    let small = password.to_lowercase();
+    if names.iter().any(|name| !name.is_empty() && name.to_lowercase() == small) {
+        return Some("The password must not be your username or e-mail address.".to_owned());
+    }
+    let core = small.trim_matches(|c: char| c.is_ascii_digit() || c.is_ascii_punctuation());
+    let one_letter = small.chars().next().is_some_and(|first| small.chars().all(|c| c == first));
+    if one_letter || core.is_empty() || COMMON.contains(&core) || COMMON.contains(&small.as_str()) {
+        return Some("This one is among the first to be guessed. Choose another.".to_owned());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_anyone_would_guess_are_refused() {
+        for bad in ["", "short", "password123!", "1234567890", "aaaaaaaaaaaa", "2024-2025-2026"] {
+            assert!(objection(bad, &[]).is_some(), "{bad}");
+        }
+        assert!(objection("annabellina", &["AnnaBellina"]).is_some());
+        assert!(objection(&"é".repeat(513), &[]).is_some());
+        assert_eq!(objection("three harbour lights", &["anna"]), None);
+        assert_eq!(objection("πέντε λιμάνια", &["anna"]), None);
+    }
+
+    #[tokio::test]
+    async fn a_password_fits_its_own_hash_only() {
+        let passwords = Passwords::default();
+        let hash = passwords.hash("three harbour lights").await.unwrap();
+        assert!(hash.starts_with("$argon2id$"));
+        assert!(passwords.verify("three harbour lights", Some(hash.clone())).await.unwrap());
+        assert!(!passwords.verify("three harbour light", Some(hash)).await.unwrap());
+        assert!(!passwords.verify("the decoy's password", None).await.unwrap());
+        assert!(!passwords.verify("x", Some("not a hash".to_owned())).await.unwrap());
+    }
+}

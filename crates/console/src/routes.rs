@@ -1,0 +1,141 @@
+//! Every address of the console with its guard. The router is built from this list.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::IntoResponse;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use http::Method;
+use store::Store;
+use tower_http::csrf::{CsrfLayer, ProtectionError};
+
+use crate::desk::Desk;
+use crate::pages::{front, keys, login, model, models, overview, setup};
+use crate::trouble::Trouble;
+use crate::{Host, address, assets, form, guard, shell};
+
+/// Who may use an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Guard {
+    /// Anyone.
+    Public,
+    /// Whoever is signed in; others are sent to the sign-in page.
+    Session,
+    /// Whoever has the one-time set-up word, while there is one; others find nothing.
+    Setup,
+}
+
+/// An address of the console.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its method; `GET` answers `HEAD` too.
+    pub method: Method,
+    /// Its path, as the router writes it.
+    pub path: &'static str,
+    /// Who may use it.
+    pub guard: Guard,
+    serve: fn(MethodFilter) -> MethodRouter<Arc<Desk>>,
+}
+
+macro_rules! route {
+    ($guard:ident $method:ident $path:literal => $handler:path) => {
+        Route {
+            method: Method::$method,
+            path: $path,
+            guard: Guard::$guard,
+            serve: |filter| on(filter, $handler),
+        }
+    };
+}
+
+static ROUTES: [Route; 15] = [
+    route!(Public  GET  "/" => front::show),
+    route!(Public  GET  "/models" => models::show),
+    route!(Public  GET  "/models/{*id}" => model::show),
+    route!(Public  GET  "/assets/{name}" => assets::serve),
+    route!(Public  GET  "/login" => login::show),
+    route!(Public  POST "/login" => login::enter),
+    route!(Session POST "/logout" => login::leave),
+    route!(Setup   GET  "/console/setup/{token}" => setup::show),
+    route!(Setup   POST "/console/setup/{token}" => setup::claim),
+    route!(Session GET  "/console" => overview::show),
+    route!(Session GET  "/console/keys" => keys::list),
+    route!(Session POST "/console/keys" => keys::create),
+    route!(Session GET  "/console/keys/new" => keys::ask),
+    route!(Session GET  "/console/keys/{id}/revoke" => keys::confirm),
+    route!(Session POST "/console/keys/{id}/revoke" => keys::revoke),
+];
+
+/// Every route with its guard. [`router`] is built from this list, so the two cannot differ.
+pub fn routes() -> &'static [Route] {
+    &ROUTES
+}
+
+/// The console's pages. The fallback is left to whoever merges this: [`crate::not_found`] is the
+/// page for it.
+///
+/// Tries to sign in are counted by the address in `axum::extract::ConnectInfo<SocketAddr>`; serve
+/// the router with connect info, or they all count as coming from one place.
+pub fn router(store: Store, host: Arc<dyn Host>) -> Router {
+    let desk = Arc::new(Desk::new(store, host));
+    let mut router = Router::new();
+    for Route { method, path, guard, serve } in routes() {
+        let Ok(filter) = MethodFilter::try_from(method.clone()) else { continue };
+        let served = serve(filter);
+        let guarded = match guard {
+            Guard::Public => served,
+            Guard::Session => {
+                served.route_layer(from_fn_with_state(Arc::clone(&desk), guard::session))
+            }
+            Guard::Setup => served.route_layer(from_fn_with_state(Arc::clone(&desk), guard::setup)),
+        };
+        router = router.route(path, guarded);
+    }
+    router
+        .method_not_allowed_fallback(|| async { Trouble::WrongMethod })
+        .layer(DefaultBodyLimit::max(form::LARGEST))
+        .layer(
+            same_site(&desk)
+                .with_rejection_response(|_: ProtectionError| Trouble::OtherSite.into_response()),
+        )
+        .layer(map_response(|response| async { shell::with_headers(response) }))
+        .with_state(desk)
+}
+
+/// Refuses forms sent from other sites. A browser says where a form comes from; where it says only
+/// the origin, the gateway's own address is among the good ones whatever proxies make of `Host`.
+fn same_site(desk: &Desk) -> CsrfLayer {
+    let layer = CsrfLayer::new();
+    match address::origin(&desk.url()) {
+        Some(origin) => layer.clone().add_trusted_origin(origin).unwrap_or(layer),
+        None => layer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The addresses that open without a session. Whoever adds one here has thought about it.
+    const OPEN: [(Method, &str); 8] = [
+        (Method::GET, "/"),
+        (Method::GET, "/models"),
+        (Method::GET, "/models/{*id}"),
+        (Method::GET, "/assets/{name}"),
+        (Method::GET, "/login"),
+        (Method::POST, "/login"),
+        (Method::GET, "/console/setup/{token}"),
+        (Method::POST, "/console/setup/{token}"),
+    ];
+
+    #[test]
+    fn only_the_reviewed_addresses_open_without_a_session() {
+        for route in routes() {
+            let open = OPEN.contains(&(route.method.clone(), route.path));
+            assert_eq!(open, route.guard != Guard::Session, "{} {}", route.method, route.path);
+            assert_eq!(route.path.contains("/setup/"), route.guard == Guard::Setup);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What all pages have in common: the frame around them and the headers that protect them.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use maud::{DOCTYPE, Markup, html};
+use store::Account;
+
+use crate::assets;
+
+/// Nothing but our own style, script and forms; no frame may show us.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
+    img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
+    connect-src 'self'";
+
+/// The key in the door, as mark and as icon.
+const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' \
+    viewBox='0 0 32 32'%3E%3Cpath fill='%230b5d66' d='M4 30V14a12 12 0 0 1 24 0v16z'/%3E\
+    %3Cpath fill='%23f3d9a4' d='M16 9a4 4 0 0 1 1.8 7.6L19 24h-6l1.2-7.4A4 4 0 0 1 16 9z'/%3E\
+    %3C/svg%3E";
+
+/// Which part of the site a page belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Front,
+    Models,
+    Console,
+    Elsewhere,
+}
+
+/// The frame of one page.
+pub(crate) struct Shell<'a> {
+    title: &'a str,
+    part: Part,
+    account: Option<&'a Account>,
+}
+
+impl<'a> Shell<'a> {
+    /// A page that anyone may see and that looks the same to everyone.
+    pub(crate) fn public(title: &'a str, part: Part) -> Self {
+        Self { title, part, account: None }
+    }
+
+    /// A page outside the directory for someone not signed in.
+    pub(crate) fn outside(title: &'a str) -> Self {
+        Self { title, part: Part::Elsewhere, account: None }
+    }
+
+    /// A page for someone signed in.
+    pub(crate) fn signed(title: &'a str, account: &'a Account) -> Self {
+        Self { title, part: Part::Console, account: Some(account) }
+    }
+}
+
+/// A page.
+pub(crate) fn page(status: StatusCode, shell: &Shell<'_>, body: &Markup) -> Response {
+    let Shell { title, part, account } = shell;
+    let here = |this: Part| (*part == this).then_some("page");
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) " · Portunus" }
+                link rel="icon" href=(ICON);
+                link rel="stylesheet" href=(assets::style().path());
+                script src=(assets::script().path()) defer {}
+            }
+            body {
+                a.skip href="#main" { "Skip to the content" }
+                header.top {
+                    div.bar {
+                        a.brand href="/" aria-current=[here(Part::Front)] { (mark()) "Portunus" }
+                        nav aria-label="Main" {
+                            a href="/models" aria-current=[here(Part::Models)] { "Models" }
+                            a href="/console" aria-current=[here(Part::Console)] { "Console" }
+                            @if let Some(account) = account {
+                                form.out method="post" action="/logout" {
+                                    span.who { bdi { (account.username) } }
+                                    button.link type="submit" { "Sign out" }
+                                }
+                            }
+                        }
+                    }
+                }
+                main #main { (body) }
+                footer {
+                    p { "Portunus · one key, every model, exact money" }
+                }
+            }
+        }
+    };
+    (status, markup).into_response()
+}
+
+/// A page that went well.
+pub(crate) fn good(shell: &Shell<'_>, body: &Markup) -> Response {
+    page(StatusCode::OK, shell, body)
+}
+
+/// Sends the browser elsewhere on this site, with GET.
+pub(crate) fn see_other(path: &'static str) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(path));
+    response
+}
+
+/// Lets caches keep a public page, but asks them to check each time.
+pub(crate) fn checked_by_caches(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// Adds the headers every answer carries. What a page set itself stays.
+pub(crate) fn with_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    default(headers, header::CONTENT_SECURITY_POLICY, POLICY);
+    default(headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    // Other sites learn nothing from it. `no-referrer` would say the same to them, but makes
+    // browsers send `Origin: null` with our own forms, and where they send no `Sec-Fetch-Site`
+    // either (plain HTTP beyond this machine) nothing would tell our form from a foreign one.
+    default(headers, header::REFERRER_POLICY, "same-origin");
+    default(headers, header::CACHE_CONTROL, "no-store");
+    response
+}
+
+fn default(headers: &mut HeaderMap, name: HeaderName, value: &'static str) {
+    headers.entry(name).or_insert(HeaderValue::from_static(value));
+}
+
+fn mark() -> Markup {
+    html! {
+        svg.mark viewBox="0 0 32 32" width="26" height="26" aria-hidden="true" {
+            path.door d="M4 30V14a12 12 0 0 1 24 0v16z" {}
+            path.hole d="M16 9a4 4 0 0 1 1.8 7.6L19 24h-6l1.2-7.4A4 4 0 0 1 16 9z" {}
+        }
+    }
+}

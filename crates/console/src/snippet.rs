@@ -1,0 +1,220 @@
+//! Examples to paste: one per format, filled with this gateway's address and a model.
+
+use catalog::{Kind, Model};
+use serde_json::{Value, json};
+
+use crate::address;
+
+/// How the key stands in an example: a variable the reader has to set.
+pub(crate) const KEY: &str = "$PORTUNUS_KEY";
+
+/// A request format with an address of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Chat,
+    Responses,
+    Messages,
+    Native,
+    Images,
+    Embeddings,
+}
+
+impl Format {
+    /// Every format, in the order they are shown.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Chat, Self::Responses, Self::Messages, Self::Native, Self::Images, Self::Embeddings];
+
+    /// The gateway's word for it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Responses => "responses",
+            Self::Messages => "messages",
+            Self::Native => "native",
+            Self::Images => "images",
+            Self::Embeddings => "embeddings",
+        }
+    }
+
+    /// Its name for people.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Chat => "Chat completions",
+            Self::Responses => "Responses",
+            Self::Messages => "Messages",
+            Self::Native => "Generate content",
+            Self::Images => "Images",
+            Self::Embeddings => "Embeddings",
+        }
+    }
+
+    /// The client libraries that speak it.
+    pub(crate) const fn clients(self) -> &'static str {
+        match self {
+            Self::Chat | Self::Responses | Self::Images | Self::Embeddings => {
+                "OpenAI SDKs and tools made for them"
+            }
+            Self::Messages => "Anthropic SDKs and Claude Code",
+            Self::Native => "Google Gen AI SDKs, API version v1beta",
+        }
+    }
+
+    /// What its client libraries take as their base address.
+    pub(crate) fn base(self, url: &str) -> String {
+        match self {
+            Self::Chat | Self::Responses | Self::Images | Self::Embeddings => format!("{url}/v1"),
+            Self::Messages | Self::Native => url.to_owned(),
+        }
+    }
+
+    /// Whether the format has a place for that kind of model.
+    pub(crate) const fn suits(self, kind: Kind) -> bool {
+        match (self, kind) {
+            (Self::Chat | Self::Responses | Self::Messages | Self::Native, Kind::Chat)
+            | (Self::Images, Kind::Image)
+            | (Self::Embeddings, Kind::Embedding) => true,
+            (
+                Self::Chat | Self::Responses | Self::Messages | Self::Native,
+                Kind::Image | Kind::Embedding,
+            )
+            | (Self::Images, Kind::Chat | Kind::Embedding)
+            | (Self::Embeddings, Kind::Chat | Kind::Image) => false,
+        }
+    }
+
+    /// The request as a command.
+    pub(crate) fn curl(self, url: &str, model: &str, key: &str) -> String {
+        let asked = "Say hello.";
+        let (path, carrier, body) = match self {
+            Self::Chat => (
+                "/v1/chat/completions".to_owned(),
+                "Authorization: Bearer ",
+                json!({ "model": model, "messages": [{ "role": "user", "content": asked }] }),
+            ),
+            Self::Responses => (
+                "/v1/responses".to_owned(),
+                "Authorization: Bearer ",
+                json!({ "model": model, "input": asked }),
+            ),
+            Self::Messages => (
+                "/v1/messages".to_owned(),
+                "x-api-key: ",
+                json!({
+                    "model": model,
+                    "max_tokens": 256,
+                    "messages": [{ "role": "user", "content": asked }],
+                }),
+            ),
+            Self::Native => (
+                format!("/v1beta/models/{}:generateContent", address::path(model)),
+                "x-goog-api-key: ",
+                json!({ "contents": [{ "role": "user", "parts": [{ "text": asked }] }] }),
+            ),
+            Self::Images => (
+                "/v1/images/generations".to_owned(),
+                "Authorization: Bearer ",
+                json!({ "model": model, "prompt": "A lighthouse at dusk." }),
+            ),
+            Self::Embeddings => (
+                "/v1/embeddings".to_owned(),
+                "Authorization: Bearer ",
+                json!({ "model": model, "input": asked }),
+            ),
+        };
+        let version = match self {
+            Self::Messages => " \\\n  -H 'anthropic-version: 2023-06-01'",
+            Self::Chat | Self::Responses | Self::Native | Self::Images | Self::Embeddings => "",
+        };
+        format!(
+            "curl {} \\\n  -H \"{carrier}{key}\"{version} \\\n  -H 'Content-Type: application/json' \\\n  -d {}",
+            quoted(&format!("{url}{path}")),
+            single_quoted(&pretty(&body)),
+        )
+    }
+}
+
+/// The official Python client of the chat format.
+pub(crate) fn python(url: &str, model: &str, key: &str) -> String {
+    format!(
+        "from openai import OpenAI\n\n\
+         client = OpenAI(base_url={}, api_key={})\n\
+         answer = client.chat.completions.create(\n    \
+             model={},\n    \
+             messages=[{{\"role\": \"user\", \"content\": \"Say hello.\"}}],\n\
+         )\n\
+         print(answer.choices[0].message.content)",
+        Value::from(Format::Chat.base(url)),
+        Value::from(key),
+        Value::from(model),
+    )
+}
+
+/// The variables by which client libraries and tools find the gateway.
+pub(crate) fn environment(url: &str, key: &str, formats: &[Format]) -> String {
+    let mut lines = Vec::new();
+    let mut set = |base: &str, name: &str, format: Format| {
+        lines.push(format!("export {base}={}", quoted(&format.base(url))));
+        lines.push(format!("export {name}={}", quoted(key)));
+    };
+    if formats.iter().any(|format| matches!(format, Format::Chat | Format::Responses)) {
+        set("OPENAI_BASE_URL", "OPENAI_API_KEY", Format::Chat);
+    }
+    if formats.contains(&Format::Messages) {
+        set("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", Format::Messages);
+    }
+    if formats.contains(&Format::Native) {
+        set("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", Format::Native);
+    }
+    lines.join("\n")
+}
+
+/// The formats of the list that have a place for the model.
+pub(crate) fn fitting(formats: &[Format], model: &Model) -> Vec<Format> {
+    formats.iter().copied().filter(|format| format.suits(model.kind)).collect()
+}
+
+/// One line per field: short enough to read, and what goes in where is plain to see.
+fn pretty(body: &Value) -> String {
+    let Value::Object(fields) = body else { return body.to_string() };
+    let line = |(name, value): (&String, &Value)| format!("    {}: {value}", json!(name));
+    format!("{{\n{}\n  }}", fields.iter().map(line).collect::<Vec<_>>().join(",\n"))
+}
+
+/// A word for the shell, in quotes where it needs them.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/:@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { single_quoted(word) }
+}
+
+fn single_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_odd_model_id_cannot_leave_its_quotes() {
+        let id = "it's \"odd\"; rm -rf $HOME\n<script>";
+        for format in Format::ALL {
+            let curl = format.curl("https://gw.example", id, KEY);
+            let body = curl.split_once(" -d ").unwrap().1;
+            let inner = body.strip_prefix('\'').unwrap().strip_suffix('\'').unwrap();
+            let inner = inner.replace("'\\''", "");
+            assert!(!inner.contains('\''), "{curl}");
+            assert!(!curl.lines().next().unwrap().contains(['\'', '"', '$', ';']), "{curl}");
+        }
+        assert!(
+            python("https://gw.example", id, "k")
+                .contains(r#""it's \"odd\"; rm -rf $HOME\n<script>""#)
+        );
+    }
+
+    #[test]
+    fn the_environment_names_served_formats_only() {
+        let text = environment("https://gw.example", "k", &[Format::Chat]);
+        assert_eq!(text, "export OPENAI_BASE_URL=https://gw.example/v1\nexport OPENAI_API_KEY=k");
+        assert_eq!(environment("https://gw.example", "k", &Format::ALL).lines().count(), 6);
+    }
+}

@@ -1,0 +1,116 @@
+//! What can be wrong with a request for a page, and the page that says so.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use maud::html;
+use store::StoreError;
+
+use crate::shell::{Shell, page};
+
+/// Why there is no page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The request makes no sense; the text tells why.
+    Bad(&'static str),
+    /// The account may not do this.
+    Forbidden,
+    /// A form was sent from another site.
+    OtherSite,
+    /// There is no such page, or it is not for this account.
+    NotFound,
+    /// The address exists, but not for this method.
+    WrongMethod,
+    /// Tried too often; so many seconds to wait.
+    TooOften(u64),
+    /// Too much to do at the moment.
+    Busy,
+    /// The database does not answer.
+    Away,
+    /// A defect. The log has more.
+    Broken,
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        tracing::error!("a console page could not be made: {error}");
+        match error {
+            StoreError::Unreachable(_) => Self::Away,
+            StoreError::Conflict(_)
+            | StoreError::Missing(_)
+            | StoreError::Newer { .. }
+            | StoreError::Other(_) => Self::Broken,
+        }
+    }
+}
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        let (status, title, say) = match &self {
+            Self::Bad(why) => (StatusCode::BAD_REQUEST, "This does not work", (*why).to_owned()),
+            Self::Forbidden => (
+                StatusCode::FORBIDDEN,
+                "Not for this account",
+                "Your account may look at this, but not change it. Ask an administrator of this \
+                 gateway."
+                    .to_owned(),
+            ),
+            Self::OtherSite => (
+                StatusCode::FORBIDDEN,
+                "Sent from another site",
+                "This form was not sent from this gateway's own page, so nothing was done. Open \
+                 the page here and send it again."
+                    .to_owned(),
+            ),
+            Self::NotFound => (
+                StatusCode::NOT_FOUND,
+                "Nothing here",
+                "There is no page at this address. It may have moved, or the link was used before."
+                    .to_owned(),
+            ),
+            Self::WrongMethod => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "Not this way",
+                "This address exists, but cannot be used like this.".to_owned(),
+            ),
+            Self::TooOften(seconds) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many tries",
+                format!("Please wait {} and try again.", crate::show::wait(*seconds)),
+            ),
+            Self::Busy => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "A moment, please",
+                "Many people are signing in right now. Try again in a few seconds.".to_owned(),
+            ),
+            Self::Away => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Back in a moment",
+                "The gateway's database does not answer right now. Try again in a little while."
+                    .to_owned(),
+            ),
+            Self::Broken => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "Something broke",
+                "This is a defect of the gateway, not of your request. Its log has the details."
+                    .to_owned(),
+            ),
+        };
+        let body = html! {
+            section.trouble {
+                p.code { (status.as_u16()) }
+                h1 { (title) }
+                p.lead { (say) }
+                p.actions {
+                    a.button href="/" { "Front page" }
+                    a.button.quiet href="/models" { "Models" }
+                    a.button.quiet href="/console" { "Console" }
+                }
+            }
+        };
+        let mut response = page(status, &Shell::outside(title), &body);
+        if let Self::TooOften(seconds) = self {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

@@ -1,0 +1,290 @@
+//! A gateway to test the console in: a store, a host, a browser that keeps nothing by itself.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use argon2::password_hash::PasswordHasher;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use canon::{Money, Usage};
+use catalog::{Catalog, Directory, Kind, Lane, Model, Prices};
+use console::{Host, KeyAsk};
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use ledger::{Clock, Entry, Micros, Outcome, TestClock};
+use parking_lot::Mutex;
+use store::{Account, KeyRecord, Limits, Role, Store};
+use tower::ServiceExt;
+
+pub(crate) const PASSWORD: &str = "three harbour lights";
+pub(crate) const SECOND: Micros = 1_000_000;
+pub(crate) const DAY: Micros = 86_400 * SECOND;
+pub(crate) const START: Micros = 1_800_000_000 * SECOND;
+pub(crate) const ODD: &str = "acme/<script>alert(1)</script>'\"&:x";
+
+pub(crate) struct Keeper {
+    catalog: Catalog,
+    url: &'static str,
+    pub(crate) clock: TestClock,
+    pub(crate) changed: Mutex<Vec<KeyRecord>>,
+    made: AtomicUsize,
+}
+
+impl Host for Keeper {
+    fn with_catalog(&self, look: &mut dyn FnMut(&Catalog)) {
+        look(&self.catalog);
+    }
+
+    fn public_url(&self) -> String {
+        self.url.to_owned()
+    }
+
+    fn formats(&self) -> Vec<&'static str> {
+        vec!["chat", "messages"]
+    }
+
+    fn now(&self) -> Micros {
+        self.clock.now()
+    }
+
+    fn new_key(&self, account_id: &str, ask: KeyAsk) -> Result<(KeyRecord, String), String> {
+        let id = format!("made{:04}", self.made.fetch_add(1, Ordering::Relaxed));
+        let text = format!("sk-pt-{id}-secretsecretsecret");
+        Ok((key(&id, account_id, &ask.name, ask.cap, ask.models, ask.expires), text))
+    }
+
+    fn key_changed(&self, record: KeyRecord) {
+        self.changed.lock().push(record);
+    }
+}
+
+pub(crate) fn key(
+    id: &str,
+    account_id: &str,
+    name: &str,
+    cap: Option<Money>,
+    models: Vec<String>,
+    expires: Option<Micros>,
+) -> KeyRecord {
+    KeyRecord {
+        id: id.to_owned(),
+        account_id: account_id.to_owned(),
+        name: name.to_owned(),
+        hash: vec![7; 32],
+        old_hash: None,
+        old_until: None,
+        cap,
+        spent: Money::ZERO,
+        models,
+        expires,
+        revoked: None,
+        limits: Limits::default(),
+        ips: Vec::new(),
+        created: START,
+        changed: START,
+        last_used: None,
+    }
+}
+
+pub(crate) fn entry(key: &KeyRecord, id: &str, model: &str, cost: i64) -> Entry {
+    Entry {
+        request_id: id.to_owned(),
+        key_id: key.id.clone(),
+        account_id: key.account_id.clone(),
+        started: START,
+        ended: START,
+        first_byte_us: None,
+        dialect: "chat".to_owned(),
+        model: model.to_owned(),
+        lane: "demo/demo-chat".to_owned(),
+        attempts: 1,
+        stream: false,
+        status: 200,
+        outcome: Outcome::Done,
+        usage: Usage { input: 1_200, output: 34, ..Usage::default() },
+        estimated: false,
+        cost: Money::nanos(cost),
+        borne: Money::ZERO,
+        price_version: "1".to_owned(),
+        losses: Vec::new(),
+    }
+}
+
+/// A gateway with nothing but the console.
+pub(crate) struct Gateway {
+    pub(crate) store: Store,
+    pub(crate) host: Arc<Keeper>,
+    router: Router,
+    folder: PathBuf,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What came back.
+pub(crate) struct Got {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Got {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+    }
+
+    /// The cookie as a browser would send it back.
+    pub(crate) fn cookie(&self) -> String {
+        self.header("set-cookie").split(';').next().unwrap().to_owned()
+    }
+
+    pub(crate) fn goes_to(&self, path: &str) {
+        assert_eq!((self.status, self.header("location")), (StatusCode::SEE_OTHER, path));
+    }
+
+    pub(crate) fn shows(&self, text: &str) {
+        assert!(self.body.contains(text), "{text:?} is not in {}", self.body);
+    }
+
+    pub(crate) fn hides(&self, text: &str) {
+        assert!(!self.body.contains(text), "{text:?} is in {}", self.body);
+    }
+}
+
+/// A request being put together.
+pub(crate) struct Ask<'a> {
+    gateway: &'a Gateway,
+    request: Request<Body>,
+}
+
+impl Ask<'_> {
+    pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.request.headers_mut().append(name, value.parse().unwrap());
+        self
+    }
+
+    pub(crate) fn from(mut self, address: [u8; 4]) -> Self {
+        let info: SocketAddr = (address, 1234).into();
+        self.request.extensions_mut().insert(ConnectInfo(info));
+        self
+    }
+
+    pub(crate) fn cookie(self, cookie: &str) -> Self {
+        self.with("cookie", cookie)
+    }
+
+    pub(crate) async fn send(self) -> Got {
+        let response = self.gateway.router.clone().oneshot(self.request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        Got { status: parts.status, headers: parts.headers, body }
+    }
+}
+
+impl Gateway {
+    pub(crate) async fn new() -> Self {
+        Self::at("http://gw.example:8080").await
+    }
+
+    pub(crate) async fn at(url: &'static str) -> Self {
+        let folder = std::env::temp_dir().join(format!("console-{}", uuid::Uuid::now_v7()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let store = Store::open(&format!("sqlite:{}/t.db", folder.display())).await.unwrap();
+        let demo = Directory::embedded().models();
+        let mut models: Vec<Model> = demo.filter_map(|entry| entry.served_by(|_| true)).collect();
+        models.push(Model {
+            id: ODD.to_owned(),
+            provider: "<b>acme</b>".to_owned(),
+            kind: Kind::Chat,
+            features: vec!["tools".to_owned()],
+            context: Some(200_000),
+            max_output: None,
+            input: vec!["text".to_owned()],
+            output: vec!["text".to_owned()],
+            thinking: None,
+            prices: Arc::new(Prices::default()),
+            about: "<img src=x onerror=alert(1)>".to_owned(),
+            as_of: String::new(),
+            released: None,
+            lanes: vec![Lane::new("secret-upstream", "x")],
+        });
+        let host = Arc::new(Keeper {
+            catalog: Catalog::new(models),
+            url,
+            clock: TestClock::at(START),
+            changed: Mutex::default(),
+            made: AtomicUsize::new(0),
+        });
+        let router = console::router(store.clone(), Arc::clone(&host) as Arc<dyn Host>)
+            .fallback(|| async { console::not_found() });
+        Self { store, host, router, folder }
+    }
+
+    pub(crate) async fn account(&self, name: &str, role: Role) -> Account {
+        let hash = argon2::Argon2::default().hash_password(PASSWORD.as_bytes()).unwrap();
+        let account = Account {
+            id: uuid::Uuid::now_v7().to_string(),
+            username: name.to_owned(),
+            email: Some(format!("{name}@example.com")),
+            role,
+            password_hash: Some(hash.to_string()),
+            disabled: false,
+            created: START,
+            changed: START,
+        };
+        self.store.add_account(&account).await.unwrap();
+        account
+    }
+
+    pub(crate) async fn key_of(&self, account: &Account, id: &str, name: &str) -> KeyRecord {
+        let cap = Some(Money::nanos(5_000_000_000));
+        let key = key(id, &account.id, name, cap, Vec::new(), None);
+        self.store.add_key(&key).await.unwrap();
+        key
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Ask<'_> {
+        self.ask(Method::GET, path)
+    }
+
+    pub(crate) fn ask(&self, method: Method, path: &str) -> Ask<'_> {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        Ask { gateway: self, request }
+    }
+
+    /// A form sent from one of our own pages.
+    pub(crate) fn post(&self, path: &str, fields: &[(&str, &str)]) -> Ask<'_> {
+        self.foreign_post(path, fields).with("sec-fetch-site", "same-origin")
+    }
+
+    /// A form of which nothing tells where it comes from.
+    pub(crate) fn foreign_post(&self, path: &str, fields: &[(&str, &str)]) -> Ask<'_> {
+        let body = fields.iter().map(|(name, value)| format!("{name}={}", escape(value)));
+        let body = body.collect::<Vec<_>>().join("&");
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(Body::from(body))
+            .unwrap();
+        Ask { gateway: self, request }
+    }
+
+    /// The cookie of someone signed in.
+    pub(crate) async fn sign_in(&self, login: &str) -> String {
+        let got = self.post("/login", &[("login", login), ("password", PASSWORD)]).send().await;
+        got.goes_to("/console");
+        got.cookie()
+    }
+}
+
+pub(crate) fn escape(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}

@@ -1,0 +1,192 @@
+//! What protects the pages: guards, forms from other sites, headers, methods.
+
+use console::{Guard, routes};
+use http::{Method, StatusCode};
+use store::Role;
+
+use crate::gateway::{Gateway, PASSWORD};
+
+/// An address a pattern stands for.
+fn filled(path: &str) -> String {
+    path.replace("{*id}", "demo-chat")
+        .replace("{token}", "word")
+        .replace("{id}", "nokey")
+        .replace("{name}", "x.css")
+}
+
+#[tokio::test]
+async fn without_a_session_the_console_leads_to_the_sign_in_page() {
+    let gateway = Gateway::new().await;
+    for route in routes() {
+        let path = filled(route.path);
+        let got = gateway.ask(route.method.clone(), &path).send().await;
+        match route.guard {
+            Guard::Session => got.goes_to("/login"),
+            Guard::Setup => assert_eq!(got.status, StatusCode::NOT_FOUND, "{path}"),
+            Guard::Public => assert_ne!(got.header("location"), "/login", "{path}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_made_up_or_foreign_cookie_is_no_session() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Owner).await;
+    let real = gateway.sign_in("anna").await;
+    let almost = format!("{}0", real.get(..real.len() - 1).unwrap());
+    let almost =
+        if almost == real { format!("{}1", real.get(..real.len() - 1).unwrap()) } else { almost };
+    for cookie in
+        [almost.as_str(), "portunus_session=", "portunus_session=x", "session=1", ";;;", "=;\u{7f}"]
+    {
+        if let Ok(value) = http::HeaderValue::from_str(cookie) {
+            let value = value.to_str().unwrap_or("");
+            gateway.get("/console").cookie(value).send().await.goes_to("/login");
+        }
+    }
+    assert_eq!(gateway.get("/console").cookie(&real).send().await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_form_from_another_site_does_nothing() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Owner).await;
+    gateway.store.put_setting("setup_token", "word").await.unwrap();
+    let key = gateway.key_of(&anna, "abc", "website").await;
+    let cookie = gateway.sign_in("anna").await;
+    let right = [("login", "anna"), ("password", PASSWORD), ("name", "x"), ("unlimited", "yes")];
+    let foreign: [&[(&'static str, &str)]; 6] = [
+        &[("sec-fetch-site", "cross-site")],
+        &[("sec-fetch-site", "same-site")],
+        &[("sec-fetch-site", "cross-site"), ("origin", "https://evil.example")],
+        &[("origin", "https://evil.example"), ("host", "gw.example:8080")],
+        &[("origin", "null"), ("host", "gw.example:8080")],
+        &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")],
+    ];
+    for route in routes().iter().filter(|route| route.method == Method::POST) {
+        let path = route.path.replace("{token}", "word").replace("{id}", "abc");
+        for headers in foreign {
+            let mut ask = gateway.foreign_post(&path, &right).cookie(&cookie);
+            for (name, value) in headers {
+                ask = ask.with(name, value);
+            }
+            let got = ask.send().await;
+            assert_eq!(got.status, StatusCode::FORBIDDEN, "{path} {headers:?}");
+            assert_eq!(got.header("set-cookie"), "");
+            got.shows("Sent from another site");
+        }
+    }
+    assert_eq!(gateway.store.key(&key.id).await.unwrap(), Some(key));
+    assert_eq!(gateway.store.keys().await.unwrap().len(), 1);
+    assert_eq!(gateway.get("/console").cookie(&cookie).send().await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn our_own_forms_pass_in_old_and_new_browsers() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Owner).await;
+    let right = [("login", "anna"), ("password", PASSWORD)];
+    let own: [&[(&'static str, &str)]; 4] = [
+        &[("sec-fetch-site", "same-origin"), ("origin", "http://gw.example:8080")],
+        &[("origin", "http://gw.example:8080"), ("host", "inner.proxy")],
+        &[("origin", "http://10.0.0.7:8080"), ("host", "10.0.0.7:8080")],
+        &[],
+    ];
+    for headers in own {
+        let mut ask = gateway.foreign_post("/login", &right);
+        for (name, value) in headers {
+            ask = ask.with(name, value);
+        }
+        ask.send().await.goes_to("/console");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_carries_the_protecting_headers() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Owner).await;
+    let cookie = gateway.sign_in("anna").await;
+    let mut asks = vec![gateway.get("/nothing/here"), gateway.ask(Method::DELETE, "/console")];
+    for route in routes() {
+        asks.push(gateway.ask(route.method.clone(), &filled(route.path)).cookie(&cookie));
+        asks.push(gateway.ask(route.method.clone(), &filled(route.path)));
+    }
+    for ask in asks {
+        let got = ask.send().await;
+        let policy = got.header("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'; style-src 'self'; script-src 'self'"));
+        assert!(policy.contains("frame-ancestors 'none'") && policy.contains("base-uri 'none'"));
+        assert!(!policy.contains("unsafe"));
+        assert_eq!(got.header("x-content-type-options"), "nosniff");
+        assert_eq!(got.header("referrer-policy"), "same-origin");
+        assert_ne!(got.header("cache-control"), "");
+        let mime = got.header("content-type");
+        assert!(mime.is_empty() || mime.starts_with("text/"), "{mime}");
+        got.hides(" style=");
+        got.hides("<style");
+        got.hides(" onclick");
+    }
+    let console = gateway.get("/console").cookie(&cookie).send().await;
+    assert_eq!(console.header("cache-control"), "no-store");
+}
+
+#[tokio::test]
+async fn a_wrong_method_is_told_with_what_is_allowed() {
+    let gateway = Gateway::new().await;
+    for (method, path, allowed) in [
+        (Method::PUT, "/login", "GET,HEAD,POST"),
+        (Method::POST, "/models", "GET,HEAD"),
+        (Method::GET, "/logout", "POST"),
+        (Method::DELETE, "/console/keys/x/revoke", "GET,HEAD,POST"),
+    ] {
+        let got = gateway.ask(method, path).send().await;
+        assert_eq!(got.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
+        assert_eq!(got.header("allow"), allowed, "{path}");
+        got.shows("<html");
+    }
+}
+
+#[tokio::test]
+async fn the_host_header_changes_nothing() {
+    let gateway = Gateway::new().await;
+    gateway.store.put_setting("setup_token", "word").await.unwrap();
+    for path in ["/", "/models", "/models/demo-chat", "/login", "/console/setup/word", "/console"] {
+        let plain = gateway.get(path).send().await;
+        for (name, value) in [
+            ("host", "evil.example"),
+            ("x-forwarded-host", "evil.example"),
+            ("forwarded", "host=evil.example"),
+            ("x-original-url", "/console"),
+            ("x-rewrite-url", "/console"),
+        ] {
+            let got = gateway.get(path).with(name, value).send().await;
+            assert_eq!((got.status, &got.body), (plain.status, &plain.body), "{path} {name}");
+            got.hides("evil.example");
+        }
+    }
+}
+
+#[tokio::test]
+async fn paths_that_only_look_like_ours_are_nothing() {
+    let gateway = Gateway::new().await;
+    for path in [
+        "/console/",
+        "/console//",
+        "/console/%2e%2e/",
+        "/Console",
+        "/login/",
+        "/console/keys/",
+        "/console/setup",
+        "/console/setup/",
+        "/assets/",
+        "/assets/..%2fconsole.css",
+        "/models/",
+        "/console/keys/a/b/revoke",
+        "/console;x",
+        "/models/%FF%FE",
+    ] {
+        let got = gateway.get(path).send().await;
+        assert_eq!(got.status, StatusCode::NOT_FOUND, "{path}");
+        got.shows("Nothing here");
+    }
+}

@@ -1,0 +1,235 @@
+//! Keys: made, shown once, listed, revoked; each account its own.
+
+use canon::Money;
+use http::StatusCode;
+use store::Role;
+
+use crate::gateway::{DAY, Gateway, ODD, START, entry, escape};
+
+#[tokio::test]
+async fn a_new_key_is_shown_once_and_known_at_once() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    let fields = [
+        ("name", " website "),
+        ("cap", "$2.50"),
+        ("days", "30"),
+        ("models", "demo-chat\r\ndemo-echo"),
+    ];
+    let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::OK);
+    assert_eq!(got.header("cache-control"), "no-store");
+    got.shows("sk-pt-made0000-secretsecretsecret");
+    got.shows("http://gw.example:8080/v1/chat/completions");
+    got.shows("from openai import OpenAI");
+    got.shows("ANTHROPIC_BASE_URL=http://gw.example:8080");
+    got.hides("GEMINI_API_KEY");
+    let key = gateway.store.key("made0000").await.unwrap().unwrap();
+    assert_eq!(key.account_id, anna.id);
+    assert_eq!(key.name, "website");
+    assert_eq!(key.cap, Some(Money::nanos(2_500_000_000)));
+    assert_eq!(key.expires, Some(START + 30 * DAY));
+    assert_eq!(key.models, ["demo-chat", "demo-echo"]);
+    assert_eq!(*gateway.host.changed.lock(), std::slice::from_ref(&key));
+    let console = gateway.get("/console").cookie(&cookie).send().await;
+    console.shows("sk-pt-made0000-…");
+    console.shows("website");
+    console.hides("secretsecret");
+    assert_eq!(gateway.store.audits(1).await.unwrap()[0].action, "key.create");
+}
+
+#[tokio::test]
+async fn an_unlimited_key_has_no_cap() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Owner).await;
+    let cookie = gateway.sign_in("anna").await;
+    let fields = [("name", "free"), ("cap", ""), ("unlimited", "yes")];
+    let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::OK);
+    assert_eq!(gateway.store.keys().await.unwrap()[0].cap, None);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_beside_the_field_and_values_are_kept() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    let long = "n".repeat(61);
+    let cases: [(&[(&str, &str)], &str); 12] = [
+        (&[("cap", "1")], "name"),
+        (&[("name", "  "), ("cap", "1")], "name"),
+        (&[("name", &long), ("cap", "1")], "name"),
+        (&[("name", "a\u{202e}b"), ("cap", "1")], "name"),
+        (&[("name", "x")], "cap"),
+        (&[("name", "x"), ("cap", "-1")], "cap"),
+        (&[("name", "x"), ("cap", "NaN")], "cap"),
+        (&[("name", "x"), ("cap", "1e18")], "cap"),
+        (&[("name", "x"), ("cap", "5"), ("unlimited", "yes")], "cap"),
+        (&[("name", "x"), ("cap", "5"), ("days", "0")], "days"),
+        (&[("name", "x"), ("cap", "5"), ("days", "soon")], "days"),
+        (&[("name", "x"), ("cap", "5"), ("models", "no-such-model")], "models"),
+    ];
+    for (fields, field) in cases {
+        let got = gateway.post("/console/keys", fields).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST, "{fields:?}");
+        got.shows(&format!("id=\"{field}-wrong\""));
+    }
+    let fields = [("name", "\"><script>x</script>"), ("cap", "lots"), ("days", "7")];
+    let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
+    got.shows("value=\"&quot;&gt;&lt;script&gt;x&lt;/script&gt;\"");
+    got.shows("value=\"lots\"");
+    got.shows("value=\"7\"");
+    assert!(gateway.store.keys().await.unwrap().is_empty());
+    gateway.get("/console/keys").cookie(&cookie).send().await.goes_to("/console");
+}
+
+#[tokio::test]
+async fn far_too_long_forms_are_refused_whole() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    for length in [5_000, 10_000, 1_000_000] {
+        let name = "n".repeat(length);
+        let fields = [("name", name.as_str()), ("cap", "1")];
+        let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST);
+        assert!(got.body.len() < 20_000);
+    }
+}
+
+#[tokio::test]
+async fn unknown_fields_change_nothing() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    let bert = gateway.account("bert", Role::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    let fields = [
+        ("name", "x"),
+        ("cap", "1"),
+        ("account_id", bert.id.as_str()),
+        ("id", "mine"),
+        ("spent", "-5"),
+        ("role", "owner"),
+        ("allowed_models", "*"),
+        ("revoked", "0"),
+        ("name", "second"),
+    ];
+    let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::OK);
+    let key = gateway.store.keys().await.unwrap().remove(0);
+    assert_eq!(
+        (key.account_id, key.name.as_str(), key.id.as_str()),
+        (anna.id.clone(), "x", "made0000")
+    );
+    assert_eq!(gateway.store.account(&anna.id).await.unwrap().unwrap().role, Role::Member);
+}
+
+#[tokio::test]
+async fn names_are_escaped_wherever_they_are_shown() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Owner).await;
+    let key = gateway.key_of(&anna, "k<i>1", "<script>alert(1)</script>").await;
+    gateway.store.post(&[entry(&key, "<u>r</u>", ODD, 5)]).await.unwrap();
+    let cookie = gateway.sign_in("anna").await;
+    let revoke = format!("/console/keys/{}/revoke", escape("k<i>1"));
+    for path in ["/console", revoke.as_str()] {
+        let got = gateway.get(path).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::OK, "{path}");
+        got.shows("&lt;script&gt;alert(1)");
+        for bad in ["<script>alert", "<i>1", "<u>"] {
+            got.hides(bad);
+        }
+    }
+    let fields = [("name", "<script>alert(2)</script>"), ("cap", "1")];
+    let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
+    got.shows("&lt;script&gt;alert(2)");
+    got.hides("<script>alert");
+}
+
+#[tokio::test]
+async fn revoking_asks_first_and_is_known_at_once() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    gateway.key_of(&anna, "abc", "website").await;
+    let cookie = gateway.sign_in("anna").await;
+    let asked = gateway.get("/console/keys/abc/revoke").cookie(&cookie).send().await;
+    asked.shows("Revoke this key?");
+    assert_eq!(gateway.store.key("abc").await.unwrap().unwrap().revoked, None);
+    for _ in 0..2 {
+        let got = gateway.post("/console/keys/abc/revoke", &[]).cookie(&cookie).send().await;
+        got.goes_to("/console");
+    }
+    let revoked = gateway.store.key("abc").await.unwrap().unwrap();
+    assert_eq!(revoked.revoked, Some(START));
+    assert_eq!(*gateway.host.changed.lock(), [revoked]);
+    gateway.get("/console").cookie(&cookie).send().await.shows("Revoked");
+    gateway.get("/console/keys/abc/revoke").cookie(&cookie).send().await.goes_to("/console");
+}
+
+#[tokio::test]
+async fn members_see_and_touch_their_own_keys_only() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    let bert = gateway.account("bert", Role::Member).await;
+    let key = gateway.key_of(&anna, "annaskey", "annas-site").await;
+    gateway.key_of(&bert, "bertskey", "berts-site").await;
+    gateway.store.post(&[entry(&key, "r1", "annas-model", 5)]).await.unwrap();
+    let cookie = gateway.sign_in("bert").await;
+    let console = gateway.get("/console").cookie(&cookie).send().await;
+    console.shows("berts-site");
+    for hidden in ["annas", "annaskey"] {
+        console.hides(hidden);
+    }
+    let foreign = gateway.get("/console/keys/annaskey/revoke").cookie(&cookie).send().await;
+    let missing = gateway.get("/console/keys/nosuchke/revoke").cookie(&cookie).send().await;
+    assert_eq!(foreign.status, StatusCode::NOT_FOUND);
+    assert_eq!(foreign.body, missing.body);
+    let got = gateway.post("/console/keys/annaskey/revoke", &[]).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::NOT_FOUND);
+    assert_eq!(gateway.store.key("annaskey").await.unwrap().unwrap().revoked, None);
+}
+
+#[tokio::test]
+async fn roles_bound_what_can_be_changed() {
+    let gateway = Gateway::new().await;
+    let owner = gateway.account("olga", Role::Owner).await;
+    let member = gateway.account("mia", Role::Member).await;
+    gateway.account("adam", Role::Admin).await;
+    let viewer = gateway.account("vera", Role::Viewer).await;
+    gateway.key_of(&owner, "olgaskey", "olgas").await;
+    gateway.key_of(&member, "miaskey1", "mias").await;
+    gateway.key_of(&viewer, "veraskey", "veras").await;
+    let status = async |who: &str, path: &str| {
+        let cookie = gateway.sign_in(who).await;
+        gateway.post(path, &[("name", "x"), ("cap", "1")]).cookie(&cookie).send().await.status
+    };
+    assert_eq!(status("adam", "/console/keys/olgaskey/revoke").await, 403);
+    assert_eq!(status("vera", "/console/keys/veraskey/revoke").await, 403);
+    assert_eq!(status("vera", "/console/keys/miaskey1/revoke").await, 404);
+    assert_eq!(status("vera", "/console/keys").await, 403);
+    assert_eq!(status("adam", "/console/keys/miaskey1/revoke").await, 303);
+    assert_eq!(status("olga", "/console/keys/veraskey/revoke").await, 303);
+    let cookie = gateway.sign_in("adam").await;
+    let seen = gateway.get("/console").cookie(&cookie).send().await;
+    seen.shows("olgas");
+    seen.hides("/console/keys/olgaskey/revoke");
+}
+
+#[tokio::test]
+async fn an_account_cannot_have_keys_without_end() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    for n in 0..100 {
+        gateway.key_of(&anna, &format!("k{n}"), "many").await;
+    }
+    let cookie = gateway.sign_in("anna").await;
+    let fields = [("name", "one more"), ("cap", "1")];
+    let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST);
+    got.shows("Revoke one first");
+    let console = gateway.get("/console").cookie(&cookie).send().await;
+    assert!(console.body.len() < 100_000);
+    console.shows("Page 1 of 4");
+    gateway.get("/console?page=99").cookie(&cookie).send().await.shows("Page 4 of 4");
+}

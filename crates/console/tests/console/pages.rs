@@ -1,0 +1,208 @@
+//! What the pages show, that they stay small, and that nothing in them is alive that should not be.
+
+use http::{Method, StatusCode};
+use store::Role;
+
+use crate::gateway::{Gateway, ODD, entry, escape};
+
+#[tokio::test]
+async fn the_front_page_tells_the_base_addresses_of_served_formats() {
+    let gateway = Gateway::new().await;
+    let got = gateway.get("/").send().await;
+    assert_eq!(got.status, StatusCode::OK);
+    got.shows("http://gw.example:8080/v1</code>");
+    got.shows("http://gw.example:8080</code>");
+    got.shows("Anthropic SDKs");
+    got.hides("Google Gen AI");
+    got.shows("href=\"/models\"");
+}
+
+#[tokio::test]
+async fn every_page_is_small() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Owner).await;
+    for n in 0..60 {
+        let key = gateway.key_of(&anna, &format!("key{n:05}"), &"n".repeat(60)).await;
+        let calls: Vec<_> = (0..4)
+            .map(|m| entry(&key, &format!("r{n}-{m}"), "a/rather-long-model-id", 9))
+            .collect();
+        gateway.store.post(&calls).await.unwrap();
+    }
+    let cookie = gateway.sign_in("anna").await;
+    let models: Vec<String> =
+        catalog::Directory::embedded().models().map(|m| format!("/models/{}", m.id)).collect();
+    let pages =
+        ["/", "/models", "/models?page=2", "/login", "/console", "/console/keys/new", "/none"];
+    for path in pages.into_iter().chain(models.iter().map(String::as_str)) {
+        let got = gateway.get(path).cookie(&cookie).send().await;
+        assert!(got.body.len() < 100_000, "{path}: {}", got.body.len());
+    }
+    let console = gateway.get("/console").cookie(&cookie).send().await;
+    console.shows("240");
+    console.shows("<progress");
+}
+
+#[tokio::test]
+async fn the_directory_is_searched_and_filtered() {
+    let gateway = Gateway::new().await;
+    let got = gateway.get("/models?q=demo-echo").send().await;
+    got.shows("href=\"/models/demo-echo\"");
+    got.hides("href=\"/models/demo-chat\"");
+    let got = gateway.get("/models?provider=demo&model_type=image").send().await;
+    got.shows("href=\"/models/demo-image\"");
+    got.hides("href=\"/models/demo-chat\"");
+    let got = gateway.get("/models?feature=embeddings&provider=demo").send().await;
+    got.shows("href=\"/models/demo-embed\"");
+    gateway.get("/models?q=zzzzzz").send().await.shows("No model fits");
+    gateway.get("/models?page=99999").send().await.shows("The list ends before this page");
+    let next = gateway.get("/models?feature=tools&q=%20").send().await;
+    next.shows("/models?page=2&amp;feature=tools");
+}
+
+#[tokio::test]
+async fn senseless_searches_are_taken_literally_or_refused() {
+    let gateway = Gateway::new().await;
+    for query in [
+        "page=0",
+        "page=-1",
+        "page=NaN",
+        "page=99999999999999999999",
+        "page=1&page=2",
+        "page[]=1",
+        "q=%25%25%25",
+        "q='%20OR%201=1",
+        "q=(a+)+%24",
+        "sort=price;drop",
+        "callback=alert",
+        "%00=1",
+        "q=%FF%FE",
+        "q=🙂",
+    ] {
+        let query = query.replace('🙂', "%F0%9F%99%82");
+        let got = gateway.get(&format!("/models?{query}")).send().await;
+        assert_eq!(got.status, StatusCode::OK, "{query}");
+    }
+    let long = "q".repeat(201);
+    for name in ["q", "provider", "model_type", "feature"] {
+        let got = gateway.get(&format!("/models?{name}={long}")).send().await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST);
+        got.hides(&long);
+    }
+    let got = gateway.get("/models?q=%22%3E%3Cscript%3Ex%3C/script%3E").send().await;
+    got.hides("<script>x");
+    got.shows("&lt;script&gt;x");
+}
+
+#[tokio::test]
+async fn a_model_page_shows_facts_prices_and_examples() {
+    let gateway = Gateway::new().await;
+    let got = gateway.get("/models/demo-chat").send().await;
+    assert_eq!(got.status, StatusCode::OK);
+    for text in [
+        "128,000 tokens",
+        "per million tokens",
+        "$0.10",
+        "Budget 0 to 8,192 tokens",
+        "http://gw.example:8080/v1/chat/completions",
+        "http://gw.example:8080/v1/messages",
+    ] {
+        got.shows(text);
+    }
+    got.hides("/v1beta/");
+    got.hides("/v1/responses");
+    got.hides("demo/demo-chat");
+    assert_eq!(gateway.get("/models/demo-chatx").send().await.status, StatusCode::NOT_FOUND);
+    assert_eq!(gateway.get("/models/Demo-Chat").send().await.status, StatusCode::NOT_FOUND);
+    let image = gateway.get("/models/demo-image").send().await;
+    image.hides("Call it");
+}
+
+#[tokio::test]
+async fn an_odd_model_is_escaped_everywhere() {
+    let gateway = Gateway::new().await;
+    let page = format!("/models/{}", escape(ODD));
+    for path in ["/models?q=acme", page.as_str()] {
+        let got = gateway.get(path).send().await;
+        assert_eq!(got.status, StatusCode::OK, "{path}");
+        got.shows("&lt;script&gt;alert(1)&lt;/script&gt;");
+        for bad in ["<script>alert", "<b>acme", "<img", "secret-upstream"] {
+            got.hides(bad);
+        }
+    }
+    let list = gateway.get("/models?q=acme").send().await;
+    list.shows("href=\"/models/acme/%3Cscript%3Ealert%281%29%3C/script%3E%27%22%26:x\"");
+}
+
+#[tokio::test]
+async fn assets_may_be_kept_for_ever() {
+    let gateway = Gateway::new().await;
+    let page = gateway.get("/").send().await;
+    let mut found = 0;
+    for part in page.body.split('"').filter(|part| part.starts_with("/assets/")) {
+        found += 1;
+        let got = gateway.get(part).send().await;
+        assert_eq!(got.status, StatusCode::OK, "{part}");
+        assert_eq!(got.header("cache-control"), "public, max-age=31536000, immutable");
+        assert!(got.header("content-type").starts_with("text/"));
+        got.hides("http://");
+        got.hides("https://");
+        got.hides("@import");
+    }
+    assert_eq!(found, 2);
+    let stale = gateway.get("/assets/console-0000000000000000.css").send().await;
+    assert_eq!(stale.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn pages_fetch_nothing_from_elsewhere() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Owner).await;
+    let cookie = gateway.sign_in("anna").await;
+    for path in ["/", "/models", "/models/demo-chat", "/login", "/console", "/console/keys/new"] {
+        let got = gateway.get(path).cookie(&cookie).send().await;
+        for part in got.body.split(['"']) {
+            let outside =
+                part.starts_with("http:") || part.starts_with("https:") || part.starts_with("//");
+            assert!(!outside, "{path}: {part}");
+        }
+        assert_eq!(
+            got.body.matches("<script").count(),
+            got.body.matches("<script src=\"/assets/").count()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_new_account_sees_what_to_do_next() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    let got = gateway.get("/console").cookie(&cookie).send().await;
+    got.shows("No keys yet");
+    got.shows("No calls yet");
+    got.shows("href=\"/console/keys/new\"");
+}
+
+#[tokio::test]
+async fn looking_changes_nothing() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Owner).await;
+    let key = gateway.key_of(&anna, "abc", "website").await;
+    gateway.store.put_setting("setup_token", "word").await.unwrap();
+    let cookie = gateway.sign_in("anna").await;
+    let audits = gateway.store.audits(99).await.unwrap();
+    for route in console::routes().iter().filter(|route| route.method == Method::GET) {
+        let path = route
+            .path
+            .replace("{token}", "word")
+            .replace("{id}", "abc")
+            .replace("{*id}", "demo-chat");
+        for method in [Method::GET, Method::HEAD, Method::OPTIONS] {
+            let got = gateway.ask(method.clone(), &path).cookie(&cookie).send().await;
+            assert!(method != Method::HEAD || got.body.is_empty());
+        }
+    }
+    assert_eq!(gateway.store.key("abc").await.unwrap(), Some(key));
+    assert_eq!(gateway.store.audits(99).await.unwrap(), audits);
+    assert_eq!(gateway.store.setting("setup_token").await.unwrap().as_deref(), Some("word"));
+}
