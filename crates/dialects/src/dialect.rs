@@ -102,6 +102,8 @@ pub struct Peek {
     pub model: String,
     /// Whether the answer is to come in pieces.
     pub stream: bool,
+    /// Whether the stream is to be one JSON array instead of events.
+    pub array: bool,
     /// Whether the stream is to tell its usage.
     pub wants_usage: bool,
     /// The most output tokens asked for.

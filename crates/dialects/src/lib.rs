@@ -12,6 +12,8 @@ mod fault;
 mod fields;
 mod frame;
 pub mod json;
+pub mod messages;
+pub mod native;
 
 pub use dialect::{
     Dialect, Lane, Outgoing, Passage, Peek, Reader, Said, Sniffer, Stamp, Target, Verdict, Writer,
@@ -29,6 +31,8 @@ pub fn all() -> impl Iterator<Item = &'static dyn Dialect> {
 pub fn get(origin: Origin) -> Option<&'static dyn Dialect> {
     match origin {
         Origin::Chat => Some(&chat::Chat),
-        Origin::Responses | Origin::Messages | Origin::Native | Origin::Images => None,
+        Origin::Messages => Some(&messages::Messages),
+        Origin::Native => Some(&native::Native),
+        Origin::Responses | Origin::Images => None,
     }
 }

@@ -60,7 +60,10 @@ fn carried(uri: &Uri, headers: &HeaderMap) -> Result<Vec<String>, Fault> {
         if key.len() > LONGEST {
             return Err(unreadable());
         }
-        found.push(key.to_owned());
+        // Clients empty a header they cannot leave out.
+        if !key.is_empty() {
+            found.push(key.to_owned());
+        }
     }
     if is_native(uri.path()) {
         let query = uri.query().unwrap_or_default().split('&');

@@ -15,6 +15,7 @@ mod meters;
 mod respond;
 mod server;
 mod surfaces;
+mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;

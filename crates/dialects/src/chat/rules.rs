@@ -81,6 +81,7 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
     Ok(Peek {
         model,
         stream,
+        array: false,
         wants_usage,
         max_output,
         candidates: u32::try_from(head.n.unwrap_or(1)).unwrap_or(1),

@@ -14,6 +14,7 @@ mod settle;
 mod whole;
 
 pub(crate) use call::Call;
+pub(crate) use route::find as find_route;
 
 use axum::response::Response;
 use canon::Fault;

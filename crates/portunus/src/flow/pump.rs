@@ -75,17 +75,18 @@ pub(super) async fn stream(
     if let Some(tab) = &mut pump.tab {
         tab.first_byte();
     }
-    let mut response = event_stream(Body::empty());
+    let mut response = event_stream(Body::empty(), peek.array);
     pump.describe(&mut response);
     *response.body_mut() = Body::new(pump);
     Ok(response)
 }
 
-/// An answer that is a stream of events.
-pub(super) fn event_stream(body: Body) -> Response {
+/// An answer that is a stream: of events, or of the items of one JSON array.
+pub(super) fn event_stream(body: Body, array: bool) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    let kind = if array { "application/json" } else { "text/event-stream; charset=utf-8" };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
@@ -179,8 +180,14 @@ impl Pump {
             tab.heard(self.road.said());
             tab.broke_off();
         }
-        let last = self.call.dialect.break_off(fault, &self.call.id);
-        self.out.extend_from_slice(&last);
+        if self.call.target.array {
+            let (_, body) = self.call.dialect.write_fault(fault, &self.call.id);
+            self.out.extend_from_slice(b",\r\n");
+            self.out.extend_from_slice(&body);
+        } else {
+            let last = self.call.dialect.break_off(fault, &self.call.id);
+            self.out.extend_from_slice(&last);
+        }
         self.cut = self.call.dialect.origin() == Origin::Native;
     }
 

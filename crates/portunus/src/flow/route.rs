@@ -10,7 +10,7 @@ use crate::config::{LiveLane, Route};
 use crate::surfaces::unknown_model;
 
 /// The route of the model asked for, if it exists, converses, and the key may use it.
-pub(super) fn find(call: &Call, peek: &Peek) -> Result<Arc<Route>, Fault> {
+pub(crate) fn find(call: &Call, peek: &Peek) -> Result<Arc<Route>, Fault> {
     let route = call.config.routes.get(&peek.model).ok_or_else(|| unknown_model(&peek.model))?;
     match route.model.kind {
         Kind::Chat => {}

@@ -82,7 +82,7 @@ pub(super) async fn as_stream(
     };
     tab.first_byte();
     tab.heard(&said);
-    let mut response = super::pump::event_stream(Body::from(out));
+    let mut response = super::pump::event_stream(Body::from(out), peek.array);
     describe(&mut response, &tab);
     tab.done();
     Ok(response)

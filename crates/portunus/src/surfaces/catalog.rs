@@ -9,6 +9,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 use super::json;
+use super::query::pairs;
 use crate::app::App;
 
 const PAGE_SIZE: usize = 100;
@@ -41,45 +42,6 @@ pub(super) async fn list(app: Arc<App>, request: Request<Body>) -> Result<Respon
         "data": data,
     });
     Ok(json(body.to_string()))
-}
-
-/// The pairs of a query, decoded; of a name sent twice the first counts.
-pub(super) fn pairs(query: &str) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let name = decode(name);
-        if !found.iter().any(|(known, _)| *known == name) {
-            found.push((name, decode(value)));
-        }
-    }
-    found
-}
-
-fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let mut ahead = rest.clone();
-                let hex = ahead.next().zip(ahead.next()).and_then(|(high, low)| {
-                    let digit = |byte: u8| char::from(byte).to_digit(16);
-                    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
-                });
-                match hex {
-                    Some(decoded) => {
-                        bytes.push(decoded);
-                        rest = ahead;
-                    }
-                    None => bytes.push(b'%'),
-                }
-            }
-            _ => bytes.push(byte),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn number(name: &'static str, value: &str, most: usize) -> Result<usize, Fault> {

@@ -5,9 +5,13 @@
 
 mod catalog;
 mod chat;
+mod count;
 mod health;
 mod key;
+mod messages;
 mod models;
+mod native;
+mod query;
 
 pub(crate) use health::metrics_text;
 pub(crate) use key::write as write_entry;
@@ -83,8 +87,16 @@ macro_rules! public {
 fn table() -> Vec<Route> {
     vec![
         keyed!(POST "/v1/chat/completions" => chat::create),
+        keyed!(POST "/v1/messages" => messages::create),
+        keyed!(POST "/v1/messages/count_tokens" => messages::count),
+        keyed!(POST "/v1beta/models/{*rest}" => native::call),
+        keyed!(POST "/v1/models/{*rest}" => native::call),
+        keyed!(POST "/upload/v1beta/files" => native::upload),
+        keyed!(POST "/v1beta/files" => native::upload),
         keyed!(GET "/v1/models" => models::list),
-        keyed!(GET "/v1/models/{*id}" => models::get),
+        keyed!(GET "/v1/models/{*rest}" => models::get),
+        keyed!(GET "/v1beta/models" => models::list_native),
+        keyed!(GET "/v1beta/models/{*rest}" => models::get_native),
         keyed!(GET "/v1/key" => key::show),
         keyed!(GET "/v1/usage/{request_id}" => key::receipt),
         keyed!(GET "/metrics" => health::metrics),

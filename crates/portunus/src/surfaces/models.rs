@@ -5,8 +5,10 @@ use canon::{Fault, Trouble};
 use catalog::{Kind, Model};
 use http::HeaderMap;
 use serde_json::{Value, json};
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::query::{decode, pairs};
 use super::{Asked, json};
 use crate::respond::is_native_client;
 
@@ -32,31 +34,92 @@ impl Shape {
 
 pub(super) async fn list(asked: Asked) -> Result<Response, Fault> {
     let shape = Shape::of(asked.request.headers());
+    list_as(&asked, shape)
+}
+
+/// `GET /v1beta/models`.
+pub(super) async fn list_native(asked: Asked) -> Result<Response, Fault> {
+    list_as(&asked, Shape::Native)
+}
+
+/// `GET /v1beta/models/{id}`.
+pub(super) async fn get_native(asked: Asked) -> Result<Response, Fault> {
+    get_as(&asked, Shape::Native)
+}
+
+fn list_as(asked: &Asked, shape: Shape) -> Result<Response, Fault> {
     let config = asked.app.config();
     let models: Vec<&Arc<Model>> =
         config.catalog.iter().filter(|model| asked.key.may_use(&model.id)).collect();
-    let data: Vec<Value> = models.iter().map(|model| record(shape, model)).collect();
+    let slice = slice(shape, asked.request.uri().query().unwrap_or_default(), &models)?;
+    let shown = models.get(slice.clone()).unwrap_or_default();
+    let data: Vec<Value> = shown.iter().map(|model| record(shape, model)).collect();
+    let more = slice.end < models.len();
     let body = match shape {
         Shape::Chat => json!({ "object": "list", "data": data }),
         Shape::Messages => json!({
             "data": data,
-            "first_id": models.first().map(|model| &model.id),
-            "last_id": models.last().map(|model| &model.id),
-            "has_more": false,
+            "first_id": shown.first().map(|model| &model.id),
+            "last_id": shown.last().map(|model| &model.id),
+            "has_more": more,
         }),
+        Shape::Native if more => {
+            json!({ "models": data, "nextPageToken": slice.end.to_string() })
+        }
         Shape::Native => json!({ "models": data }),
     };
     Ok(json(body.to_string()))
 }
 
+/// The stretch of the list a query asks for, in its format's words; chat has no pages.
+fn slice(shape: Shape, query: &str, models: &[&Arc<Model>]) -> Result<Range<usize>, Fault> {
+    let all = models.len();
+    let place = |id: &str| models.iter().position(|model| model.id == id);
+    let count = |name: &str, value: &str| match value.parse::<usize>() {
+        Ok(count @ 1..=1000) => Ok(count),
+        _ => Err(Fault::invalid(name, format!("`{name}` must be between 1 and 1000"))),
+    };
+    let mut from = 0;
+    let mut before = None;
+    let mut most = match shape {
+        Shape::Chat => return Ok(0..all),
+        Shape::Messages => 20,
+        Shape::Native => 50,
+    };
+    for (name, value) in pairs(query) {
+        match (shape, name.as_str()) {
+            (Shape::Messages, "limit") => most = count("limit", &value)?,
+            (Shape::Messages, "after_id") => from = place(&value).map_or(all, |at| at + 1),
+            (Shape::Messages, "before_id") => before = place(&value),
+            (Shape::Native, "pageSize") => most = count("pageSize", &value)?,
+            (Shape::Native, "pageToken") => {
+                from = value.parse().map_err(|_| {
+                    Fault::invalid("pageToken", "`pageToken` is none that was given out here")
+                })?;
+            }
+            _ => {}
+        }
+    }
+    if let Some(end) = before {
+        return Ok(end.saturating_sub(most)..end);
+    }
+    let from = from.min(all);
+    Ok(from..from.saturating_add(most).min(all))
+}
+
 pub(super) async fn get(asked: Asked) -> Result<Response, Fault> {
+    let shape = Shape::of(asked.request.headers());
+    get_as(&asked, shape)
+}
+
+fn get_as(asked: &Asked, shape: Shape) -> Result<Response, Fault> {
     let path = asked.request.uri().path();
-    let id = path.strip_prefix("/v1/models/").unwrap_or_default().replace("%2F", "/");
-    let id = id.replace("%2f", "/").replace("%3A", ":").replace("%3a", ":");
+    let id = path.split_once("/models/").map_or("", |(_, id)| id);
+    let id = decode(id);
     let config = asked.app.config();
     let model = config.catalog.get(&id).filter(|model| asked.key.may_use(&model.id));
     match model {
-        Some(model) => Ok(json(record(Shape::of(asked.request.headers()), model).to_string())),
+        Some(model) => Ok(json(record(shape, model).to_string())),
         None => Err(unknown(&id)),
     }
 }

@@ -1,0 +1,476 @@
+//! A messages request as the rules see it: borrowed from the body, judged while it is read.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
+use super::{seals, write_answer};
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "the body must be a JSON object")]
+pub(super) struct Head<'a> {
+    #[serde(borrow, default)]
+    pub(super) model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) messages: Option<Messages<'a>>,
+    #[serde(borrow, default)]
+    pub(super) max_tokens: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) system: Option<Content<'a>>,
+    #[serde(default)]
+    pub(super) stream: Option<bool>,
+    #[serde(default)]
+    pub(super) temperature: Option<f64>,
+    #[serde(default)]
+    pub(super) top_p: Option<f64>,
+    #[serde(default)]
+    pub(super) top_k: Option<i64>,
+    #[serde(borrow, default)]
+    pub(super) stop_sequences: Option<Vec<Cow<'a, str>>>,
+    #[serde(borrow, default)]
+    pub(super) tools: Option<Vec<ToolHead<'a>>>,
+    #[serde(borrow, default)]
+    pub(super) tool_choice: Option<ChoiceHead<'a>>,
+    #[serde(borrow, default)]
+    pub(super) thinking: Option<ThinkingHead<'a>>,
+    #[serde(borrow, default)]
+    pub(super) output_config: Option<ConfigHead<'a>>,
+    #[serde(borrow, default)]
+    pub(super) metadata: Option<MetadataHead<'a>>,
+    #[serde(borrow, default)]
+    pub(super) thread: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "a tool object")]
+pub(super) struct ToolHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) input_schema: Shape,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with a `type`")]
+pub(super) struct ChoiceHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) disable_parallel_tool_use: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with a `type`")]
+pub(super) struct ThinkingHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) budget_tokens: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(super) struct ConfigHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) effort: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) format: Option<FormatHead<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with a `type`")]
+pub(super) struct FormatHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) schema: Shape,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(super) struct MetadataHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) user_id: Option<Cow<'a, str>>,
+}
+
+/// What kind of value stands somewhere. Nothing of it is kept, so that pictures are not copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Shape {
+    #[default]
+    Absent,
+    Text,
+    /// A text of no length.
+    Empty,
+    /// A text that begins like an address.
+    Address,
+    /// A text that begins like one of our envelopes.
+    Wrapped,
+    Object,
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Shape;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any value")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Shape, E> {
+                let address = text.starts_with("https://") || text.starts_with("http://");
+                Ok(match text {
+                    "" => Shape::Empty,
+                    _ if address => Shape::Address,
+                    _ if text.starts_with(seals::WRAPPED) => Shape::Wrapped,
+                    _ => Shape::Text,
+                })
+            }
+
+            fn visit_unit<E>(self) -> Result<Shape, E> {
+                Ok(Shape::Absent)
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Shape, E> {
+                Ok(Shape::Other)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Shape, E> {
+                Ok(Shape::Other)
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Shape, E> {
+                Ok(Shape::Other)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Shape, E> {
+                Ok(Shape::Other)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Shape, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Shape::Other)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shape, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Shape::Object)
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
+
+impl Shape {
+    const fn is_text(self) -> bool {
+        matches!(self, Self::Text | Self::Empty | Self::Address | Self::Wrapped)
+    }
+}
+
+/// The conversation. Each message is judged while it is read, so that nothing is kept of it but
+/// the ids of calls and results.
+#[derive(Debug, Default)]
+pub(super) struct Messages<'a> {
+    pub(super) count: usize,
+    pub(super) broken: Option<(String, String)>,
+    /// Whether some block was written by us and means nothing to this format's own provider.
+    pub(super) ours: bool,
+    /// The first result that answers no call before it. A thread has its calls elsewhere.
+    pub(super) unasked: Option<(String, String)>,
+    calls: HashSet<Cow<'a, str>>,
+    answered: HashSet<Cow<'a, str>>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Messages<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Messages<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of messages")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut all = Messages::default();
+                while let Some(message) = items.next_element::<Message<'de>>()? {
+                    all.judge(message);
+                    all.count += 1;
+                }
+                Ok(all)
+            }
+        }
+        from.deserialize_seq(Each)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "a message object")]
+struct Message<'a> {
+    #[serde(borrow, default)]
+    role: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    content: Content<'a>,
+}
+
+/// What a message or the instructions hold: nothing, text, or blocks of which the first broken one
+/// is remembered.
+#[derive(Debug, Default)]
+pub(super) enum Content<'a> {
+    #[default]
+    Absent,
+    Text,
+    Blocks(Blocks<'a>),
+}
+
+/// A list of blocks, as far as the rules care.
+#[derive(Debug, Default)]
+pub(super) struct Blocks<'a> {
+    pub(super) count: usize,
+    pub(super) broken: Option<(usize, &'static str)>,
+    /// The first block that is not text.
+    pub(super) spoken: Option<usize>,
+    ours: bool,
+    calls: Vec<(usize, Cow<'a, str>)>,
+    results: Vec<(usize, Cow<'a, str>)>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Content<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of blocks")
+            }
+
+            fn visit_str<E>(self, _text: &str) -> Result<Self::Value, E> {
+                Ok(Content::Text)
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Content::Absent)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut blocks = Blocks::default();
+                while let Some(block) = items.next_element::<BlockHead<'de>>()? {
+                    blocks.judge(block);
+                }
+                Ok(Content::Blocks(blocks))
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "a block object with a `type`")]
+struct BlockHead<'a> {
+    #[serde(borrow, default)]
+    r#type: Option<Cow<'a, str>>,
+    #[serde(default)]
+    text: Shape,
+    #[serde(default)]
+    thinking: Shape,
+    #[serde(default)]
+    signature: Shape,
+    #[serde(default)]
+    data: Shape,
+    #[serde(borrow, default)]
+    source: Option<SourceHead<'a>>,
+    #[serde(borrow, default)]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    name: Option<Cow<'a, str>>,
+    #[serde(default)]
+    input: Shape,
+    #[serde(borrow, default)]
+    tool_use_id: Option<Cow<'a, str>>,
+}
+
+/// A source is an object in most blocks and an address in search results.
+#[derive(Debug, Default)]
+struct SourceHead<'a> {
+    kind: Option<Cow<'a, str>>,
+    media_type: Shape,
+    data: Shape,
+    url: Shape,
+    file_id: Shape,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for SourceHead<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Object<'a> {
+            #[serde(borrow, default)]
+            r#type: Option<Cow<'a, str>>,
+            #[serde(default)]
+            media_type: Shape,
+            #[serde(default)]
+            data: Shape,
+            #[serde(default)]
+            url: Shape,
+            #[serde(default)]
+            file_id: Shape,
+        }
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = SourceHead<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a source object with a `type`")
+            }
+
+            fn visit_str<E>(self, _address: &str) -> Result<Self::Value, E> {
+                Ok(SourceHead::default())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                let from = serde::de::value::MapAccessDeserializer::new(map);
+                let Object { r#type, media_type, data, url, file_id } = Object::deserialize(from)?;
+                Ok(SourceHead { kind: r#type, media_type, data, url, file_id })
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
+
+impl SourceHead<'_> {
+    fn broken(&self) -> Option<&'static str> {
+        let why = match self.kind.as_deref() {
+            None => "needs a `source` with a `type`",
+            Some("base64") if !self.media_type.is_text() => "needs a `source.media_type`",
+            Some("base64" | "text") if !self.data.is_text() => "needs a `source.data`",
+            Some("url") if self.url != Shape::Address => {
+                "needs a `source.url` that is an https address"
+            }
+            Some("file") if !self.file_id.is_text() => "needs a `source.file_id`",
+            Some(_) => return None,
+        };
+        Some(why)
+    }
+}
+
+impl<'a> Blocks<'a> {
+    fn judge(&mut self, block: BlockHead<'a>) {
+        let at = self.count;
+        self.count += 1;
+        self.ours |= block.is_ours();
+        if self.broken.is_none() {
+            self.broken = block.broken().map(|why| (at, why));
+        }
+        if self.spoken.is_none() && block.r#type.as_deref() != Some("text") {
+            self.spoken = Some(at);
+        }
+        match (block.r#type.as_deref(), block.id, block.tool_use_id) {
+            (Some("tool_use"), Some(id), _) => self.calls.push((at, id)),
+            (Some("tool_result"), _, Some(id)) => self.results.push((at, id)),
+            _ => {}
+        }
+    }
+}
+
+impl BlockHead<'_> {
+    fn is_ours(&self) -> bool {
+        let made_up = |id: &Option<Cow<'_, str>>| {
+            id.as_deref().is_some_and(|id| id.starts_with(write_answer::OUR_ID))
+        };
+        match self.r#type.as_deref() {
+            Some("thinking") => {
+                matches!(self.signature, Shape::Absent | Shape::Empty | Shape::Wrapped)
+            }
+            Some("redacted_thinking") => self.data == Shape::Wrapped,
+            _ => made_up(&self.id) || made_up(&self.tool_use_id),
+        }
+    }
+
+    fn broken(&self) -> Option<&'static str> {
+        let named = |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|t| !t.is_empty());
+        let why = match self.r#type.as_deref() {
+            None => "needs a `type`",
+            Some("text") if !self.text.is_text() => "needs a `text`",
+            Some("image" | "document") => match &self.source {
+                None => "needs a `source`",
+                Some(source) => return source.broken(),
+            },
+            Some("thinking") if !self.thinking.is_text() => "needs a `thinking` text",
+            Some("redacted_thinking") if !self.data.is_text() => "needs a `data` text",
+            Some("tool_use") if !named(&self.id) => "needs an `id`",
+            Some("tool_use") if !named(&self.name) => "needs a `name`",
+            Some("tool_use") if self.input != Shape::Object => "needs an `input` object",
+            Some("tool_result") if !named(&self.tool_use_id) => "needs a `tool_use_id`",
+            Some(_) => return None,
+        };
+        Some(why)
+    }
+}
+
+impl<'a> Messages<'a> {
+    fn judge(&mut self, message: Message<'a>) {
+        if self.broken.is_some() {
+            return;
+        }
+        let index = self.count;
+        if let Some((field, why)) = wrong_with(&message) {
+            self.broken = Some((format!("messages[{index}].{field}"), why.into_owned()));
+            return;
+        }
+        let Content::Blocks(blocks) = message.content else { return };
+        self.ours |= blocks.ours;
+        for (at, id) in blocks.results {
+            let why = if !self.calls.contains(&id) {
+                "answers no call: no earlier message has a `tool_use` block with this id"
+            } else if self.answered.contains(&id) {
+                "was answered before"
+            } else {
+                self.answered.insert(id);
+                continue;
+            };
+            if self.unasked.is_none() {
+                let path = format!("messages[{index}].content[{at}].tool_use_id");
+                self.unasked = Some((path, why.to_owned()));
+            }
+        }
+        self.calls.extend(blocks.calls.into_iter().map(|(_, id)| id));
+    }
+}
+
+/// The field that is wrong and why; the path of a block is part of the field.
+fn wrong_with(message: &Message<'_>) -> Option<(String, Cow<'static, str>)> {
+    let wrong = |field: &str, why: &'static str| Some((field.to_owned(), Cow::Borrowed(why)));
+    let role = match message.role.as_deref() {
+        None => return wrong("role", "is required"),
+        Some(role @ ("user" | "assistant" | "system")) => role,
+        Some(_) => return wrong("role", "must be one of `user`, `assistant`, `system`"),
+    };
+    let blocks = match &message.content {
+        Content::Absent => return wrong("content", "is required"),
+        Content::Text => return None,
+        Content::Blocks(blocks) => blocks,
+    };
+    let block = |at: usize, why: &'static str| Some((format!("content[{at}]"), Cow::Borrowed(why)));
+    // An empty last turn of the assistant's is a legal, if odd, beginning of its answer.
+    if blocks.count == 0 && role != "assistant" {
+        return wrong("content", "must not be an empty list");
+    }
+    if let Some((at, why)) = blocks.broken {
+        return block(at, why);
+    }
+    match (role, blocks.calls.first(), blocks.results.first(), blocks.spoken) {
+        ("system", _, _, Some(at)) => block(at, "must be text in a system message"),
+        ("user", Some((at, _)), _, _) => block(*at, "is a call, which only an assistant makes"),
+        ("assistant", _, Some((at, _)), _) => block(*at, "is a result, which only a user brings"),
+        _ => None,
+    }
+}

@@ -1,0 +1,241 @@
+//! Messages to messages: the caller's own bytes, and the provider's own pieces.
+
+use bytes::Bytes;
+use canon::{Fault, Trouble};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::thinking::LEAST;
+use super::{Messages, PATH, fault, read_stream, rules, wire, write_stream};
+use crate::json::{self, Edit, Segments};
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
+
+impl Passage for Messages {
+    fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+        rules::peek(body)
+    }
+
+    fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
+        let marks = &peek.marks;
+        let mut edits = peek.edits.clone();
+        if let Some(at) = &marks.model
+            && peek.model != lane.model
+        {
+            edits.push(Edit { at: at.clone(), with: json::quoted(lane.model) });
+        }
+        if let (Some(limit), Some(at)) = (lane.limit, &marks.limit) {
+            edits.push(Edit { at: at.clone(), with: Bytes::from(limit.to_string()) });
+            edits.extend(lower_budget(body, limit));
+        }
+        Outgoing { path: PATH.to_owned(), body: Segments::edited(body, edits) }
+    }
+
+    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
+        #[derive(Deserialize)]
+        struct Whole<'a> {
+            #[serde(borrow, default)]
+            content: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            stop_reason: Option<Cow<'a, str>>,
+            #[serde(borrow, default)]
+            usage: Option<&'a RawValue>,
+            #[serde(default)]
+            error: Option<Value>,
+        }
+        let whole: Whole<'_> =
+            serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
+        if let Some(error) = whole.error {
+            return Err(fault::read_object(&error));
+        }
+        let content = whole.content.ok_or_else(|| no_answer("there is no `content`"))?;
+        Ok(Said {
+            usage: whole.usage.and_then(wire::Counts::of).map(|counts| counts.read()),
+            finished: whole.stop_reason.is_some(),
+            output_bytes: content.get().len() as u64,
+        })
+    }
+
+    fn sniffer(&self, _peek: &Peek) -> Box<dyn Sniffer> {
+        Box::new(MessagesSniffer::default())
+    }
+
+    fn break_off(&self, fault: &Fault, request_id: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        write_stream::error(&fault::write(fault, Some(request_id)).1, &mut out);
+        out
+    }
+
+    fn hands_on(&self) -> &'static [&'static str] {
+        &["anthropic-version", "anthropic-beta"]
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b"event: ping\ndata: {\"type\": \"ping\"}\n\n"
+    }
+}
+
+fn no_answer(why: &str) -> Fault {
+    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
+        .note(format!("not a message: {why}"))
+}
+
+/// Thinking must fit below the output limit; a lowered limit takes the budget along.
+fn lower_budget(body: &Bytes, limit: u64) -> Option<Edit> {
+    #[derive(Deserialize)]
+    struct Head<'a> {
+        #[serde(borrow, default)]
+        thinking: Option<&'a RawValue>,
+    }
+    #[derive(Deserialize)]
+    struct Thinking<'a> {
+        #[serde(borrow, default)]
+        budget_tokens: Option<&'a RawValue>,
+    }
+    let text = std::str::from_utf8(body).ok()?;
+    let whole = serde_json::from_str::<Head<'_>>(text).ok()?.thinking?;
+    let inner: Thinking<'_> = serde_json::from_str(whole.get()).ok()?;
+    let budget = inner.budget_tokens?;
+    if budget.get().parse::<u64>().ok()? < limit {
+        return None;
+    }
+    let (at, with): (Range<usize>, String) = if limit > LEAST {
+        (json::range_of(text, budget), (limit - 1).to_string())
+    } else {
+        (json::range_of(text, whole), r#"{"type":"disabled"}"#.to_owned())
+    };
+    Some(Edit { at, with: Bytes::from(with) })
+}
+
+/// Watches the pieces of a message go by. Nearly all are deltas of a block, which are only counted.
+#[derive(Default)]
+struct MessagesSniffer {
+    begun: bool,
+    counts: Option<wire::Counts>,
+    said: Said,
+}
+
+/// How much of a delta is not output.
+const FRAMING: usize = 78;
+
+#[derive(Deserialize)]
+struct Watched<'a> {
+    #[serde(borrow, default)]
+    r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    message: Option<WatchedMessage<'a>>,
+    #[serde(borrow, default)]
+    delta: Option<WatchedDelta<'a>>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct WatchedMessage<'a> {
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct WatchedDelta<'a> {
+    #[serde(borrow, default)]
+    stop_reason: Option<Cow<'a, str>>,
+}
+
+impl MessagesSniffer {
+    fn count(&mut self, usage: Option<&RawValue>) {
+        if let Some(later) = usage.and_then(wire::Counts::of) {
+            let counts = self.counts.take().unwrap_or_default().then(later);
+            self.said.usage = Some(counts.read());
+            self.counts = Some(counts);
+        }
+    }
+}
+
+impl Sniffer for MessagesSniffer {
+    fn frame(&mut self, frame: &Frame) -> Verdict {
+        let data = &frame.data[..];
+        let plain = data.starts_with(b"{\"type\":\"content_block_delta\"")
+            || data.starts_with(b"{\"type\": \"content_block_delta\"");
+        if plain {
+            self.said.output_bytes += data.len().saturating_sub(FRAMING) as u64;
+            return Verdict::Forward;
+        }
+        let piece: Watched<'_> = match serde_json::from_slice(data) {
+            Ok(piece) => piece,
+            Err(e) => {
+                return Verdict::Fault(
+                    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
+                        .note(format!("unreadable messages event: {e}")),
+                );
+            }
+        };
+        let named = frame.event.as_deref().map(String::from_utf8_lossy);
+        match piece.r#type.or(named).as_deref() {
+            Some("message_start") if self.begun => {
+                return Verdict::Fault(read_stream::second_start());
+            }
+            Some("message_start") => {
+                self.begun = true;
+                self.count(piece.message.and_then(|message| message.usage));
+            }
+            Some("message_delta") => {
+                self.count(piece.usage);
+                self.said.finished |= piece.delta.is_some_and(|delta| delta.stop_reason.is_some());
+            }
+            Some("message_stop") => return Verdict::Last,
+            Some("error") => {
+                return Verdict::Fault(fault::read_object(&piece.error.unwrap_or_default()));
+            }
+            Some("content_block_start" | "content_block_delta") => {
+                self.said.output_bytes += data.len().saturating_sub(FRAMING) as u64;
+            }
+            _ => {}
+        }
+        Verdict::Forward
+    }
+
+    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+        // Without its name on a line of its own, clients see no event at all.
+        let name = match &frame.event {
+            Some(name) => Some(Cow::Borrowed(&name[..])),
+            None => kind_of(&frame.data).map(|kind| Cow::Owned(kind.into_bytes())),
+        };
+        if let Some(name) = name {
+            out.extend_from_slice(b"event: ");
+            out.extend_from_slice(&name);
+            out.push(b'\n');
+        }
+        out.extend_from_slice(b"data: ");
+        // A payload of several lines stays several data lines; it means the same.
+        for (at, line) in frame.data.split(|byte| *byte == b'\n').enumerate() {
+            if at > 0 {
+                out.extend_from_slice(b"\ndata: ");
+            }
+            out.extend_from_slice(line);
+        }
+        out.extend_from_slice(b"\n\n");
+    }
+
+    fn write_end(&self, out: &mut Vec<u8>) {
+        write_stream::last(out);
+    }
+
+    fn said(&self) -> &Said {
+        &self.said
+    }
+}
+
+/// The type in the data, if it can stand on a line.
+fn kind_of(data: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Typed {
+        r#type: String,
+    }
+    let Typed { r#type } = serde_json::from_slice(data).ok()?;
+    r#type.chars().all(|c| c.is_ascii_graphic()).then_some(r#type)
+}

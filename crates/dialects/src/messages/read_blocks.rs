@@ -1,0 +1,254 @@
+//! Blocks into parts: those of a client's history and those of a provider's answer.
+//!
+//! A block canon can tell only in part, such as a search with its encrypted results, becomes the
+//! nearest part and keeps the whole block under [`BLOCK`], from which its own format writes it
+//! again. A block canon has nothing for is `Kind::Foreign`.
+
+use canon::{
+    CacheMark, Citation, Code, CodeOutcome, Extras, Fault, Kind, Media, MediaKind, Part, Search,
+    Source, Thought, ToolCall, ToolResult,
+};
+use serde_json::{Map, Value};
+
+use super::seals::{self, Side};
+use super::{ME, names, wire};
+use crate::fields::{Fields, Path};
+
+/// The extra under which a whole block is kept.
+pub(super) const BLOCK: &str = "block";
+
+/// The extra under which a whole citation is kept.
+pub(super) const CITATION: &str = "citation";
+
+/// A turn's `content`: one text, or blocks.
+pub(super) fn content(fields: &mut Fields<'_>, side: Side) -> Result<Vec<Part>, Fault> {
+    let path = fields.path().key("content");
+    match fields.take("content") {
+        None => Ok(Vec::new()),
+        Some(Value::String(text)) => Ok(vec![Part::text(text)]),
+        Some(Value::Array(blocks)) => blocks
+            .into_iter()
+            .enumerate()
+            .map(|(at, block)| read(block, &path.item(at), side))
+            .collect(),
+        Some(_) => Err(path.fault("`content` must be a string or a list of blocks")),
+    }
+}
+
+/// One block.
+pub(super) fn read(value: Value, path: &Path<'_>, side: Side) -> Result<Part, Fault> {
+    let word = value.get("type").and_then(Value::as_str).map(str::to_owned);
+    match word.as_deref() {
+        Some("text") => text(value, path),
+        Some("image") => image(value, path),
+        Some("document") => document(value, path),
+        Some("thinking" | "redacted_thinking") => thought(value, path, side),
+        Some("tool_use") => tool_use(value, path),
+        Some("tool_result") => tool_result(value, path, side),
+        Some("tool_reference") => {
+            let name = text_of(&value, "tool_name");
+            Ok(kept(Part::text(format!("The tool `{name}` is now available.")), value))
+        }
+        Some("search_result") => {
+            let all = format!(
+                "{}\n{}\n{}",
+                text_of(&value, "title"),
+                text_of(&value, "source"),
+                texts(value.get("content"))
+            );
+            Ok(kept(Part::text(all), value))
+        }
+        Some("server_tool_use" | "web_search_tool_result") => Ok(server(value)),
+        Some("code_execution_tool_result" | "bash_code_execution_tool_result") => {
+            Ok(kept(Part::new(Kind::CodeOutcome(outcome(&value))), value))
+        }
+        Some(_) => Ok(Part::new(Kind::Foreign { origin: ME, value })),
+        None => Err(path.fault("a block must be an object with a `type`")),
+    }
+}
+
+/// A part that keeps the whole block it was read from.
+fn kept(mut part: Part, block: Value) -> Part {
+    part.cache = block.get("cache_control").filter(|mark| !mark.is_null()).map(wire::read_cache);
+    part.extras.put(ME, BLOCK, block);
+    part
+}
+
+fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The texts of a list of blocks, or the one text that stands in its place.
+fn texts(content: Option<&Value>) -> String {
+    match content {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(blocks)) => {
+            let texts: Vec<&str> = blocks.iter().map(|block| text_of(block, "text")).collect();
+            texts.join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+fn cache(fields: &mut Fields<'_>) -> Option<CacheMark> {
+    fields.take("cache_control").as_ref().map(wire::read_cache)
+}
+
+/// The part with what is left of its block.
+fn done(kind: Kind, mut fields: Fields<'_>) -> Part {
+    fields.take("type");
+    let cache = cache(&mut fields);
+    Part { kind, seal: None, cache, extras: fields.extras(ME) }
+}
+
+fn text(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
+    let mut fields = Fields::new(value, path)?;
+    let text = fields.required("text")?;
+    let length = text.chars().count();
+    let citations = fields.list("citations")?.unwrap_or_default();
+    let citations = citations.into_iter().map(|value| citation(value, length)).collect();
+    Ok(done(Kind::Text { text, citations }, fields))
+}
+
+/// A source of a block. The format gives no places in the text: the block is the stretch.
+pub(super) fn citation(value: Value, length: usize) -> Citation {
+    let text = |names: &[&str]| {
+        names.iter().find_map(|name| value.get(name)).and_then(Value::as_str).map(str::to_owned)
+    };
+    let (url, title) = (text(&["url", "source"]), text(&["title", "document_title"]));
+    let quote = text(&["cited_text"]);
+    let mut extras = Extras::none();
+    extras.put(ME, CITATION, value);
+    Citation { url, title, quote, span: Some((0, length)), extras }
+}
+
+fn image(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
+    if !is_known_source(&value) {
+        return Ok(Part::new(Kind::Foreign { origin: ME, value }));
+    }
+    let mut fields = Fields::new(value, path)?;
+    let source = source(&mut fields)?;
+    let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
+    Ok(done(Kind::Media(media), fields))
+}
+
+fn document(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
+    let content = value.get("source").filter(|source| text_of(source, "type") == "content");
+    if let Some(source) = content {
+        let inside = source.get("content");
+        let only_text = inside
+            .and_then(Value::as_array)
+            .is_none_or(|blocks| blocks.iter().all(|block| text_of(block, "type") == "text"));
+        if only_text {
+            let source = Source::Text(texts(inside));
+            let title = value.get("title").and_then(Value::as_str).map(str::to_owned);
+            return Ok(kept(Part::new(Kind::Media(paper(source, title))), value));
+        }
+    }
+    if !is_known_source(&value) {
+        return Ok(Part::new(Kind::Foreign { origin: ME, value }));
+    }
+    let mut fields = Fields::new(value, path)?;
+    let source = source(&mut fields)?;
+    let title = fields.string("title")?;
+    Ok(done(Kind::Media(paper(source, title)), fields))
+}
+
+const fn paper(source: Source, name: Option<String>) -> Media {
+    Media { kind: MediaKind::Document, source, name, detail: None, clip: None }
+}
+
+fn is_known_source(block: &Value) -> bool {
+    block
+        .get("source")
+        .is_some_and(|source| matches!(text_of(source, "type"), "base64" | "url" | "file" | "text"))
+}
+
+fn source(fields: &mut Fields<'_>) -> Result<Source, Fault> {
+    let path = fields.path().key("source");
+    let mut source = Fields::of(fields.object("source")?.unwrap_or_default(), &path);
+    Ok(match source.required("type")?.as_str() {
+        "base64" => {
+            Source::Inline { mime: source.required("media_type")?, data: source.required("data")? }
+        }
+        "url" => Source::Url { url: source.required("url")?, mime: None },
+        "file" => Source::File { origin: ME, id: source.required("file_id")? },
+        _ => Source::Text(source.required("data")?),
+    })
+}
+
+fn thought(value: Value, path: &Path<'_>, side: Side) -> Result<Part, Fault> {
+    let mut fields = Fields::new(value, path)?;
+    let redacted = fields.required("type")? == "redacted_thinking";
+    let text = if redacted { None } else { fields.string("thinking")? };
+    let token = fields.string(if redacted { "data" } else { "signature" })?;
+    let seal = token.and_then(|token| seals::read(token, side));
+    let thought = Thought { text: text.unwrap_or_default(), redacted };
+    Ok(done(Kind::Thought(thought), fields).sealed(seal))
+}
+
+fn tool_use(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
+    let mut fields = Fields::new(value, path)?;
+    let id = names::read(fields.required("id")?);
+    let name = names::read(fields.required("name")?);
+    let arguments = fields.object("input")?.map_or_else(|| "{}".to_owned(), to_text);
+    Ok(done(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }), fields))
+}
+
+fn to_text(object: Map<String, Value>) -> String {
+    Value::Object(object).to_string()
+}
+
+fn tool_result(value: Value, path: &Path<'_>, side: Side) -> Result<Part, Fault> {
+    let mut fields = Fields::new(value, path)?;
+    let call = names::read(fields.required("tool_use_id")?);
+    let failed = fields.flag("is_error")?.unwrap_or(false);
+    let parts = content(&mut fields, side)?;
+    let result = ToolResult { call, name: None, parts, object: None, failed };
+    Ok(done(Kind::ToolResult(result), fields))
+}
+
+/// A tool the provider ran: searches and code have a place in canon, the others do not.
+fn server(value: Value) -> Part {
+    let id = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let input =
+        |name: &str| value.get("input").and_then(|input| input.get(name)).and_then(Value::as_str);
+    let code = |language: &str, code: &str| {
+        let (language, code) = (language.to_owned(), code.to_owned());
+        Kind::Code(Code { id: id("id"), language, code })
+    };
+    let kind = match (text_of(&value, "type"), text_of(&value, "name")) {
+        ("web_search_tool_result", _) => {
+            let found = value.get("content").and_then(Value::as_array).into_iter().flatten();
+            let found =
+                found.map(|hit| (text_of(hit, "url").to_owned(), text_of(hit, "title").to_owned()));
+            Kind::Search(Search {
+                id: id("tool_use_id"),
+                queries: Vec::new(),
+                found: found.collect(),
+            })
+        }
+        (_, "web_search") => Kind::Search(Search {
+            id: id("id"),
+            queries: input("query").map(str::to_owned).into_iter().collect(),
+            found: Vec::new(),
+        }),
+        (_, "code_execution") => code("python", input("code").unwrap_or_default()),
+        (_, "bash_code_execution") => code("bash", input("command").unwrap_or_default()),
+        _ => return Part::new(Kind::Foreign { origin: ME, value }),
+    };
+    kept(Part::new(kind), value)
+}
+
+fn outcome(block: &Value) -> CodeOutcome {
+    let id = block.get("tool_use_id").and_then(Value::as_str).map(str::to_owned);
+    let Some(content) = block.get("content") else {
+        return CodeOutcome { id, ..CodeOutcome::default() };
+    };
+    let code = content.get("return_code").and_then(Value::as_i64);
+    let output = match content.get("error_code").and_then(Value::as_str) {
+        Some(error) => error.to_owned(),
+        None => format!("{}{}", text_of(content, "stdout"), text_of(content, "stderr")),
+    };
+    CodeOutcome { id, output, failed: code != Some(0) }
+}

@@ -1,0 +1,139 @@
+//! A messages request into canon.
+
+use canon::{Chat, Extras, Fault, Format, Hints, Part, Role, Sampling, Schema, State, Tier, Turn};
+use serde_json::{Map, Value};
+
+use super::seals::{self, Side};
+use super::{ME, fault, read_blocks, thinking, tools, wire};
+use crate::fields::{Fields, Path};
+use crate::json;
+
+/// The extra of a turn whose role the format itself called `system` in mid-conversation.
+pub(super) const ROLE: &str = "role";
+
+/// Reads a request. Its rules have been checked by `rules`; here only types matter.
+pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
+    let text = json::text(body)?;
+    let value: Value = serde_json::from_str(text)
+        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))?;
+    let mut fields = Fields::new(value, &Path::Root)?;
+
+    if fields.take("thread").is_some() {
+        // The history of a thread is at another provider, so the answer would lack it. Clients
+        // send the whole history when they are told so.
+        return Err(Fault::invalid("thread", "`thread` is not supported for this model")
+            .code(fault::NO_THREADS));
+    }
+    let model = fields.required("model")?;
+    let mut turns = system(&mut fields)?;
+    turns.extend(messages(fields.list("messages")?.unwrap_or_default())?);
+    let tools = tools::read(fields.list("tools")?.unwrap_or_default())?;
+    let choice = tools::read_choice(fields.object("tool_choice")?)?;
+    let sampling = Sampling {
+        temperature: fields.number("temperature")?,
+        top_p: fields.number("top_p")?,
+        top_k: fields.integer("top_k")?,
+        stop: fields.strings("stop_sequences")?.unwrap_or_default(),
+        max_output: fields.count("max_tokens")?,
+        ..Sampling::default()
+    };
+    let mut config = fields.object("output_config")?.unwrap_or_default();
+    let format = match (config.shift_remove("format"), fields.take("output_format")) {
+        (Some(Value::Object(format)), _) | (_, Some(Value::Object(format))) => read_format(format),
+        _ => Format::Text,
+    };
+    let (thinking, own_thinking) = thinking::read(fields.object("thinking")?, &mut config);
+    let stream = fields.flag("stream")?.unwrap_or(false);
+    let (hints, speed) = hints(&mut fields)?;
+    let mut rest = fields.rest();
+    if let Some(speed) = speed {
+        rest.insert("speed".to_owned(), speed);
+    }
+    config.retain(|_, value| !value.is_null());
+    if !config.is_empty() {
+        rest.insert("output_config".to_owned(), Value::Object(config));
+    }
+    if let Some(own) = own_thinking {
+        rest.insert("thinking".to_owned(), own);
+    }
+    Ok(Chat {
+        model,
+        turns,
+        tools,
+        choice,
+        sampling,
+        thinking,
+        format,
+        modalities: Vec::new(),
+        stream,
+        state: State::default(),
+        hints,
+        extras: Extras::of(ME, rest),
+    })
+}
+
+/// The instructions in front of the conversation.
+fn system(fields: &mut Fields<'_>) -> Result<Vec<Turn>, Fault> {
+    let path = Path::Root.key("system");
+    let parts = match fields.take("system") {
+        None => return Ok(Vec::new()),
+        Some(Value::String(text)) => vec![Part::text(text)],
+        Some(Value::Array(blocks)) => blocks
+            .into_iter()
+            .enumerate()
+            .map(|(at, block)| read_blocks::read(block, &path.item(at), Side::History))
+            .collect::<Result<_, _>>()?,
+        Some(_) => return Err(path.fault("`system` must be a string or a list of text blocks")),
+    };
+    Ok(if parts.is_empty() { Vec::new() } else { vec![Turn::new(Role::System, parts)] })
+}
+
+fn messages(list: Vec<Value>) -> Result<Vec<Turn>, Fault> {
+    let root = Path::Root.key("messages");
+    let mut turns = Vec::with_capacity(list.len());
+    for (at, message) in list.into_iter().enumerate() {
+        let path = root.item(at);
+        let mut fields = Fields::new(message, &path)?;
+        let role = match fields.required("role")?.as_str() {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            "system" => Role::System,
+            _ => return Err(fields.fault("role", "is not a role of this format")),
+        };
+        let parts = seals::restore(read_blocks::content(&mut fields, Side::History)?);
+        let mut extras = fields.extras(ME);
+        if role == Role::System {
+            extras.put(ME, ROLE, Value::from("system"));
+        }
+        turns.push(Turn { role, parts, name: None, extras });
+    }
+    Ok(turns)
+}
+
+fn read_format(mut format: Map<String, Value>) -> Format {
+    let schema = format.shift_remove("schema");
+    match (format.get("type").and_then(Value::as_str), schema) {
+        (Some("json_schema"), Some(schema)) => Format::Schema {
+            name: None,
+            description: None,
+            schema: Schema::new(schema),
+            strict: None,
+        },
+        _ => Format::Text,
+    }
+}
+
+/// The hints, and a `speed` that is only this format's matter.
+fn hints(fields: &mut Fields<'_>) -> Result<(Hints, Option<Value>), Fault> {
+    let mut metadata = fields.object("metadata")?.unwrap_or_default();
+    let user = match metadata.shift_remove("user_id") {
+        Some(Value::String(user)) => Some(user),
+        _ => None,
+    };
+    let tier = fields.string("service_tier")?.as_deref().map(wire::read_tier);
+    let (tier, speed) = match (tier, fields.take("speed")) {
+        (None, Some(Value::String(word))) if word == "fast" => (Some(Tier::Fast), None),
+        (tier, speed) => (tier, speed),
+    };
+    Ok((Hints { user, metadata, tier, cache_key: None, verbosity: None }, speed))
+}

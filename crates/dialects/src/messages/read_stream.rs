@@ -1,0 +1,393 @@
+//! A provider's stream into events.
+//!
+//! Text, thinking and calls grow as they come. Every other block is gathered until it stops and
+//! then read as in a whole answer, so that both ways of asking give the same parts.
+
+use canon::{Event, Fault, Growth, Opening, Part, Place, Trouble};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::seals::{self, Side};
+use super::write_reply::USAGE;
+use super::{ME, fault, names, read_blocks, read_reply, wire};
+use crate::fields::Path;
+use crate::{Frame, Reader};
+
+/// Reads the pieces of a message.
+#[derive(Default)]
+pub(super) struct MessagesReader {
+    begun: bool,
+    ended: bool,
+    done: bool,
+    slots: u32,
+    open: Vec<Open>,
+    counts: Option<wire::Counts>,
+    besides: Map<String, Value>,
+}
+
+/// A block that has begun.
+struct Open {
+    index: u32,
+    block: Block,
+}
+
+enum Block {
+    /// Text in its slot. Its sources are told when its length is known.
+    Text {
+        slot: u32,
+        length: usize,
+        citations: Vec<Value>,
+    },
+    Thought {
+        slot: u32,
+        signature: String,
+    },
+    Call {
+        slot: u32,
+        input: Option<Value>,
+        spoken: bool,
+    },
+    /// Any other block, gathered.
+    Other {
+        value: Map<String, Value>,
+        input: String,
+    },
+}
+
+impl Reader for MessagesReader {
+    fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
+        if self.done {
+            return Ok(());
+        }
+        // Some servers cut a character in two and send half of it; the rest of the piece is fine.
+        let text = String::from_utf8_lossy(&frame.data);
+        let piece: wire::Piece<'_> = serde_json::from_str(&text).map_err(|e| broken(&e))?;
+        let named = frame.event.as_deref().map(String::from_utf8_lossy);
+        let kind = piece.r#type.clone().or(named).unwrap_or_default();
+        match &*kind {
+            "message_start" => self.start(&piece, out),
+            "content_block_start" => {
+                self.begin(out);
+                self.block_start(&piece, out)
+            }
+            "content_block_delta" => self.block_delta(&piece, &text, out),
+            "content_block_stop" => self.block_stop(piece.index.unwrap_or(0), out),
+            "message_delta" => {
+                self.begin(out);
+                self.message_delta(piece, out)
+            }
+            "message_stop" => {
+                self.done = true;
+                self.finish(out)
+            }
+            "error" => Err(fault::read_object(&value(piece.error))),
+            // A ping, or something newer than this reader.
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), Fault> {
+        if self.ended {
+            return Ok(());
+        }
+        Err(Fault::new(Trouble::Interrupted, "the provider's answer broke off before its end")
+            .note("the messages stream ended without a stop reason"))
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+fn broken(error: &serde_json::Error) -> Fault {
+    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
+        .note(format!("unreadable messages event: {error}"))
+}
+
+fn value(raw: Option<&RawValue>) -> Value {
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+}
+
+fn object(raw: Option<&RawValue>) -> Map<String, Value> {
+    match value(raw) {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn aside(candidate: Option<u32>, name: &str, value: Value) -> Option<Event> {
+    let name = name.to_owned();
+    (!value.is_null()).then_some(Event::Aside { candidate, origin: ME, name, value })
+}
+
+impl MessagesReader {
+    fn start(&mut self, piece: &wire::Piece<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+        if self.begun {
+            return Err(second_start());
+        }
+        self.begun = true;
+        let mut message = object(piece.message);
+        let mut text = |name: &str| match message.shift_remove(name) {
+            Some(Value::String(text)) if !text.is_empty() => Some(text),
+            _ => None,
+        };
+        let (id, model) = (text("id"), text("model"));
+        out.push(Event::Begin { id, model, created: None });
+        if let Some(Value::Object(usage)) = message.shift_remove(USAGE) {
+            self.count(usage, out);
+        }
+        let begun = ["type", "role", "content", "stop_reason", "stop_sequence", "stop_details"];
+        for (name, value) in message {
+            if !begun.contains(&name.as_str()) {
+                out.extend(aside(None, &name, value));
+            }
+        }
+        Ok(())
+    }
+
+    /// A stream that never said it began.
+    fn begin(&mut self, out: &mut Vec<Event>) {
+        if !self.begun {
+            self.begun = true;
+            out.push(Event::Begin { id: None, model: None, created: None });
+        }
+    }
+
+    fn count(&mut self, usage: Map<String, Value>, out: &mut Vec<Event>) {
+        let later: Option<wire::Counts> = serde_json::from_value(Value::Object(usage.clone())).ok();
+        if let Some(later) = later {
+            let counts = self.counts.take().unwrap_or_default().then(later);
+            out.push(Event::Count(counts.read()));
+            self.counts = Some(counts);
+        }
+        for (name, value) in wire::besides(usage) {
+            self.besides.insert(name, value);
+        }
+    }
+
+    fn slot(&mut self) -> u32 {
+        self.slots += 1;
+        self.slots - 1
+    }
+
+    fn block_start(&mut self, piece: &wire::Piece<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+        if self.ended {
+            return Ok(());
+        }
+        let index = piece.index.unwrap_or(0);
+        // A block that never stopped, and whose place is taken now.
+        self.block_stop(index, out)?;
+        let mut value = object(piece.content_block);
+        let word = value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |value: &mut Map<String, Value>, name: &str| match value.shift_remove(name) {
+            Some(Value::String(text)) => text,
+            _ => String::new(),
+        };
+        let block = match word.as_str() {
+            "text" => {
+                let slot = self.slot();
+                out.push(Event::Open(Place::first(slot), Opening::Text));
+                let said = text(&mut value, "text");
+                let length = said.chars().count();
+                grow(slot, said, out);
+                let citations = match value.shift_remove("citations") {
+                    Some(Value::Array(list)) => list,
+                    _ => Vec::new(),
+                };
+                extras(slot, value, out);
+                Block::Text { slot, length, citations }
+            }
+            "thinking" => {
+                let slot = self.slot();
+                out.push(Event::Open(Place::first(slot), Opening::Thought));
+                let said = text(&mut value, "thinking");
+                let signature = text(&mut value, "signature");
+                grow(slot, said, out);
+                extras(slot, value, out);
+                Block::Thought { slot, signature }
+            }
+            "tool_use" => {
+                let slot = self.slot();
+                let id = names::read(text(&mut value, "id"));
+                let name = names::read(text(&mut value, "name"));
+                let call = Opening::ToolCall { id, name, custom: false };
+                out.push(Event::Open(Place::first(slot), call));
+                let input = value.shift_remove("input").filter(|input| !input.is_null());
+                extras(slot, value, out);
+                Block::Call { slot, input, spoken: false }
+            }
+            _ => Block::Other { value, input: String::new() },
+        };
+        self.open.push(Open { index, block });
+        Ok(())
+    }
+
+    fn block_delta(
+        &mut self,
+        piece: &wire::Piece<'_>,
+        text: &str,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Fault> {
+        let index = piece.index.unwrap_or(0);
+        let Some(open) = self.open.iter_mut().find(|open| open.index == index) else {
+            return Ok(());
+        };
+        let Some(delta) = &piece.delta else { return Ok(()) };
+        let kind = delta.r#type.as_deref().unwrap_or_default();
+        let owned = |text: &Option<std::borrow::Cow<'_, str>>| {
+            text.as_deref().unwrap_or_default().to_owned()
+        };
+        match (&mut open.block, kind) {
+            (Block::Text { slot, length, .. }, "text_delta") => {
+                let said = owned(&delta.text);
+                *length += said.chars().count();
+                grow(*slot, said, out);
+            }
+            (Block::Text { citations, .. }, "citations_delta") => {
+                citations.push(value(delta.citation));
+            }
+            (Block::Thought { slot, .. }, "thinking_delta") => {
+                grow(*slot, owned(&delta.thinking), out);
+            }
+            (Block::Thought { signature, .. }, "signature_delta") => {
+                *signature = owned(&delta.signature);
+            }
+            (Block::Call { slot, spoken, .. }, "input_json_delta") => {
+                let said = owned(&delta.partial_json);
+                *spoken |= !said.is_empty();
+                grow(*slot, said, out);
+            }
+            (Block::Other { input, .. }, "input_json_delta") => {
+                input.push_str(delta.partial_json.as_deref().unwrap_or_default());
+            }
+            (Block::Other { value, .. }, _) => gather(value, raw_delta(text)),
+            (
+                Block::Text { slot, .. } | Block::Thought { slot, .. } | Block::Call { slot, .. },
+                kind,
+            ) => {
+                let fields = Map::from_iter([(kind.to_owned(), Value::Object(raw_delta(text)))]);
+                extras(*slot, fields, out);
+            }
+        }
+        Ok(())
+    }
+
+    fn block_stop(&mut self, index: u32, out: &mut Vec<Event>) -> Result<(), Fault> {
+        let Some(at) = self.open.iter().position(|open| open.index == index) else {
+            return Ok(());
+        };
+        let slot = match self.open.remove(at).block {
+            Block::Text { slot, length, citations } => {
+                let place = Place::first(slot);
+                out.extend(citations.into_iter().map(|value| {
+                    Event::Grow(place, Growth::Citation(read_blocks::citation(value, length)))
+                }));
+                slot
+            }
+            Block::Thought { slot, signature } => {
+                let seal = seals::read(signature, Side::Answer);
+                out.extend(seal.map(|seal| Event::Sealed(Place::first(slot), seal)));
+                slot
+            }
+            Block::Call { slot, input, spoken } => {
+                if !spoken {
+                    // No piece of the arguments means none, or those the block began with.
+                    let input = input.unwrap_or_else(|| Value::Object(Map::new()));
+                    grow(slot, input.to_string(), out);
+                }
+                slot
+            }
+            Block::Other { mut value, input } => {
+                if let Ok(input) = serde_json::from_str::<Value>(&input) {
+                    value.insert("input".to_owned(), input);
+                }
+                let part = read_blocks::read(Value::Object(value), &Path::Root, Side::Answer)
+                    .map_err(|e| {
+                        Fault::new(Trouble::Interrupted, "the provider sent a broken block")
+                            .note(e.to_string())
+                    })?;
+                let slot = self.slot();
+                let Part { kind, seal, cache, extras } = part;
+                let whole = Part { kind, seal: None, cache, extras };
+                let place = Place::first(slot);
+                out.push(Event::Open(place, Opening::Whole(Box::new(whole))));
+                out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+                slot
+            }
+        };
+        out.push(Event::Close(Place::first(slot)));
+        Ok(())
+    }
+
+    fn message_delta(&mut self, piece: wire::Piece<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+        let delta = piece.delta.unwrap_or_default();
+        let usage = object(piece.usage);
+        if !usage.is_empty() {
+            self.count(usage, out);
+        }
+        out.extend(aside(None, "container", value(delta.container)));
+        out.extend(aside(None, "context_management", value(piece.context_management)));
+        let Some(word) = delta.stop_reason else { return Ok(()) };
+        if self.ended {
+            return Ok(());
+        }
+        while let Some(open) = self.open.first() {
+            let index = open.index;
+            self.block_stop(index, out)?;
+        }
+        self.ended = true;
+        if !self.besides.is_empty() {
+            let besides = Value::Object(std::mem::take(&mut self.besides));
+            out.extend(aside(None, USAGE, besides));
+        }
+        out.extend(aside(Some(0), "stop_details", value(delta.stop_details)));
+        let stop = delta.stop_sequence.map(|stop| stop.into_owned());
+        out.push(Event::End { candidate: 0, finish: read_reply::finish(&word, stop) });
+        Ok(())
+    }
+}
+
+/// Two answers spliced into one are neither.
+pub(super) fn second_start() -> Fault {
+    Fault::new(Trouble::Interrupted, "the provider began a second answer within the first")
+        .note("a second message_start in one messages stream")
+}
+
+fn grow(slot: u32, text: String, out: &mut Vec<Event>) {
+    if !text.is_empty() {
+        out.push(Event::Grow(Place::first(slot), Growth::Text(text)));
+    }
+}
+
+/// What else a block said of itself when it began.
+fn extras(slot: u32, fields: Map<String, Value>, out: &mut Vec<Event>) {
+    for (name, value) in fields {
+        if name != "type" && !value.is_null() {
+            out.push(Event::Grow(Place::first(slot), Growth::Extra { origin: ME, name, value }));
+        }
+    }
+}
+
+/// The whole delta of a piece, where a kind is not known.
+fn raw_delta(text: &str) -> Map<String, Value> {
+    let mut piece: Value = serde_json::from_str(text).unwrap_or_default();
+    match piece.get_mut("delta").map(Value::take) {
+        Some(Value::Object(delta)) => delta,
+        _ => Map::new(),
+    }
+}
+
+/// Adds an unknown delta to a gathered block: texts grow, everything else is replaced.
+fn gather(block: &mut Map<String, Value>, delta: Map<String, Value>) {
+    for (name, value) in delta {
+        if name == "type" {
+            continue;
+        }
+        match (block.get_mut(&name), value) {
+            (Some(Value::String(text)), Value::String(more)) => text.push_str(&more),
+            (_, value) => {
+                block.insert(name, value);
+            }
+        }
+    }
+}

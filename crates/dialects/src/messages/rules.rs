@@ -1,0 +1,440 @@
+//! What earns a messages request a 400, found in one pass over its bytes.
+//!
+//! The pass reads what the flow must know and what the rules need, borrowed from the body; the
+//! rest is skipped. Only what a rule of the format forbids is refused: fields, block types and
+//! tools we do not know are left to the provider.
+
+use canon::Fault;
+use serde_json::value::RawValue;
+
+use super::head::{ChoiceHead, Content, Head, Shape};
+use super::ours;
+use super::thinking::LEAST;
+use super::tools::LONGEST_NAME;
+use crate::Peek;
+use crate::dialect::Marks;
+use crate::json;
+
+const MOST_MESSAGES: usize = 100_000;
+const MOST_TOOLS: usize = 999;
+const MOST_INSTRUCTIONS: usize = 1_000;
+const LONGEST_MODEL: usize = 256;
+const LONGEST_USER: usize = 4_096;
+const LARGEST_LIMIT: u64 = 1 << 30;
+
+/// Reads what the flow must know and applies the format's rules.
+pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
+    let text = json::text(body)?;
+    let head: Head<'_> = serde_json::from_str(text).map_err(|_| explain(text))?;
+    let marks = marks(text, &head);
+    let mut peek = check(&head, marks)?;
+    if head.messages.is_some_and(|messages| messages.ours) {
+        peek.edits = ours::edits(text);
+    }
+    Ok(peek)
+}
+
+/// The same failure again, this time with its path.
+fn explain(text: &str) -> Fault {
+    let mut from = serde_json::Deserializer::from_str(text);
+    json::explain(serde_path_to_error::deserialize::<_, Head<'_>>(&mut from))
+}
+
+fn marks(text: &str, head: &Head<'_>) -> Marks {
+    let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
+    let open = text.find('{').map_or(0, |at| at + 1);
+    Marks {
+        open,
+        empty: text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}')),
+        model: range(head.model),
+        limit: range(head.max_tokens),
+        stream_options: None,
+    }
+}
+
+fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
+    let model = model(head.model)?;
+    let limit = limit(head.max_tokens)?;
+    messages(head)?;
+    system(head.system.as_ref())?;
+    numbers(head)?;
+    thinking(head, limit)?;
+    tools(head)?;
+    if let Some(format) = head.output_config.as_ref().and_then(|config| config.format.as_ref())
+        && format.r#type.as_deref() == Some("json_schema")
+        && format.schema != Shape::Object
+    {
+        return Err(refuse("output_config.format.schema", "must be an object"));
+    }
+    let _ = head.output_config.as_ref().map(|config| &config.effort);
+    let user = head.metadata.as_ref().and_then(|metadata| metadata.user_id.as_ref());
+    if user.is_some_and(|user| user.len() > LONGEST_USER) {
+        let why = format!("must be at most {LONGEST_USER} bytes");
+        return Err(refuse("metadata.user_id", &why));
+    }
+    Ok(Peek {
+        model,
+        stream: head.stream.unwrap_or(false),
+        array: false,
+        wants_usage: true,
+        max_output: Some(limit),
+        candidates: 1,
+        marks,
+        edits: Vec::new(),
+    })
+}
+
+fn model(value: Option<&RawValue>) -> Result<String, Fault> {
+    let value = value.ok_or_else(|| refuse("model", "is required"))?;
+    let model: String =
+        serde_json::from_str(value.get()).map_err(|_| refuse("model", "must be a string"))?;
+    if model.is_empty() || model.len() > LONGEST_MODEL {
+        return Err(refuse("model", &format!("must have 1 to {LONGEST_MODEL} bytes")));
+    }
+    Ok(model)
+}
+
+/// The output limit. Zero only warms the cache, and is allowed.
+fn limit(value: Option<&RawValue>) -> Result<u64, Fault> {
+    let value = value.ok_or_else(|| refuse("max_tokens", "is required"))?;
+    match serde_json::from_str::<u64>(value.get()) {
+        Ok(limit @ 0..=LARGEST_LIMIT) => Ok(limit),
+        _ => Err(refuse("max_tokens", "must be a whole number of at least 1")),
+    }
+}
+
+fn messages(head: &Head<'_>) -> Result<(), Fault> {
+    let messages = head.messages.as_ref().ok_or_else(|| refuse("messages", "is required"))?;
+    if messages.count == 0 {
+        return Err(refuse("messages", "must not be empty"));
+    }
+    if messages.count > MOST_MESSAGES {
+        return Err(refuse("messages", &format!("must have at most {MOST_MESSAGES} items")));
+    }
+    // The turns before a thread's last one are at the provider, and so are its calls.
+    let unasked = messages.unasked.as_ref().filter(|_| head.thread.is_none());
+    match messages.broken.as_ref().or(unasked) {
+        Some((path, why)) => Err(refuse(path, why)),
+        None => Ok(()),
+    }
+}
+
+fn system(system: Option<&Content<'_>>) -> Result<(), Fault> {
+    let Some(Content::Blocks(blocks)) = system else { return Ok(()) };
+    if blocks.count > MOST_INSTRUCTIONS {
+        return Err(refuse("system", &format!("must have at most {MOST_INSTRUCTIONS} blocks")));
+    }
+    if let Some((at, why)) = blocks.broken {
+        return Err(refuse(&format!("system[{at}]"), why));
+    }
+    match blocks.spoken {
+        Some(at) => Err(refuse(&format!("system[{at}]"), "must be a text block")),
+        None => Ok(()),
+    }
+}
+
+fn numbers(head: &Head<'_>) -> Result<(), Fault> {
+    let within = |name, value: Option<f64>| match value {
+        Some(value) if !(0.0..=1.0).contains(&value) => {
+            Err(refuse(name, "must be between 0 and 1"))
+        }
+        _ => Ok(()),
+    };
+    within("temperature", head.temperature)?;
+    within("top_p", head.top_p)?;
+    if head.top_k.is_some_and(|k| k < 0) {
+        return Err(refuse("top_k", "must not be below 0"));
+    }
+    let stops = head.stop_sequences.as_deref().unwrap_or_default();
+    if stops.iter().any(|text| text.is_empty()) {
+        return Err(refuse("stop_sequences", "must not hold an empty string"));
+    }
+    Ok(())
+}
+
+fn thinking(head: &Head<'_>, limit: u64) -> Result<(), Fault> {
+    let Some(thinking) = &head.thinking else { return Ok(()) };
+    match thinking.r#type.as_deref() {
+        None => return Err(refuse("thinking.type", "is required")),
+        Some("enabled") => {}
+        Some(_) => return Ok(()),
+    }
+    let path = "thinking.budget_tokens";
+    let budget = thinking.budget_tokens.ok_or_else(|| refuse(path, "is required"))?;
+    match serde_json::from_str::<u64>(budget.get()) {
+        Ok(LEAST..) => {}
+        _ => return Err(refuse(path, &format!("must be a whole number of at least {LEAST}"))),
+    }
+    match serde_json::from_str::<u64>(budget.get()) {
+        Ok(budget) if budget >= limit => Err(refuse(path, "must be less than `max_tokens`")),
+        _ => Ok(()),
+    }
+}
+
+fn tools(head: &Head<'_>) -> Result<(), Fault> {
+    let tools = head.tools.as_deref().unwrap_or_default();
+    if tools.len() > MOST_TOOLS {
+        return Err(refuse("tools", &format!("must have at most {MOST_TOOLS} items")));
+    }
+    let mut names: Vec<&str> = Vec::with_capacity(tools.len());
+    let mut complete = true;
+    for (at, tool) in tools.iter().enumerate() {
+        let own = matches!(tool.r#type.as_deref(), None | Some("custom"));
+        let path = format!("tools[{at}].name");
+        let Some(name) = tool.name.as_deref() else {
+            if own {
+                return Err(refuse(&path, "is required"));
+            }
+            // A set of tools, whose names only its server knows.
+            complete = false;
+            continue;
+        };
+        if own && !is_name(name) {
+            let why =
+                format!("must have 1 to {LONGEST_NAME} letters, digits, underscores or dashes");
+            return Err(refuse(&path, &why));
+        }
+        if own && tool.input_schema != Shape::Object {
+            return Err(refuse(&format!("tools[{at}].input_schema"), "must be an object"));
+        }
+        if names.contains(&name) {
+            return Err(refuse(&path, "is the name of another tool too"));
+        }
+        names.push(name);
+    }
+    match &head.tool_choice {
+        Some(choice) => check_choice(choice, &names, complete),
+        None => Ok(()),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(allowed)
+}
+
+fn check_choice(choice: &ChoiceHead<'_>, names: &[&str], complete: bool) -> Result<(), Fault> {
+    let _ = choice.disable_parallel_tool_use;
+    let none = names.is_empty() && complete;
+    match (choice.r#type.as_deref(), choice.name.as_deref()) {
+        (Some("auto" | "none"), _) => Ok(()),
+        (Some("any" | "tool"), _) if none => Err(refuse("tool_choice", "needs `tools`")),
+        (Some("any"), _) => Ok(()),
+        (Some("tool"), None) => Err(refuse("tool_choice.name", "is required")),
+        (Some("tool"), Some(name)) if complete && !names.contains(&name) => {
+            Err(refuse("tool_choice.name", "names a tool that is not in `tools`"))
+        }
+        (Some("tool"), Some(_)) => Ok(()),
+        (Some(_) | None, _) => {
+            Err(refuse("tool_choice.type", "must be one of `auto`, `any`, `tool`, `none`"))
+        }
+    }
+}
+
+fn refuse(path: &str, why: &str) -> Fault {
+    Fault::invalid(path, format!("`{path}` {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(body: &str) -> (String, String) {
+        let fault = peek(body.as_bytes()).expect_err(body);
+        (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
+    }
+
+    /// A valid request with that field added.
+    fn with(field: &str) -> String {
+        let messages = r#"[{"role":"user","content":"x"}]"#;
+        format!(r#"{{"model":"m","max_tokens":2000,"messages":{messages},{field}}}"#)
+    }
+
+    fn with_messages(messages: &str) -> String {
+        format!(r#"{{"model":"m","max_tokens":9,"messages":{messages}}}"#)
+    }
+
+    fn with_block(block: &str) -> String {
+        with_messages(&format!(r#"[{{"role":"user","content":[{block}]}}]"#))
+    }
+
+    #[test]
+    fn what_the_flow_needs_is_found() {
+        let body = with(r#""stream":true"#);
+        let peek = peek(body.as_bytes()).unwrap();
+        assert_eq!((peek.model.as_str(), peek.stream, peek.wants_usage), ("m", true, true));
+        assert_eq!((peek.max_output, peek.candidates), (Some(2000), 1));
+        assert_eq!(&body.as_bytes()[peek.marks.model.unwrap()], br#""m""#);
+        assert_eq!(&body.as_bytes()[peek.marks.limit.unwrap()], b"2000");
+    }
+
+    #[test]
+    fn broken_fields_are_named() {
+        let user = r#"[{"role":"user","content":"x"}]"#;
+        let tool = r#"{"name":"a","input_schema":{"type":"object"}}"#;
+        let call = r#"{"type":"tool_use","id":"c","name":"f","input":{}}"#;
+        let result = r#"{"type":"tool_result","tool_use_id":"c","content":"1"}"#;
+        let cases = [
+            (format!(r#"{{"max_tokens":1,"messages":{user}}}"#), "model"),
+            (format!(r#"{{"model":5,"max_tokens":1,"messages":{user}}}"#), "model"),
+            (format!(r#"{{"model":"","max_tokens":1,"messages":{user}}}"#), "model"),
+            (format!(r#"{{"model":"m","messages":{user}}}"#), "max_tokens"),
+            (format!(r#"{{"model":"m","max_tokens":-1,"messages":{user}}}"#), "max_tokens"),
+            (format!(r#"{{"model":"m","max_tokens":1.5,"messages":{user}}}"#), "max_tokens"),
+            (format!(r#"{{"model":"m","max_tokens":"9","messages":{user}}}"#), "max_tokens"),
+            (
+                format!(r#"{{"model":"m","max_tokens":9223372036854775808,"messages":{user}}}"#),
+                "max_tokens",
+            ),
+            (r#"{"model":"m","max_tokens":1}"#.to_owned(), "messages"),
+            (with_messages("[]"), "messages"),
+            (with_messages("{}"), "messages"),
+            (with_messages(r#"[{"content":"x"}]"#), "messages[0].role"),
+            (with_messages(r#"[{"role":"tool","content":"x"}]"#), "messages[0].role"),
+            (with_messages(r#"[{"role":5,"content":"x"}]"#), "messages[0].role"),
+            (with_messages(r#"[{"role":"user"}]"#), "messages[0].content"),
+            (with_messages(r#"[{"role":"user","content":null}]"#), "messages[0].content"),
+            (with_messages(r#"[{"role":"user","content":5}]"#), "messages[0].content"),
+            (with_messages(r#"[{"role":"user","content":[]}]"#), "messages[0].content"),
+            (with_block(r#""x""#), "messages[0].content[0]"),
+            (with_block(r#"{"text":"x"}"#), "messages[0].content[0]"),
+            (with_block(r#"{"type":"text"}"#), "messages[0].content[0]"),
+            (with_block(r#"{"type":"text","text":5}"#), "messages[0].content[0]"),
+            (with_block(r#"{"type":"image"}"#), "messages[0].content[0]"),
+            (with_block(r#"{"type":"image","source":{}}"#), "messages[0].content[0]"),
+            (with_block(r#"{"type":"image","source":5}"#), "messages[0].content[0].source"),
+            (
+                with_block(r#"{"type":"image","source":{"type":"base64","data":"AA"}}"#),
+                "messages[0].content[0]",
+            ),
+            (
+                with_block(r#"{"type":"image","source":{"type":"url","url":"file:///etc"}}"#),
+                "messages[0].content[0]",
+            ),
+            (
+                with_block(r#"{"type":"document","source":{"type":"file"}}"#),
+                "messages[0].content[0]",
+            ),
+            (with_block(call), "messages[0].content[0]"),
+            (with_block(result), "messages[0].content[0].tool_use_id"),
+            (
+                with_messages(&format!(r#"[{{"role":"assistant","content":[{result}]}}]"#)),
+                "messages[0].content[0]",
+            ),
+            (
+                with_messages(
+                    r#"[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":"{}"}]}]"#,
+                ),
+                "messages[0].content[0]",
+            ),
+            (
+                with_messages(&format!(
+                    r#"[{{"role":"assistant","content":[{call}]}},{{"role":"user","content":[{result},{result}]}}]"#
+                )),
+                "messages[1].content[1].tool_use_id",
+            ),
+            (
+                with_messages(
+                    r#"[{"role":"system","content":[{"type":"image","source":{"type":"file","file_id":"f"}}]}]"#,
+                ),
+                "messages[0].content[0]",
+            ),
+            (with(r#""system":5"#), "system"),
+            (with(r#""system":[{"type":"thinking","thinking":""}]"#), "system[0]"),
+            (with(r#""temperature":1.1"#), "temperature"),
+            (with(r#""temperature":"1""#), "temperature"),
+            (with(r#""top_p":-0.1"#), "top_p"),
+            (with(r#""top_k":-1"#), "top_k"),
+            (with(r#""stop_sequences":"x""#), "stop_sequences"),
+            (with(r#""stop_sequences":[""]"#), "stop_sequences"),
+            (with(r#""stream":"true""#), "stream"),
+            (with(r#""thinking":{}"#), "thinking.type"),
+            (with(r#""thinking":{"type":"enabled"}"#), "thinking.budget_tokens"),
+            (
+                with(r#""thinking":{"type":"enabled","budget_tokens":1023}"#),
+                "thinking.budget_tokens",
+            ),
+            (
+                with(r#""thinking":{"type":"enabled","budget_tokens":2000}"#),
+                "thinking.budget_tokens",
+            ),
+            (with(r#""thinking":{"type":"enabled","budget_tokens":-1}"#), "thinking.budget_tokens"),
+            (with(r#""tools":[{"input_schema":{}}]"#), "tools[0].name"),
+            (with(r#""tools":[{"name":"a b","input_schema":{}}]"#), "tools[0].name"),
+            (with(r#""tools":[{"name":"a","input_schema":[]}]"#), "tools[0].input_schema"),
+            (with(&format!(r#""tools":[{tool},{tool}]"#)), "tools[1].name"),
+            (with(r#""tool_choice":{"type":"any"}"#), "tool_choice"),
+            (with(r#""tool_choice":"auto""#), "tool_choice"),
+            (with(r#""tool_choice":{"type":"maybe"}"#), "tool_choice.type"),
+            (
+                with(&format!(r#""tools":[{tool}],"tool_choice":{{"type":"tool","name":"b"}}"#)),
+                "tool_choice.name",
+            ),
+            (with(r#""metadata":{"user_id":{}}"#), "metadata.user_id"),
+            (
+                with(&format!(r#""metadata":{{"user_id":"{}"}}"#, "x".repeat(9000))),
+                "metadata.user_id",
+            ),
+            (
+                with(r#""output_config":{"format":{"type":"json_schema"}}"#),
+                "output_config.format.schema",
+            ),
+            (with(r#""model":"again""#), ""),
+        ];
+        for (body, path) in cases {
+            let (found, say) = refused(&body);
+            assert_eq!(found, path, "{body}: {say}");
+            assert!(path.is_empty() || !say.contains(" at line "), "{body}: {say}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for body in ["", " ", "null", "42", "[]", "{", "{\"a\":1,}", "{}{}", "{} x"] {
+            refused(body);
+        }
+        assert!(peek(b"{\"model\":\"\xe9\"}").is_err());
+        refused(&with_messages(r#"[{"role":"user","content":"\ud800"}]"#));
+        let deep = format!("{}{}", "[".repeat(9999), "]".repeat(9999));
+        refused(&with(&format!(r#""x":{deep}"#)));
+    }
+
+    #[test]
+    fn what_is_legal_or_unknown_passes() {
+        let conversation = with_messages(
+            r#"[{"role":"user","content":"x"},{"role":"user","content":[{"type":"new_block"}]},
+                {"role":"assistant","content":[{"type":"thinking","thinking":"","signature":"s"},
+                    {"type":"redacted_thinking","data":"d"},
+                    {"type":"tool_use","id":"c1","name":"f","input":{"a":[1]}},
+                    {"type":"server_tool_use","id":"s1","name":"web_search","input":{}}]},
+                {"role":"user","content":[
+                    {"type":"tool_result","tool_use_id":"c1","is_error":true,"content":[
+                        {"type":"tool_reference","tool_name":"t"}]},
+                    {"type":"search_result","source":"https://x.example","title":"t","content":[]},
+                    {"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA"}},
+                    {"type":"document","source":{"type":"content","content":"x"}}]},
+                {"role":"system","content":"new instructions"},
+                {"role":"assistant","content":[]}]"#,
+        );
+        assert!(peek(conversation.as_bytes()).is_ok(), "{:?}", peek(conversation.as_bytes()));
+        for field in [
+            r#""stream":null"#,
+            r#""unknown":{"a":[1]}"#,
+            r#""thinking":{"type":"adaptive","display":"omitted"}"#,
+            r#""thinking":{"type":"enabled","budget_tokens":1024}"#,
+            r#""thinking":{"type":"newer"}"#,
+            r#""tools":[{"type":"mcp_toolset","mcp_server_name":"s"}],"tool_choice":{"type":"tool","name":"x"}"#,
+            r#""tools":[{"type":"bash_20250124","name":"bash"}],"tool_choice":{"type":"any"}"#,
+            r#""system":[{"type":"text","text":"s","cache_control":{"type":"ephemeral"}}]"#,
+            r#""output_config":{"effort":"newer"}"#,
+            r#""service_tier":"newer","container":{"id":"c"}"#,
+        ] {
+            assert!(peek(with(field).as_bytes()).is_ok(), "{field}");
+        }
+        let warm = with("\"a\":1").replace("2000", "0");
+        assert_eq!(peek(warm.as_bytes()).unwrap().max_output, Some(0));
+        let thread = r#"{"model":"m","max_tokens":9,"thread":{"type":"continue"},"messages":[
+            {"role":"user","content":[{"type":"tool_result","tool_use_id":"c"}]}]}"#;
+        assert!(peek(thread.as_bytes()).is_ok());
+    }
+}

@@ -1,0 +1,128 @@
+//! A JSON Schema bent to what this format enforces.
+//!
+//! Objects are closed, `oneOf` becomes `anyOf`, and a keyword the format does not enforce moves
+//! into the `description`, where the model at least reads it. A schema that already conforms comes
+//! out unchanged.
+
+use serde_json::{Map, Value};
+
+const FORMATS: [&str; 10] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"];
+
+/// The schema as this format takes it.
+pub(super) fn bend(schema: &Value) -> Value {
+    let Value::Object(fields) = schema else { return schema.clone() };
+    // Beside a reference nothing is read.
+    if let Some(target) = fields.get("$ref") {
+        let mut bent = Map::new();
+        bent.insert("$ref".to_owned(), target.clone());
+        if let Some(defs) = fields.get("$defs") {
+            bent.insert("$defs".to_owned(), bend_each(defs));
+        }
+        return Value::Object(bent);
+    }
+    let mut bent = Map::new();
+    let mut told = Map::new();
+    for (name, value) in fields {
+        match name.as_str() {
+            "$defs" | "definitions" | "properties" => {
+                bent.insert(name.clone(), bend_each(value));
+            }
+            "items" => {
+                bent.insert(name.clone(), bend(value));
+            }
+            "anyOf" | "oneOf" | "allOf" => {
+                let branches: Vec<Value> = match value {
+                    Value::Array(branches) => branches.iter().map(bend).collect(),
+                    _ => continue,
+                };
+                let name = if name == "allOf" { "allOf" } else { "anyOf" };
+                bent.insert(name.to_owned(), Value::Array(branches));
+            }
+            "type" | "enum" | "const" | "required" | "title" | "description" | "default"
+            | "$schema" | "$id" => {
+                bent.insert(name.clone(), value.clone());
+            }
+            "format" if value.as_str().is_some_and(|word| FORMATS.contains(&word)) => {
+                bent.insert(name.clone(), value.clone());
+            }
+            "minItems" if matches!(value.as_u64(), Some(0 | 1)) => {
+                bent.insert(name.clone(), value.clone());
+            }
+            "additionalProperties" if *value == Value::Bool(false) => {
+                bent.insert(name.clone(), value.clone());
+            }
+            // An open object is closed below; there is nothing to tell the model of it.
+            "additionalProperties" if *value == Value::Bool(true) => {}
+            _ => {
+                told.insert(name.clone(), value.clone());
+            }
+        }
+    }
+    if is_object(&bent) && bent.get("additionalProperties") != Some(&Value::Bool(false)) {
+        bent.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+    if !told.is_empty() {
+        tell(&mut bent, &told);
+    }
+    Value::Object(bent)
+}
+
+fn bend_each(schemas: &Value) -> Value {
+    match schemas {
+        Value::Object(schemas) => {
+            schemas.iter().map(|(name, schema)| (name.clone(), bend(schema))).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+fn is_object(schema: &Map<String, Value>) -> bool {
+    match schema.get("type") {
+        Some(Value::String(kind)) => kind == "object",
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        _ => schema.contains_key("properties"),
+    }
+}
+
+/// Appends the constraints to the description, in the words of the vendor's own clients.
+fn tell(bent: &mut Map<String, Value>, told: &Map<String, Value>) {
+    let list: Vec<String> = told.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    let list = format!("{{{}}}", list.join(", "));
+    let text = match bent.get("description").and_then(Value::as_str) {
+        Some(text) if !text.is_empty() => format!("{text}\n\n{list}"),
+        _ => list,
+    };
+    bent.insert("description".to_owned(), Value::String(text));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn constraints_move_into_the_description() {
+        let schema = json!({"type": "object", "properties": {
+            "age": {"type": "integer", "minimum": 0, "maximum": 150, "description": "years"},
+            "tags": {"type": "array", "items": {"type": "string", "maxLength": 9}, "minItems": 2},
+            "mail": {"type": "string", "format": "email"},
+            "shade": {"oneOf": [{"type": "string"}, {"type": "null"}]},
+            "link": {"$ref": "#/$defs/link", "description": "dropped"}},
+            "$defs": {"link": {"type": "object", "properties": {}, "additionalProperties": true}}});
+        let bent = bend(&schema);
+        assert_eq!(
+            bent,
+            json!({"type": "object", "properties": {
+            "age": {"type": "integer", "description": "years\n\n{minimum: 0, maximum: 150}"},
+            "tags": {"type": "array", "description": "{minItems: 2}",
+                     "items": {"type": "string", "description": "{maxLength: 9}"}},
+            "mail": {"type": "string", "format": "email"},
+            "shade": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "link": {"$ref": "#/$defs/link"}},
+            "$defs": {"link": {"type": "object", "properties": {}, "additionalProperties": false}},
+            "additionalProperties": false})
+        );
+        assert_eq!(bend(&bent), bent);
+    }
+}

@@ -1,0 +1,208 @@
+//! Seals in the two slots a client of this format returns unchanged.
+//!
+//! `thinking.signature` and `redacted_thinking.data` hold this format's own seals verbatim. A
+//! foreign seal of a thought stands in the same slot inside the envelope of `crate::envelope`.
+//!
+//! A seal on anything else, such as a native one on a function call, has no slot. It travels in an
+//! extra `redacted_thinking` block, whose `data` is an envelope of the seal's own origin around
+//! `MARK where MARK token`. `where` says which part of the turn the seal belongs to:
+//!
+//! | where      | the part                                                                |
+//! | -          | -                                                                       |
+//! | `call ID`  | the tool call with that id, wherever it stands in the turn              |
+//! | `next`     | the part right behind the block                                         |
+//! | `previous` | the part right before it: in a stream a text may be sealed when it ends |
+//! | `text`     | an empty text that stands in the block's own place                      |
+//!
+//! The block is placed before its part, since clients cut thinking off the end of a turn; only
+//! `previous` follows it. `restore` puts the seals back when the history is read. A seal whose part
+//! the client left out is left out too. Blocks of this kind never reach a provider.
+
+use canon::{Kind, Part, Seal, Thought};
+use serde_json::Value;
+
+use super::{ME, names};
+use crate::envelope;
+use crate::fields::Object;
+
+/// Sets apart what the envelope of a loose seal holds; no provider's token contains it.
+const MARK: char = '\u{1}';
+
+/// How every envelope begins: the same bytes in either alphabet.
+pub(super) const WRAPPED: &str = "pttQVDF";
+
+/// Whether a token is one of our envelopes, and so nothing a provider issued.
+pub(super) fn is_wrapped(token: &str) -> bool {
+    envelope::unwrap(token, ME) != Seal::new(ME, token)
+}
+
+/// Who wrote the blocks: a client that may have been given foreign seals, or a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// A client's history.
+    History,
+    /// A provider's answer. Its tokens are its own, whatever they look like.
+    Answer,
+}
+
+/// The seal behind a token in one of the two slots.
+pub(super) fn read(token: String, side: Side) -> Option<Seal> {
+    if token.is_empty() {
+        return None;
+    }
+    Some(match side {
+        Side::History => envelope::unwrap(&token, ME),
+        Side::Answer => Seal::new(ME, token),
+    })
+}
+
+/// What stands in a slot for a seal shown to a client.
+pub(super) fn write(seal: &Seal) -> String {
+    match seal.for_origin(ME) {
+        Some(token) => token.to_owned(),
+        None => envelope::wrap(seal),
+    }
+}
+
+/// Which part of its turn a loose seal belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Whose<'a> {
+    /// The call with that id.
+    Call(&'a str),
+    /// The part behind the block.
+    Next,
+    /// The part before the block.
+    Previous,
+    /// An empty text in the block's place.
+    Text,
+}
+
+/// The block that carries the seal of a part which is no thought.
+pub(super) fn carrier(seal: &Seal, whose: &Whose<'_>) -> Value {
+    let (origin, token) = seal.open();
+    let whose = match whose {
+        Whose::Call(id) => format!("call {}", names::write(id)),
+        Whose::Next => "next".to_owned(),
+        Whose::Previous => "previous".to_owned(),
+        Whose::Text => "text".to_owned(),
+    };
+    let inside = Seal::new(origin, format!("{MARK}{whose}{MARK}{token}"));
+    Object::new().set("type", "redacted_thinking").set("data", envelope::wrap(&inside)).into()
+}
+
+/// A turn of a client's history with the loose seals back on their parts.
+pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
+    if !parts.iter().any(|part| opened(part).is_some()) {
+        return parts;
+    }
+    let mut all: Vec<Part> = Vec::with_capacity(parts.len());
+    let mut calls: Vec<(String, Seal)> = Vec::new();
+    let mut next = None;
+    for mut part in parts {
+        match opened(&part) {
+            None => {
+                if let Some(seal) = next.take() {
+                    part.seal = Some(seal);
+                }
+                all.push(part);
+            }
+            Some((whose, seal)) => match whose.as_str() {
+                "next" => next = Some(seal),
+                "previous" => {
+                    if let Some(last) = all.last_mut() {
+                        last.seal = Some(seal);
+                    }
+                }
+                "text" => all.push(Part::text("").sealed(Some(seal))),
+                other => {
+                    if let Some(id) = other.strip_prefix("call ") {
+                        calls.push((names::read(id.to_owned()), seal));
+                    }
+                }
+            },
+        }
+    }
+    for part in &mut all {
+        if let Kind::ToolCall(call) = &part.kind
+            && let Some(at) = calls.iter().position(|(id, _)| *id == call.id)
+        {
+            part.seal = Some(calls.swap_remove(at).1);
+        }
+    }
+    all
+}
+
+/// Whose seal a part carries, when it is nothing but the carrier of one.
+fn opened(part: &Part) -> Option<(String, Seal)> {
+    let Kind::Thought(Thought { redacted: true, .. }) = &part.kind else { return None };
+    let (origin, inside) = part.seal.as_ref()?.open();
+    let (whose, token) = inside.strip_prefix(MARK)?.split_once(MARK)?;
+    Some((whose.to_owned(), Seal::new(origin, token)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{read_blocks, write_answer};
+    use super::*;
+    use crate::fields::Path;
+    use canon::{Losses, Origin, ToolCall};
+
+    fn call(id: &str) -> Part {
+        let (id, name) = (id.to_owned(), "f".to_owned());
+        let arguments = r#"{"a":1}"#.to_owned();
+        Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }))
+    }
+
+    fn there_and_back(parts: &[Part]) -> Vec<Part> {
+        let mut losses = Losses::new();
+        let blocks = write_answer::Blocks::new("x").write_all(parts.to_vec(), &mut losses);
+        assert!(losses.is_empty(), "{losses:?}");
+        let read = |value| read_blocks::read(value, &Path::Root, Side::History).unwrap();
+        restore(blocks.into_iter().map(read).collect())
+    }
+
+    #[test]
+    fn every_seal_comes_back_onto_its_own_part() {
+        let seal = |origin, token: &str| Some(Seal::new(origin, token));
+        let thought = |text: &str, redacted| {
+            Part::new(Kind::Thought(Thought { text: text.to_owned(), redacted }))
+        };
+        let parts = vec![
+            thought("hm", false).sealed(seal(Origin::Messages, "own")),
+            thought("", true).sealed(seal(Origin::Messages, "own, hidden")),
+            thought("so", false).sealed(seal(Origin::Native, "native")),
+            thought("", true).sealed(seal(Origin::Responses, "responses")),
+            Part::text("let me see").sealed(seal(Origin::Native, "on text")),
+            call("one").sealed(seal(Origin::Native, "on the first")),
+            call("two"),
+            call("th:ree").sealed(seal(Origin::Native, "on the third")),
+            Part::text("").sealed(seal(Origin::Native, "on nothing")),
+        ];
+        assert_eq!(there_and_back(&parts), parts);
+    }
+
+    #[test]
+    fn a_seal_finds_its_call_in_a_turn_that_was_reordered() {
+        let carried = carrier(&Seal::new(Origin::Native, "s"), &Whose::Call("two"));
+        let part = read_blocks::read(carried, &Path::Root, Side::History).unwrap();
+        let restored = restore(vec![call("two"), call("one"), part]);
+        assert_eq!(restored[0].seal, Some(Seal::new(Origin::Native, "s")));
+        assert_eq!((restored.len(), restored[1].seal.as_ref()), (2, None));
+    }
+
+    #[test]
+    fn every_envelope_is_known_by_its_beginning() {
+        for origin in Origin::ALL {
+            let wrapped = envelope::wrap(&Seal::new(origin, "s"));
+            assert!(wrapped.starts_with(WRAPPED) && is_wrapped(&wrapped), "{origin}");
+        }
+        assert!(!is_wrapped("EqQBCgIYAg==") && !is_wrapped(WRAPPED));
+    }
+
+    #[test]
+    fn what_a_provider_wrote_is_its_own_seal() {
+        let wrapped = envelope::wrap(&Seal::new(Origin::Native, "s"));
+        let read = read(wrapped.clone(), Side::Answer);
+        assert_eq!(read, Some(Seal::new(Origin::Messages, wrapped)));
+    }
+}

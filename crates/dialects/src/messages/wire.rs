@@ -1,0 +1,407 @@
+//! The JSON shapes of a messages stream, its counts and the words of the format.
+//!
+//! The pieces of a stream are read into borrowed structs, because there is one per token. Whole
+//! requests and answers are read field by field instead, so that unknown fields are kept.
+
+use canon::{CacheMark, Extras, Losses, Origin, Tier, Usage, Why};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+use super::ME;
+use crate::fields::Object;
+
+/// One piece of a stream.
+#[derive(Debug, Deserialize)]
+pub(super) struct Piece<'a> {
+    #[serde(borrow, default)]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) index: Option<u32>,
+    #[serde(borrow, default)]
+    pub(super) message: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) content_block: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) delta: Option<Delta<'a>>,
+    #[serde(borrow, default)]
+    pub(super) usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) context_management: Option<&'a RawValue>,
+}
+
+/// What a piece adds, to a block or to the message.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Delta<'a> {
+    #[serde(borrow, default)]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) text: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) thinking: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) partial_json: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) signature: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) citation: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) stop_reason: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) stop_sequence: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) stop_details: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) container: Option<&'a RawValue>,
+}
+
+/// Token counts. A stream tells them piecemeal; the last value of each holds.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Counts {
+    #[serde(default)]
+    input_tokens: Option<u64>,
+    #[serde(default)]
+    cache_creation_input_tokens: Option<u64>,
+    #[serde(default)]
+    cache_read_input_tokens: Option<u64>,
+    #[serde(default)]
+    cache_creation: Option<CacheCreation>,
+    #[serde(default)]
+    output_tokens: Option<u64>,
+    #[serde(default)]
+    output_tokens_details: Option<OutputDetails>,
+    #[serde(default)]
+    server_tool_use: Option<ServerTools>,
+    #[serde(default)]
+    iterations: Option<Vec<Iteration>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct CacheCreation {
+    #[serde(default)]
+    ephemeral_5m_input_tokens: Option<u64>,
+    #[serde(default)]
+    ephemeral_1h_input_tokens: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct OutputDetails {
+    #[serde(default)]
+    thinking_tokens: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct ServerTools {
+    #[serde(default)]
+    web_search_requests: Option<u64>,
+}
+
+/// One of the runs an answer took.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Iteration {
+    #[serde(default)]
+    r#type: Option<String>,
+    #[serde(flatten)]
+    counts: Run,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct Run {
+    #[serde(default)]
+    input_tokens: Option<u64>,
+    #[serde(default)]
+    cache_creation_input_tokens: Option<u64>,
+    #[serde(default)]
+    cache_read_input_tokens: Option<u64>,
+    #[serde(default)]
+    cache_creation: Option<CacheCreation>,
+    #[serde(default)]
+    output_tokens: Option<u64>,
+}
+
+impl Run {
+    /// `input_tokens` leaves out what the cache had; our whole prompt does not.
+    fn read(self) -> Usage {
+        let split = self.cache_creation.unwrap_or_default();
+        let long = split.ephemeral_1h_input_tokens.unwrap_or_default();
+        let short = split.ephemeral_5m_input_tokens.unwrap_or_default();
+        let written = self.cache_creation_input_tokens.unwrap_or(short.saturating_add(long));
+        let long = long.min(written);
+        let cache_read = self.cache_read_input_tokens.unwrap_or_default();
+        Usage {
+            input: self
+                .input_tokens
+                .unwrap_or_default()
+                .saturating_add(cache_read)
+                .saturating_add(written),
+            cache_read,
+            cache_write: written - long,
+            cache_write_long: long,
+            output: self.output_tokens.unwrap_or_default(),
+            ..Usage::default()
+        }
+    }
+}
+
+impl Counts {
+    /// The counts in a raw object; `None` when there are none.
+    pub(super) fn of(raw: &RawValue) -> Option<Self> {
+        serde_json::from_str(raw.get()).ok()
+    }
+
+    /// These counts, and the later ones where they tell more.
+    pub(super) fn then(self, later: Self) -> Self {
+        Self {
+            input_tokens: later.input_tokens.or(self.input_tokens),
+            cache_creation_input_tokens: later
+                .cache_creation_input_tokens
+                .or(self.cache_creation_input_tokens),
+            cache_read_input_tokens: later.cache_read_input_tokens.or(self.cache_read_input_tokens),
+            cache_creation: later.cache_creation.or(self.cache_creation),
+            output_tokens: later.output_tokens.or(self.output_tokens),
+            output_tokens_details: later.output_tokens_details.or(self.output_tokens_details),
+            server_tool_use: later.server_tool_use.or(self.server_tool_use),
+            iterations: later.iterations.or(self.iterations),
+        }
+    }
+
+    /// The counts in our convention.
+    pub(super) fn read(&self) -> Usage {
+        let run = Run {
+            input_tokens: self.input_tokens,
+            cache_creation_input_tokens: self.cache_creation_input_tokens,
+            cache_read_input_tokens: self.cache_read_input_tokens,
+            cache_creation: self.cache_creation,
+            output_tokens: self.output_tokens,
+        };
+        let details = self.output_tokens_details.unwrap_or_default();
+        let server = self.server_tool_use.unwrap_or_default();
+        let own = Usage {
+            thinking: details.thinking_tokens.unwrap_or_default(),
+            searches: server.web_search_requests.unwrap_or_default(),
+            ..run.read()
+        };
+        combined(
+            own,
+            compacting(self.iterations.as_deref().unwrap_or_default()),
+            u64::saturating_add,
+        )
+    }
+}
+
+/// What shortening the history consumed: billed, but left out of the totals.
+fn compacting(iterations: &[Iteration]) -> Usage {
+    iterations
+        .iter()
+        .filter(|run| run.r#type.as_deref() == Some("compaction"))
+        .fold(Usage::default(), |sum, run| combined(sum, run.counts.read(), u64::saturating_add))
+}
+
+fn combined(a: Usage, b: Usage, with: impl Fn(u64, u64) -> u64) -> Usage {
+    Usage {
+        input: with(a.input, b.input),
+        cache_read: with(a.cache_read, b.cache_read),
+        cache_write: with(a.cache_write, b.cache_write),
+        cache_write_long: with(a.cache_write_long, b.cache_write_long),
+        output: with(a.output, b.output),
+        ..a
+    }
+}
+
+/// What the counts say besides: tier, place, the runs. Kept for the way back.
+pub(super) fn besides(mut usage: Map<String, Value>) -> Map<String, Value> {
+    for known in [
+        "input_tokens",
+        "cache_creation_input_tokens",
+        "cache_read_input_tokens",
+        "cache_creation",
+        "output_tokens",
+        "output_tokens_details",
+    ] {
+        usage.shift_remove(known);
+    }
+    if let Some(Value::Object(server)) = usage.get_mut("server_tool_use") {
+        server.shift_remove("web_search_requests");
+        server.retain(|_, count| count.as_u64() != Some(0) && !count.is_null());
+        if server.is_empty() {
+            usage.shift_remove("server_tool_use");
+        }
+    }
+    usage.retain(|_, value| !value.is_null());
+    usage
+}
+
+/// Token counts in this format's words, with what its own provider said besides. Audio and image
+/// counts are parts of the totals and have no place of their own.
+pub(super) fn write_usage(usage: &Usage, besides: Option<&Value>, whole: bool) -> Value {
+    let runs = besides.and_then(|besides| besides.get("iterations")).cloned();
+    let runs: Vec<Iteration> =
+        runs.and_then(|r| serde_json::from_value(r).ok()).unwrap_or_default();
+    let Usage {
+        input,
+        cache_read,
+        cache_write,
+        cache_write_long,
+        input_audio: _,
+        input_image: _,
+        output,
+        thinking,
+        output_audio: _,
+        output_image: _,
+        searches,
+    } = combined(*usage, compacting(&runs), u64::saturating_sub);
+    let written = cache_write.saturating_add(cache_write_long);
+    let mut object = Object::new()
+        .set("input_tokens", input.saturating_sub(cache_read).saturating_sub(written))
+        .set("cache_creation_input_tokens", written)
+        .set("cache_read_input_tokens", cache_read);
+    if whole {
+        let tiers = Object::new()
+            .set("ephemeral_5m_input_tokens", cache_write)
+            .set("ephemeral_1h_input_tokens", cache_write_long);
+        object = object.set("cache_creation", tiers);
+    }
+    object = object.set("output_tokens", output);
+    if thinking > 0 {
+        let details = Object::new().set("thinking_tokens", thinking);
+        object = object.set("output_tokens_details", details);
+    }
+    let fetches = besides.and_then(|besides| besides.get("server_tool_use"));
+    if searches > 0 || fetches.is_some() {
+        let mut server = Object::new().set("web_search_requests", searches).into_map();
+        for (name, count) in fetches.and_then(Value::as_object).into_iter().flatten() {
+            server.insert(name.clone(), count.clone());
+        }
+        server.entry("web_fetch_requests").or_insert(Value::from(0));
+        object = object.set("server_tool_use", server);
+    }
+    let mut object = object.into_map();
+    for (name, value) in besides.and_then(Value::as_object).into_iter().flatten() {
+        if whole || name == "iterations" {
+            object.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    Value::Object(object)
+}
+
+/// Why an answer ended, from this format's word.
+pub(super) fn read_why(word: &str) -> Why {
+    match word {
+        "end_turn" => Why::Stop,
+        "stop_sequence" => Why::StopText,
+        "max_tokens" | "model_context_window_exceeded" => Why::Length,
+        "tool_use" => Why::ToolCalls,
+        "pause_turn" => Why::Paused,
+        "refusal" => Why::Filtered,
+        _ => Why::Other,
+    }
+}
+
+/// This format's word for why an answer ended.
+pub(super) const fn write_why(why: Why) -> &'static str {
+    match why {
+        Why::Stop | Why::Malformed | Why::Other => "end_turn",
+        Why::StopText => "stop_sequence",
+        Why::Length => "max_tokens",
+        Why::ToolCalls => "tool_use",
+        Why::Filtered | Why::PromptBlocked => "refusal",
+        Why::Paused => "pause_turn",
+    }
+}
+
+/// How urgent a call is, from this format's word.
+pub(super) fn read_tier(word: &str) -> Tier {
+    match word {
+        "auto" => Tier::Auto,
+        "standard_only" => Tier::Standard,
+        other => Tier::Other(ME, other.to_owned()),
+    }
+}
+
+/// This format's word for how urgent a call is; `None` when it has none. `auto` uses what
+/// priority the account has; the fastest tier is a matter of `speed`.
+pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
+    match tier {
+        Tier::Auto | Tier::Priority => Some("auto"),
+        Tier::Standard => Some("standard_only"),
+        Tier::Flex | Tier::Fast => None,
+        Tier::Other(Origin::Messages, word) => Some(word),
+        Tier::Other(Origin::Chat | Origin::Responses | Origin::Native | Origin::Images, _) => None,
+    }
+}
+
+/// Names the fields that only another format knows. What a thing is called there is no loss.
+pub(super) fn note_foreign(extras: &Extras, of: &str, losses: &mut Losses) {
+    for name in extras.foreign_to(ME).filter(|name| !matches!(*name, "type" | "name")) {
+        losses.add(&format!("{of}.{name}"), "only another format has this field");
+    }
+}
+
+/// A prompt-cache breakpoint.
+pub(super) fn read_cache(mark: &Value) -> CacheMark {
+    CacheMark { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) }
+}
+
+/// A prompt-cache breakpoint. The format knows five minutes and one hour; of other times it takes
+/// the next longer one, or else the longest.
+pub(super) fn write_cache(mark: &CacheMark) -> Value {
+    let CacheMark { ttl } = mark;
+    let ttl = ttl.as_deref().map(|ttl| match minutes(ttl) {
+        Some(0..=5) | None => "5m",
+        Some(_) => "1h",
+    });
+    Object::new().set("type", "ephemeral").maybe("ttl", ttl).into()
+}
+
+fn minutes(ttl: &str) -> Option<u64> {
+    let number = |unit: char| ttl.strip_suffix(unit).and_then(|n| n.parse::<u64>().ok());
+    number('m')
+        .or_else(|| number('h').map(|hours| hours.saturating_mul(60)))
+        .or_else(|| number('s').map(|seconds| seconds.div_ceil(60)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn usage(value: Value) -> Usage {
+        serde_json::from_value::<Counts>(value).unwrap().read()
+    }
+
+    #[test]
+    fn the_prompt_includes_what_the_cache_had() {
+        let read = usage(json!({"input_tokens": 10, "cache_creation_input_tokens": 30,
+            "cache_read_input_tokens": 100, "output_tokens": 7,
+            "cache_creation": {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 10},
+            "output_tokens_details": {"thinking_tokens": 4},
+            "server_tool_use": {"web_search_requests": 2}}));
+        assert_eq!((read.input, read.cache_read, read.output), (140, 100, 7));
+        assert_eq!((read.cache_write, read.cache_write_long), (20, 10));
+        assert_eq!((read.thinking, read.searches), (4, 2));
+        assert_eq!(usage(write_usage(&read, None, true)), read);
+    }
+
+    #[test]
+    fn shortening_the_history_is_counted() {
+        let value = json!({"input_tokens": 181, "output_tokens": 8, "iterations": [
+            {"type": "compaction", "input_tokens": 100, "output_tokens": 83,
+             "cache_read_input_tokens": 1000},
+            {"type": "message", "input_tokens": 181, "output_tokens": 8}]});
+        let read = usage(value.clone());
+        assert_eq!((read.input, read.cache_read, read.output), (1281, 1000, 91));
+        let besides = Value::Object(besides(value.as_object().unwrap().clone()));
+        let written = write_usage(&read, Some(&besides), true);
+        assert_eq!(written["input_tokens"], 181);
+        assert_eq!(usage(written), read);
+    }
+
+    #[test]
+    fn a_cache_mark_keeps_at_least_its_time() {
+        let ttl = |ttl: &str| write_cache(&CacheMark { ttl: Some(ttl.to_owned()) })["ttl"].clone();
+        assert_eq!([ttl("5m"), ttl("30m"), ttl("1h"), ttl("300s")], ["5m", "1h", "1h", "5m"]);
+    }
+}

@@ -1,0 +1,236 @@
+//! Parts into the blocks of an answer, as a client sees them.
+
+use canon::{
+    Citation, Code, CodeOutcome, Kind, Losses, Media, MediaKind, Part, Search, Source, Thought,
+};
+use serde_json::Value;
+
+use super::read_blocks::{BLOCK, CITATION};
+use super::seals::{self, Whose};
+use super::{ME, wire, write_blocks};
+use crate::fields::Object;
+
+/// How the ids of blocks begin that we make up for what another provider ran. A client sends such
+/// blocks back, and no provider may see them.
+pub(super) const OUR_ID: &str = "srvtoolu_gw";
+
+const FOREIGN: &str = "a part only the provider's format has";
+
+/// Writes the parts of one answer; what a search or a piece of code ran as is remembered for its
+/// result.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    stamp: String,
+    made: usize,
+    last: Option<String>,
+}
+
+impl Blocks {
+    /// For the answer with that random word.
+    pub(super) fn new(stamp: &str) -> Self {
+        Self { stamp: plain(stamp), made: 0, last: None }
+    }
+
+    /// All parts of an answer.
+    pub(super) fn write_all(&mut self, parts: Vec<Part>, losses: &mut Losses) -> Vec<Value> {
+        let mut blocks = Vec::with_capacity(parts.len());
+        for part in parts {
+            self.write(&part, &mut blocks, losses);
+        }
+        blocks
+    }
+
+    /// One part: its block, behind the one that carries its seal if it has no slot for it.
+    pub(super) fn write(&mut self, part: &Part, out: &mut Vec<Value>, losses: &mut Losses) {
+        let Part { kind, seal, cache: _, extras } = part;
+        wire::note_foreign(extras, "part", losses);
+        let at = out.len();
+        if let Some(block) = extras.get(ME, BLOCK) {
+            out.push(block.clone());
+        } else {
+            match kind {
+                Kind::Text { text, citations } if !text.is_empty() => {
+                    out.push(text_block(text, citations, part, losses));
+                }
+                Kind::Refusal(text) if !text.is_empty() => {
+                    out.push(text_block(text, &[], part, losses));
+                }
+                Kind::Text { .. } | Kind::Refusal(_) => {
+                    if let Some(seal) = seal {
+                        out.push(seals::carrier(seal, &Whose::Text));
+                    }
+                    return;
+                }
+                Kind::Thought(thought) => {
+                    out.extend(write_thought(thought, part, losses));
+                    return;
+                }
+                Kind::ToolCall(call) => {
+                    if let Some(seal) = seal {
+                        out.push(seals::carrier(seal, &Whose::Call(&call.id)));
+                    }
+                    out.push(write_blocks::write_call(call).with(extras, ME).into());
+                    return;
+                }
+                Kind::Media(media) => out.extend(picture(media, part, losses)),
+                Kind::Code(code) => out.push(self.code(code)),
+                Kind::CodeOutcome(outcome) => out.push(self.outcome(outcome)),
+                Kind::Search(search) => self.search(search, out),
+                Kind::Foreign { origin, value } if *origin == ME => out.push(value.clone()),
+                Kind::ToolResult(_) | Kind::Foreign { .. } => losses.add("reply.part", FOREIGN),
+            }
+        }
+        if let Some(seal) = seal {
+            if out.len() > at {
+                out.insert(at, seals::carrier(seal, &Whose::Next));
+            } else {
+                losses.add("part.seal", "the part it belongs to could not be written");
+            }
+        }
+    }
+
+    /// The id of a run: its own in this format's letters, or a new one.
+    fn begin(&mut self, id: Option<&str>) -> String {
+        self.made += 1;
+        let id = match id {
+            Some(id) => format!("{OUR_ID}_{}", plain(id)),
+            None => format!("{OUR_ID}{}_{}", self.stamp, self.made),
+        };
+        self.last = Some(id.clone());
+        id
+    }
+
+    fn code(&mut self, code: &Code) -> Value {
+        let Code { id, language, code } = code;
+        let id = self.begin(id.as_deref());
+        let (name, field) = match language.to_ascii_lowercase().as_str() {
+            "bash" | "sh" | "shell" => ("bash_code_execution", "command"),
+            _ => ("code_execution", "code"),
+        };
+        run(id, name, Object::new().set(field, code.as_str()))
+    }
+
+    fn outcome(&mut self, outcome: &CodeOutcome) -> Value {
+        let CodeOutcome { id, output, failed } = outcome;
+        let id = match (id, self.last.take()) {
+            (None, Some(last)) => last,
+            (id, _) => self.begin(id.as_deref()),
+        };
+        let (stdout, stderr) = if *failed { ("", output.as_str()) } else { (output.as_str(), "") };
+        let content = Object::new()
+            .set("type", "code_execution_result")
+            .set("stdout", stdout)
+            .set("stderr", stderr)
+            .set("return_code", i32::from(*failed))
+            .set("content", Vec::<Value>::new());
+        Object::new()
+            .set("type", "code_execution_tool_result")
+            .set("tool_use_id", id)
+            .set("content", content)
+            .into()
+    }
+
+    /// Queries and hits are two blocks here.
+    fn search(&mut self, search: &Search, out: &mut Vec<Value>) {
+        let Search { id, queries, found } = search;
+        let id = self.begin(id.as_deref());
+        let query = queries.join("; ");
+        out.push(run(id.clone(), "web_search", Object::new().set("query", query)));
+        let hits: Vec<Value> = found
+            .iter()
+            .map(|(url, title)| {
+                Object::new()
+                    .set("type", "web_search_result")
+                    .set("url", url.as_str())
+                    .set("title", title.as_str())
+                    .set("encrypted_content", "")
+                    .set("page_age", Value::Null)
+                    .into()
+            })
+            .collect();
+        let result = Object::new().set("type", "web_search_tool_result");
+        out.push(result.set("tool_use_id", id).set("content", hits).into());
+    }
+}
+
+fn run(id: String, name: &str, input: Object) -> Value {
+    Object::new()
+        .set("type", "server_tool_use")
+        .set("id", id)
+        .set("name", name)
+        .set("input", input)
+        .into()
+}
+
+/// Letters, digits and underscores: all an id of the provider's own tools may have.
+fn plain(id: &str) -> String {
+    id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+fn text_block(text: &str, citations: &[Citation], part: &Part, losses: &mut Losses) -> Value {
+    let cited: Vec<Value> =
+        citations.iter().map(|citation| write_citation(citation, text, losses)).collect();
+    let block = Object::new().set("type", "text").set("text", text);
+    block.maybe("citations", (!cited.is_empty()).then_some(cited)).with(&part.extras, ME).into()
+}
+
+/// A source of a text. The format has no places in the text, since each stretch is its own block.
+pub(super) fn write_citation(citation: &Citation, text: &str, losses: &mut Losses) -> Value {
+    let Citation { url, title, quote, span, extras } = citation;
+    if let Some(own) = extras.get(ME, CITATION) {
+        return own.clone();
+    }
+    losses.add("citation", "sources are told without their place in the text");
+    let quoted = || {
+        let (start, end) = (*span)?;
+        Some(text.chars().skip(start).take(end.saturating_sub(start)).collect::<String>())
+    };
+    let words = quote.clone().or_else(quoted).unwrap_or_default();
+    Object::new()
+        .set("type", "web_search_result_location")
+        .set("url", url.as_deref().unwrap_or_default())
+        .set("title", title.as_deref().map_or(Value::Null, Value::from))
+        .set("cited_text", words)
+        .set("encrypted_index", "")
+        .into()
+}
+
+fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<Value> {
+    let Thought { text, redacted } = thought;
+    let token = part.seal.as_ref().map(seals::write);
+    let object = match (redacted, token) {
+        (true, Some(token)) => Object::new().set("type", "redacted_thinking").set("data", token),
+        (true, None) => {
+            losses.add("thought", "hidden thinking without a seal leaves nothing to show");
+            return None;
+        }
+        (false, None) if text.is_empty() => return None,
+        (false, token) => Object::new()
+            .set("type", "thinking")
+            .set("thinking", text.as_str())
+            .set("signature", token.unwrap_or_default()),
+    };
+    Some(object.with(&part.extras, ME).into())
+}
+
+/// A picture as markdown: the format has no block for one in an answer.
+fn picture(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
+    let Media { kind, source, name, detail: _, clip: _ } = media;
+    let url = match (kind, source) {
+        (MediaKind::Image, Source::Inline { mime, data }) => format!("data:{mime};base64,{data}"),
+        (MediaKind::Image, Source::Url { url, mime: _ }) => url.clone(),
+        (MediaKind::Document, Source::Text(text)) => {
+            return Some(text_block(text, &[], part, losses));
+        }
+        (
+            MediaKind::Image | MediaKind::Audio | MediaKind::Video | MediaKind::Document,
+            Source::Inline { .. } | Source::Url { .. } | Source::File { .. } | Source::Text(_),
+        ) => {
+            losses.add("reply.media", "answers of the messages format hold text only");
+            return None;
+        }
+    };
+    losses.add("reply.media", "a picture is told as markdown, since answers hold text only");
+    let text = format!("![{}]({url})", name.as_deref().unwrap_or("image"));
+    Some(text_block(&text, &[], part, losses))
+}

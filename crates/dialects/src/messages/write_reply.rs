@@ -1,0 +1,70 @@
+//! Canon into a whole answer.
+
+use canon::{Candidate, Chat, Finish, Kind, Losses, Lossy, Part, Reply, Show, Why};
+use serde_json::Value;
+
+use super::write_answer::Blocks;
+use super::{ME, wire};
+use crate::Stamp;
+use crate::fields::Object;
+
+/// The extra under which the counts keep what canon has no place for.
+pub(super) const USAGE: &str = "usage";
+
+/// Writes an answer for the caller whose request that was.
+pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
+    let Reply { id: _, model: _, created: _, candidates, usage, extras } = reply;
+    let mut losses = Losses::new();
+    wire::note_foreign(&extras, "reply", &mut losses);
+    losses.add_if(candidates.len() > 1, "candidates", "the messages format has one answer");
+    let first = candidates.into_iter().min_by_key(|candidate| candidate.index).unwrap_or_default();
+    let Candidate { index: _, parts, finish, logprobs, extras: own } = first;
+    wire::note_foreign(&own, "reply", &mut losses);
+    losses.add_if(!logprobs.is_empty(), "reply.logprobs", "the messages format has none");
+    let refused = parts.iter().any(|part| matches!(part.kind, Kind::Refusal(_)));
+    let hidden = chat.thinking.show == Some(Show::Hidden);
+    let parts = parts.into_iter().map(|part| if hidden { hide(part) } else { part }).collect();
+    let blocks = Blocks::new(&stamp.id).write_all(parts, &mut losses);
+    let (reason, stop) = finish_words(finish.as_ref(), refused, &mut losses);
+    let besides = extras.get(ME, USAGE);
+    let usage = wire::write_usage(&usage.unwrap_or_default(), besides, true);
+    let body: Value = Object::new()
+        .set("id", format!("msg_{}", stamp.id))
+        .set("type", "message")
+        .set("role", "assistant")
+        .set("model", chat.model.as_str())
+        .set("content", blocks)
+        .set("stop_reason", reason)
+        .set("stop_sequence", stop)
+        .set("usage", usage)
+        .with(&own, ME)
+        .with(&extras, ME)
+        .into();
+    (body.to_string().into_bytes(), losses.into_vec())
+}
+
+/// A thought without its words, as a caller wants it that asked to be shown none.
+pub(super) fn hide(mut part: Part) -> Part {
+    if let Kind::Thought(thought) = &mut part.kind {
+        thought.text.clear();
+    }
+    part
+}
+
+/// This format's words for an end: the reason, and the stop text that was met. Words of refusal
+/// are plain text here, and only the reason tells what they are.
+pub(super) fn finish_words(
+    finish: Option<&Finish>,
+    refused: bool,
+    losses: &mut Losses,
+) -> (Value, Value) {
+    let Some(Finish { why, raw, stop }) = finish else { return (Value::Null, Value::Null) };
+    let why = if refused && *why == Why::Stop { &Why::Filtered } else { why };
+    let word = raw.for_origin(ME).unwrap_or(wire::write_why(*why));
+    losses.add_if(
+        *why == Why::Malformed,
+        "finish",
+        "the messages format has no word for output that made no sense",
+    );
+    (Value::from(word), stop.as_deref().map_or(Value::Null, Value::from))
+}

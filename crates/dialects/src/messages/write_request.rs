@@ -1,0 +1,345 @@
+//! Canon into a messages request.
+
+use canon::{
+    Chat, Fault, Format, Hints, Kind, Level, Losses, Lossy, Modality, Part, Role, Sampling, State,
+    Thinking, Tier, Turn,
+};
+use serde_json::{Map, Value};
+
+use super::read_request::ROLE;
+use super::thinking::{self, Asked, Generation, Room};
+use super::{ME, PATH, schema, tools, wire, write_blocks};
+use crate::fields::{Object, Path, number};
+use crate::json::Segments;
+use crate::{Lane, Outgoing};
+
+/// The output limit where neither caller nor catalog knows one; the format requires it.
+const DEFAULT_LIMIT: u64 = 4_096;
+
+/// Writes a request for a lane.
+pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault> {
+    let Chat {
+        model: _,
+        turns,
+        tools,
+        choice,
+        sampling,
+        thinking,
+        format,
+        modalities,
+        stream,
+        state,
+        hints,
+        extras,
+    } = chat;
+    let mut losses = Losses::new();
+    // A messages stream tells its usage anyway, and the caller's writer knows whether to pass it on.
+    for name in extras.foreign_to(ME).filter(|name| *name != "stream_options") {
+        losses.add(name, "only the caller's format has this field");
+    }
+    losses.add_if(
+        modalities.iter().any(|modality| *modality != Modality::Text),
+        "modalities",
+        "the messages format answers in text only",
+    );
+    let generation = Generation::of(lane.model);
+    let Conversation { mut system, messages } = conversation(turns, &mut losses)?;
+    let mut config = match extras.get(ME, "output_config") {
+        Some(Value::Object(config)) => config.clone(),
+        _ => Map::new(),
+    };
+    write_format(format, &mut config, &mut system, &mut losses);
+    let set = lane.limit.or(sampling.max_output).or(lane.max_output);
+    let room = Room {
+        max_tokens: set.unwrap_or(DEFAULT_LIMIT),
+        free: set.is_none(),
+        own_effort: config.contains_key("effort"),
+        unthought: unthought(&messages),
+    };
+    let own_thinking = extras.get(ME, "thinking");
+    let asked = ask(*thinking, own_thinking, room, generation, &mut losses);
+    if let Some(word) = asked.effort {
+        config.entry("effort").or_insert_with(|| Value::from(word));
+    }
+
+    let body = Object::new().set("model", lane.model).set("max_tokens", asked.max_tokens);
+    let body = body.maybe("system", (!system.is_empty()).then(|| write_blocks::content(system)));
+    let body = body.set("messages", messages);
+    let body = tools::write(body, tools, choice, asked.on, &mut losses)?;
+    let body = write_sampling(body, sampling, asked.on, generation, &mut losses);
+    let body = body
+        .maybe("thinking", asked.thinking)
+        .maybe("output_config", (!config.is_empty()).then_some(config));
+    let body = write_hints(body, hints, state, &mut losses);
+    let body = body.maybe("stream", stream.then_some(true)).with(extras, ME);
+    let body = Value::from(body).to_string();
+    Ok((Outgoing { path: PATH.to_owned(), body: Segments::whole(body) }, losses.into_vec()))
+}
+
+/// What is asked of the model's thinking; the caller's own words for it go before ours.
+fn ask(
+    thinking: Thinking,
+    own: Option<&Value>,
+    room: Room,
+    generation: Generation,
+    losses: &mut Losses,
+) -> Asked {
+    match own {
+        Some(own) => Asked {
+            thinking: Some(own.clone()),
+            max_tokens: room.max_tokens,
+            on: thinking.level != Some(Level::Off),
+            ..Asked::default()
+        },
+        None => thinking::write(thinking, room, generation, losses),
+    }
+}
+
+/// Whether the conversation goes on from results of calls whose turn does not begin with thinking.
+fn unthought(messages: &[Value]) -> bool {
+    let [.., before, last] = messages else { return false };
+    let answers = content(last).iter().any(|block| kind(block) == Some("tool_result"));
+    let first = content(before).first().and_then(kind);
+    answers && !matches!(first, Some("thinking" | "redacted_thinking"))
+}
+
+fn content(message: &Value) -> &[Value] {
+    message.get("content").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn kind(block: &Value) -> Option<&str> {
+    block.get("type").and_then(Value::as_str)
+}
+
+/// The turns in this format's shape.
+struct Conversation {
+    system: Vec<Value>,
+    messages: Vec<Value>,
+}
+
+/// A message in the making. Results stand first in it, whatever their order was.
+struct Message {
+    role: &'static str,
+    results: Vec<Value>,
+    rest: Vec<Value>,
+    extras: Map<String, Value>,
+}
+
+impl Message {
+    fn into_value(self) -> Value {
+        let Self { role, mut results, rest, extras } = self;
+        results.extend(rest);
+        let message =
+            Object::new().set("role", role).set("content", write_blocks::content(results));
+        let mut fields = message.into_map();
+        for (name, value) in extras {
+            fields.entry(name).or_insert(value);
+        }
+        Value::Object(fields)
+    }
+}
+
+fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<Conversation, Fault> {
+    let root = Path::Root.key("turns");
+    let mut system = Vec::new();
+    let mut messages: Vec<Message> = Vec::new();
+    for (at, turn) in turns.iter().enumerate() {
+        let Turn { role, parts, name, extras } = turn;
+        wire::note_foreign(extras, "turn", losses);
+        losses.add_if(name.is_some(), "turn.name", "the messages format has no names of speakers");
+        let path = root.item(at);
+        let path = path.key("parts");
+        let own_role = extras.get(ME, ROLE).is_some();
+        let (role, blocks) = match role {
+            Role::User => ("user", blocks(parts, &path, losses)?),
+            Role::Assistant => ("assistant", spoken(parts, &path, losses)?),
+            Role::System | Role::Developer if own_role => ("system", blocks(parts, &path, losses)?),
+            Role::System | Role::Developer if messages.is_empty() => {
+                system.extend(instructions(parts, losses));
+                continue;
+            }
+            Role::System | Role::Developer => {
+                losses.add("turn.system", "later instructions are told as words of the user");
+                ("user", instructions(parts, losses).into_iter().map(marked).collect())
+            }
+        };
+        if blocks.is_empty() {
+            continue;
+        }
+        let fresh = messages.last().is_none_or(|last| last.role != role);
+        if fresh {
+            messages.push(Message {
+                role,
+                results: Vec::new(),
+                rest: Vec::new(),
+                extras: Map::new(),
+            });
+        }
+        if let Some(message) = messages.last_mut() {
+            for block in blocks {
+                let result = kind(&block) == Some("tool_result");
+                if result { message.results.push(block) } else { message.rest.push(block) }
+            }
+            for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+                message.extras.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+        }
+    }
+    let mut messages: Vec<Value> = messages.into_iter().map(Message::into_value).collect();
+    if messages.is_empty() && !system.is_empty() {
+        losses.add("turn.system", "instructions alone are told as words of the user");
+        let content = write_blocks::content(std::mem::take(&mut system));
+        messages.push(Object::new().set("role", "user").set("content", content).into());
+    }
+    Ok(Conversation { system, messages })
+}
+
+fn blocks(parts: &[Part], path: &Path<'_>, losses: &mut Losses) -> Result<Vec<Value>, Fault> {
+    let mut blocks = Vec::with_capacity(parts.len());
+    for (at, part) in parts.iter().enumerate() {
+        blocks.extend(write_blocks::write(part, &path.item(at), losses)?);
+    }
+    Ok(blocks)
+}
+
+/// What the model said. The format shows a model no media of its own.
+fn spoken(parts: &[Part], path: &Path<'_>, losses: &mut Losses) -> Result<Vec<Value>, Fault> {
+    let mut said = Vec::with_capacity(parts.len());
+    for (at, part) in parts.iter().enumerate() {
+        if matches!(part.kind, Kind::Media(_)) {
+            losses.add("turn.media", "a turn of the model's own holds no media in this format");
+        } else {
+            said.extend(write_blocks::write(part, &path.item(at), losses)?);
+        }
+    }
+    Ok(said)
+}
+
+/// Instructions hold text only.
+fn instructions(parts: &[Part], losses: &mut Losses) -> Vec<Value> {
+    let path = Path::Root.key("system");
+    parts
+        .iter()
+        .filter_map(|part| {
+            if part.as_text().is_none() {
+                losses.add("system", "instructions of the messages format hold text only");
+                return None;
+            }
+            write_blocks::write(part, &path, losses).ok().flatten()
+        })
+        .collect()
+}
+
+fn marked(mut block: Value) -> Value {
+    if let Some(text) = block.get_mut("text")
+        && let Some(said) = text.as_str()
+    {
+        *text = Value::from(format!("<system>\n{said}\n</system>"));
+    }
+    block
+}
+
+fn write_format(
+    format: &Format,
+    config: &mut Map<String, Value>,
+    system: &mut Vec<Value>,
+    losses: &mut Losses,
+) {
+    match format {
+        Format::Text => {}
+        Format::Json => {
+            losses.add("format.json", "the messages format can only be asked for JSON in words");
+            let words = "Answer with a single JSON object and nothing else.";
+            system.push(Object::new().set("type", "text").set("text", words).into());
+        }
+        Format::Schema { name: _, description, schema, strict } => {
+            losses.add_if(
+                *strict == Some(false),
+                "format.strict",
+                "the messages format always enforces the shape",
+            );
+            let mut shape = schema::bend(&schema.json);
+            if let (Some(words), Value::Object(fields)) = (description, &mut shape) {
+                fields.entry("description").or_insert_with(|| Value::from(words.as_str()));
+            }
+            let format = Object::new().set("type", "json_schema").set("schema", shape);
+            config.insert("format".to_owned(), format.into());
+        }
+    }
+}
+
+fn write_sampling(
+    body: Object,
+    sampling: &Sampling,
+    thinks: bool,
+    generation: Generation,
+    losses: &mut Losses,
+) -> Object {
+    let Sampling {
+        temperature,
+        top_p,
+        top_k,
+        presence_penalty,
+        frequency_penalty,
+        seed,
+        stop,
+        max_output: _,
+        candidates,
+        logprobs,
+    } = sampling;
+    const NONE: &str = "the messages format has no such field";
+    losses.add_if(presence_penalty.is_some(), "sampling.presence_penalty", NONE);
+    losses.add_if(frequency_penalty.is_some(), "sampling.frequency_penalty", NONE);
+    losses.add_if(seed.is_some(), "sampling.seed", NONE);
+    losses.add_if(logprobs.is_some(), "sampling.logprobs", NONE);
+    losses.add_if(candidates.is_some_and(|n| n > 1), "sampling.candidates", NONE);
+    let refusing = generation == Generation::Adaptive;
+    let temperature = temperature.filter(|value| {
+        let refused = (thinks || refusing) && *value != 1.0;
+        losses.add_if(refused, "sampling.temperature", "this model takes no temperature here");
+        !refused
+    });
+    losses.add_if(
+        temperature.is_some_and(|value| value > 1.0),
+        "sampling.temperature",
+        "temperatures of the messages format end at 1",
+    );
+    // Some models refuse the two together, and a nucleus of everything says nothing.
+    let top_p = top_p.filter(|value| *value < 1.0 || temperature.is_none());
+    let top_p = top_p.filter(|value| {
+        let refused = (thinks && *value < 0.95) || (refusing && *value < 0.99);
+        losses.add_if(refused, "sampling.top_p", "this model takes no nucleus sampling here");
+        !refused
+    });
+    let top_k = top_k.filter(|_| {
+        losses.add_if(thinks || refusing, "sampling.top_k", "this model takes no such field here");
+        !thinks && !refusing
+    });
+    body.maybe("temperature", temperature.map(|value| number(value.clamp(0.0, 1.0))))
+        .maybe("top_p", top_p.map(number))
+        .maybe("top_k", top_k)
+        .maybe("stop_sequences", (!stop.is_empty()).then(|| stop.clone()))
+}
+
+fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
+    let Hints { user, metadata, tier, cache_key, verbosity } = hints;
+    let State { store, previous, background } = state;
+    const KEPT: &str = "the messages format keeps no conversations";
+    losses.add_if(*store == Some(true), "state.store", KEPT);
+    losses.add_if(previous.is_some(), "state.previous", KEPT);
+    losses.add_if(*background == Some(true), "state.background", "a call cannot run on alone");
+    losses.add_if(!metadata.is_empty(), "hints.metadata", "the format takes a user id only");
+    losses.add_if(cache_key.is_some(), "hints.cache_key", "the messages format has no such field");
+    losses.add_if(verbosity.is_some(), "hints.verbosity", "the messages format has no such field");
+    let word = tier.as_ref().and_then(wire::write_tier);
+    let fast = *tier == Some(Tier::Fast);
+    losses.add_if(
+        tier.is_some() && word.is_none() && !fast,
+        "hints.tier",
+        "the messages format lacks this tier",
+    );
+    let metadata = user.as_deref().map(|user| Object::new().set("user_id", user));
+    body.maybe("metadata", metadata)
+        .maybe("service_tier", word)
+        .maybe("speed", fast.then_some("fast"))
+}

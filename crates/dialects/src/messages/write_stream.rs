@@ -1,0 +1,457 @@
+//! Events into a stream for a client.
+//!
+//! The format has one block open at a time, so of parts that grow at once the first is written as
+//! it grows and the others wait. It also wants the seal of a part before the part, where the part
+//! has no slot for one; a call is therefore begun only when its second piece or its end arrives,
+//! by which time a provider that seals calls has sealed it.
+
+use canon::{
+    Chat, Citation, Event, Finish, Growth, Loss, Losses, Opening, Origin, Part, Place, Seal, Show,
+    Usage,
+};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+use super::seals::{self, Whose};
+use super::write_answer::{Blocks, write_citation};
+use super::write_reply::{USAGE, finish_words, hide};
+use super::{ME, fault, names, wire};
+use crate::fields::Object;
+use crate::{Stamp, Writer};
+
+/// Writes a message piece by piece.
+pub(super) struct MessagesWriter {
+    id: String,
+    model: String,
+    usage: Option<Usage>,
+    /// Whether the caller asked to be shown no thinking.
+    hidden: bool,
+    refused: bool,
+    begun: bool,
+    broken: bool,
+    /// The number of the next block.
+    index: u32,
+    /// The parts that are not yet written to their end, in order. The first one is written live.
+    parts: BTreeMap<u32, Growing>,
+    blocks: Blocks,
+    finish: Option<Finish>,
+    /// What the provider's own format says of the answer.
+    asides: Map<String, Value>,
+    losses: Losses,
+}
+
+/// A part on its way.
+struct Growing {
+    what: What,
+    /// Pieces that wait until the part may be written.
+    waiting: Vec<String>,
+    citations: Vec<Citation>,
+    seal: Option<Seal>,
+    extras: Map<String, Value>,
+    /// Whether its block is open.
+    started: bool,
+    closed: bool,
+}
+
+enum What {
+    Text,
+    Thought,
+    Call { id: String, name: String, custom: bool },
+    Whole(Box<Part>),
+}
+
+impl MessagesWriter {
+    pub(super) fn new(chat: &Chat, stamp: &Stamp) -> Self {
+        Self {
+            id: format!("msg_{}", stamp.id),
+            model: chat.model.clone(),
+            usage: None,
+            hidden: chat.thinking.show == Some(Show::Hidden),
+            refused: false,
+            begun: false,
+            broken: false,
+            index: 0,
+            parts: BTreeMap::new(),
+            blocks: Blocks::new(&stamp.id),
+            finish: None,
+            asides: Map::new(),
+            losses: Losses::new(),
+        }
+    }
+
+    /// The opening of the message, with the counts known by now.
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        if self.begun {
+            return;
+        }
+        self.begun = true;
+        let usage = wire::write_usage(&self.usage.unwrap_or_default(), None, true);
+        let message = Object::new()
+            .set("id", self.id.as_str())
+            .set("type", "message")
+            .set("role", "assistant")
+            .set("model", self.model.as_str())
+            .set("content", Vec::<Value>::new())
+            .set("stop_reason", Value::Null)
+            .set("stop_sequence", Value::Null)
+            .set("usage", usage);
+        event("message_start", Object::new().set("message", message), out);
+    }
+
+    fn open(&mut self, place: Place, opening: Opening, out: &mut Vec<u8>) {
+        self.begin(out);
+        self.refused |= matches!(opening, Opening::Refusal);
+        let what = match opening {
+            Opening::Text | Opening::Refusal => What::Text,
+            Opening::Thought => What::Thought,
+            Opening::ToolCall { id, name, custom } => What::Call { id, name, custom },
+            Opening::Whole(part) if self.hidden => What::Whole(Box::new(hide(*part))),
+            Opening::Whole(part) => What::Whole(part),
+        };
+        let growing = Growing {
+            what,
+            waiting: Vec::new(),
+            citations: Vec::new(),
+            seal: None,
+            extras: Map::new(),
+            started: false,
+            closed: false,
+        };
+        self.parts.insert(place.slot, growing);
+    }
+
+    fn grow(&mut self, place: Place, growth: Growth, out: &mut Vec<u8>) {
+        let Some(part) = self.parts.get_mut(&place.slot) else { return };
+        match growth {
+            Growth::Text(text) if text.is_empty() => return,
+            Growth::Text(_) if self.hidden && matches!(part.what, What::Thought) => return,
+            Growth::Text(text) => part.waiting.push(text),
+            Growth::Citation(citation) => part.citations.push(citation),
+            Growth::Extra { origin: Origin::Messages, name, value } => {
+                part.extras.insert(name, value);
+            }
+            Growth::Extra { name, .. } => self
+                .losses
+                .add(&format!("part.{name}"), "only the provider's format has this field"),
+            Growth::Logprobs(_) => self.losses.add("reply.logprobs", "the format has none"),
+        }
+        self.advance(out);
+    }
+
+    /// Writes what may be written by now.
+    fn advance(&mut self, out: &mut Vec<u8>) {
+        while let Some(mut first) = self.parts.first_entry() {
+            let growing = first.get_mut();
+            let mut pen = Pen { index: &mut self.index, losses: &mut self.losses, out: &mut *out };
+            pen.write(growing, &mut self.blocks);
+            if !growing.closed {
+                return;
+            }
+            first.remove();
+        }
+    }
+
+    fn end(&mut self, finish: &Finish, out: &mut Vec<u8>) {
+        let (reason, stop) = finish_words(Some(finish), self.refused, &mut self.losses);
+        let mut delta = Object::new().set("stop_reason", reason).set("stop_sequence", stop);
+        for name in ["stop_details", "container"] {
+            delta = delta.maybe(name, self.asides.shift_remove(name));
+        }
+        let besides = self.asides.shift_remove(USAGE);
+        let usage = wire::write_usage(&self.usage.unwrap_or_default(), besides.as_ref(), false);
+        let body = Object::new()
+            .set("delta", delta)
+            .set("usage", usage)
+            .maybe("context_management", self.asides.shift_remove("context_management"));
+        event("message_delta", body, out);
+        last(out);
+        for (name, _) in std::mem::take(&mut self.asides) {
+            self.losses.add(&format!("reply.{name}"), "a stream has no place for this field");
+        }
+    }
+}
+
+impl Writer for MessagesWriter {
+    fn push(&mut self, event: Event, out: &mut Vec<u8>) {
+        match event {
+            // The opening waits for the counts, which some providers tell right behind it.
+            Event::Begin { .. } => {}
+            Event::Count(usage) => self.usage = Some(usage),
+            Event::Open(place, _) if place.candidate > 0 => {
+                self.losses.add("candidates", "the messages format has one answer");
+            }
+            Event::Open(place, opening) => self.open(place, opening, out),
+            Event::Grow(place, growth) if place.candidate == 0 => self.grow(place, growth, out),
+            Event::Sealed(place, seal) if place.candidate == 0 => {
+                if let Some(part) = self.parts.get_mut(&place.slot) {
+                    part.seal = Some(seal);
+                }
+            }
+            Event::Close(place) if place.candidate == 0 => {
+                if let Some(part) = self.parts.get_mut(&place.slot) {
+                    part.closed = true;
+                }
+                self.advance(out);
+            }
+            Event::Grow(..) | Event::Sealed(..) | Event::Close(_) => {}
+            Event::Aside { origin: Origin::Messages, name, value, .. } => {
+                self.asides.insert(name, value);
+            }
+            Event::Aside { name, .. } => self
+                .losses
+                .add(&format!("reply.{name}"), "only the provider's format has this field"),
+            Event::End { candidate, finish } => {
+                if candidate == 0 {
+                    self.begin(out);
+                    self.finish = Some(finish);
+                }
+            }
+            Event::Fault(fault) => {
+                self.broken = true;
+                error(&fault::write(&fault, None).1, out);
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
+        // The counts may have come behind the end, so the end is only told now. An answer that
+        // never ended is left open: its reader has reported a fault.
+        if !self.broken
+            && let Some(finish) = self.finish.take()
+        {
+            self.end(&finish, out);
+        }
+        std::mem::take(&mut self.losses).into_vec()
+    }
+}
+
+/// An event with its name on its own line and in its data, as clients need it.
+fn event(kind: &str, body: Object, out: &mut Vec<u8>) {
+    let mut fields = Object::new().set("type", kind).into_map();
+    fields.extend(body.into_map());
+    let data = Value::Object(fields).to_string();
+    out.extend_from_slice(b"event: ");
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(b"\ndata: ");
+    out.extend_from_slice(data.as_bytes());
+    out.extend_from_slice(b"\n\n");
+}
+
+/// The event that ends a stream.
+pub(super) fn last(out: &mut Vec<u8>) {
+    event("message_stop", Object::new(), out);
+}
+
+/// The event that ends a broken stream.
+pub(super) fn error(body: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"event: error\ndata: ");
+    out.extend_from_slice(body);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Writes blocks one behind the other.
+struct Pen<'a> {
+    index: &'a mut u32,
+    losses: &'a mut Losses,
+    out: &'a mut Vec<u8>,
+}
+
+impl Pen<'_> {
+    fn start(&mut self, block: Value) {
+        let body = Object::new().set("index", *self.index).set("content_block", block);
+        event("content_block_start", body, self.out);
+    }
+
+    /// The commonest event of all, written without building a tree.
+    fn delta(&mut self, kind: &str, field: &str, text: &str) {
+        let (index, text) = (*self.index, Value::from(text));
+        let head = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
+        let piece =
+            format!("{head}{index},\"delta\":{{\"type\":\"{kind}\",\"{field}\":{text}}}}}\n\n");
+        self.out.extend_from_slice(piece.as_bytes());
+    }
+
+    fn stop(&mut self) {
+        event("content_block_stop", Object::new().set("index", *self.index), self.out);
+        *self.index += 1;
+    }
+
+    /// A block that is here as a whole, in the pieces clients expect of its kind.
+    fn whole(&mut self, block: Value) {
+        let Value::Object(mut fields) = block else { return };
+        let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let empty = |name: &str| (name.to_owned(), Value::from(""));
+        match kind.as_str() {
+            "text" => {
+                let text = fields.insert("text".to_owned(), Value::from(""));
+                let cited = fields.shift_remove("citations");
+                self.start(Value::Object(fields));
+                for citation in cited.iter().filter_map(Value::as_array).flatten() {
+                    self.cite(citation.clone());
+                }
+                self.delta("text_delta", "text", text_in(text.as_ref()));
+            }
+            "thinking" => {
+                let text = fields.insert("thinking".to_owned(), Value::from(""));
+                let token = fields.shift_remove("signature");
+                fields.extend([empty("signature")]);
+                self.start(Value::Object(fields));
+                for (kind, field, text) in
+                    [("thinking_delta", "thinking", text), ("signature_delta", "signature", token)]
+                {
+                    let text = text_in(text.as_ref());
+                    if !text.is_empty() {
+                        self.delta(kind, field, text);
+                    }
+                }
+            }
+            _ if fields.get("input").is_some_and(Value::is_object) => {
+                let none = Value::Object(Map::new());
+                let input = fields.insert("input".to_owned(), none).unwrap_or_default();
+                self.start(Value::Object(fields));
+                self.delta("input_json_delta", "partial_json", &input.to_string());
+            }
+            _ => self.start(Value::Object(fields)),
+        }
+        self.stop();
+    }
+
+    fn cite(&mut self, citation: Value) {
+        let delta = Object::new().set("type", "citations_delta").set("citation", citation);
+        let body = Object::new().set("index", *self.index).set("delta", delta);
+        event("content_block_delta", body, self.out);
+    }
+
+    /// Writes as much of a part as may be written by now.
+    fn write(&mut self, part: &mut Growing, blocks: &mut Blocks) {
+        match &part.what {
+            What::Text => self.text(part),
+            What::Thought => self.thought(part),
+            What::Call { .. } => self.call(part),
+            What::Whole(whole) => {
+                if part.closed {
+                    let Part { kind, seal, cache, mut extras } = (**whole).clone();
+                    for (name, value) in std::mem::take(&mut part.extras) {
+                        extras.put(ME, &name, value);
+                    }
+                    let seal = part.seal.take().or(seal);
+                    let mut written = Vec::new();
+                    blocks.write(&Part { kind, seal, cache, extras }, &mut written, self.losses);
+                    for block in written {
+                        self.whole(block);
+                    }
+                }
+            }
+        }
+    }
+
+    fn text(&mut self, part: &mut Growing) {
+        let waiting = std::mem::take(&mut part.waiting);
+        let speaks = !waiting.is_empty() || !part.citations.is_empty();
+        if speaks && !part.started {
+            if let Some(seal) = part.seal.take() {
+                self.whole(seals::carrier(&seal, &Whose::Next));
+            }
+            part.started = true;
+            let mut block = Object::new().set("type", "text").set("text", "").into_map();
+            block.extend(std::mem::take(&mut part.extras));
+            self.start(Value::Object(block));
+        }
+        for text in &waiting {
+            self.delta("text_delta", "text", text);
+        }
+        for citation in std::mem::take(&mut part.citations) {
+            let written = write_citation(&citation, "", self.losses);
+            self.cite(written);
+        }
+        if !part.closed {
+            return;
+        }
+        self.lost(part);
+        if part.started {
+            self.stop();
+        }
+        if let Some(seal) = part.seal.take() {
+            let whose = if part.started { Whose::Previous } else { Whose::Text };
+            self.whole(seals::carrier(&seal, &whose));
+        }
+    }
+
+    fn thought(&mut self, part: &mut Growing) {
+        let waiting = std::mem::take(&mut part.waiting);
+        let speaks = !waiting.is_empty() || part.seal.is_some();
+        if speaks && !part.started {
+            part.started = true;
+            let block = Object::new().set("type", "thinking").set("thinking", "");
+            let mut block = block.set("signature", "").into_map();
+            block.extend(std::mem::take(&mut part.extras));
+            self.start(Value::Object(block));
+        }
+        for text in &waiting {
+            self.delta("thinking_delta", "thinking", text);
+        }
+        if part.closed && part.started {
+            self.lost(part);
+            if let Some(seal) = part.seal.take() {
+                self.delta("signature_delta", "signature", &seals::write(&seal));
+            }
+            self.stop();
+        }
+    }
+
+    fn call(&mut self, part: &mut Growing) {
+        let What::Call { id, name, custom } = &part.what else { return };
+        if *custom {
+            // Free text becomes a field of an object, which takes the whole of it.
+            if part.closed {
+                let arguments = std::mem::take(&mut part.waiting).concat();
+                let input: Value = Object::new().set("input", arguments).into();
+                part.waiting.push(input.to_string());
+            } else {
+                return;
+            }
+        }
+        if !part.started && !part.closed && part.waiting.len() < 2 {
+            return;
+        }
+        if !part.started {
+            if let Some(seal) = part.seal.take() {
+                self.whole(seals::carrier(&seal, &Whose::Call(id)));
+            }
+            let block = Object::new()
+                .set("type", "tool_use")
+                .set("id", names::write(id).as_ref())
+                .set("name", names::write(name).as_ref())
+                .set("input", Map::new());
+            let mut block = block.into_map();
+            block.extend(std::mem::take(&mut part.extras));
+            part.started = true;
+            self.start(Value::Object(block));
+            // Clients want at least one piece of the arguments, even an empty one.
+            self.delta("input_json_delta", "partial_json", "");
+        }
+        for text in std::mem::take(&mut part.waiting) {
+            self.delta("input_json_delta", "partial_json", &text);
+        }
+        if part.closed {
+            self.lost(part);
+            self.stop();
+            if let Some(seal) = part.seal.take()
+                && let What::Call { id, .. } = &part.what
+            {
+                self.whole(seals::carrier(&seal, &Whose::Call(id)));
+            }
+        }
+    }
+
+    /// Fields that came after the block they belong to had begun.
+    fn lost(&mut self, part: &Growing) {
+        for name in part.extras.keys() {
+            self.losses.add(&format!("part.{name}"), "it came after its block had begun");
+        }
+    }
+}
+
+fn text_in(value: Option<&Value>) -> &str {
+    value.and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,195 @@
+//! Errors in the native format, in and out.
+
+use canon::{Fault, Trouble};
+use serde_json::Value;
+use std::time::Duration;
+
+use crate::fault::{UpstreamWords, of_upstream};
+use crate::fields::Object;
+
+const KIND: &str = "type.googleapis.com/google.rpc.";
+
+/// A provider's error answer; a stream that is a JSON array wraps it in one.
+pub(super) fn read(status: u16, body: &[u8]) -> Fault {
+    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let value = match value {
+        Value::Array(items) => items.into_iter().next().unwrap_or_default(),
+        other => other,
+    };
+    match value.get("error") {
+        Some(error) => judge(status, error),
+        None => of_upstream(status, None),
+    }
+}
+
+/// An error object that came where an answer was expected: in a 200, or inside a stream.
+pub(super) fn read_object(error: &Value) -> Fault {
+    let code = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    let status = match error.get("status").and_then(Value::as_str).unwrap_or_default() {
+        "INVALID_ARGUMENT" | "OUT_OF_RANGE" => 400,
+        "RESOURCE_EXHAUSTED" => 429,
+        "UNAUTHENTICATED" => 401,
+        "PERMISSION_DENIED" | "FAILED_PRECONDITION" => 403,
+        "NOT_FOUND" => 404,
+        "DEADLINE_EXCEEDED" => 504,
+        _ => code.filter(|code| *code >= 400).unwrap_or(503),
+    };
+    judge(status, error)
+}
+
+fn judge(status: u16, error: &Value) -> Fault {
+    let said = words(error);
+    // A refused key, an account without funds or in the wrong country: the gateway's own affair,
+    // although the provider files it under the caller's mistakes.
+    let ours = said.code == "API_KEY_INVALID" || said.kind == "FAILED_PRECONDITION";
+    let status = if status == 400 && ours { 403 } else { status };
+    let fault = of_upstream(status, Some(said));
+    match retry_delay(error) {
+        Some(wait) => fault.retry_after(wait),
+        None => fault,
+    }
+}
+
+fn words(error: &Value) -> UpstreamWords {
+    let text = |value: Option<&Value>| {
+        value.and_then(Value::as_str).map(str::to_owned).unwrap_or_default()
+    };
+    let message = match error {
+        Value::String(message) => message.clone(),
+        _ => text(error.get("message")),
+    };
+    let reason = text(detail(error, "ErrorInfo").and_then(|detail| detail.get("reason")));
+    let too_long = message.contains("token count") && message.contains("exceed");
+    let code = if too_long { "context_length_exceeded".to_owned() } else { reason };
+    let param = detail(error, "BadRequest")
+        .and_then(|detail| detail.get("fieldViolations")?.get(0)?.get("field")?.as_str())
+        .filter(|field| !field.is_empty())
+        .map(camel_path);
+    UpstreamWords { message, kind: text(error.get("status")), code, param }
+}
+
+/// The provider names fields in snake_case; callers write and read camelCase.
+fn camel_path(field: &str) -> String {
+    let steps: Vec<_> = field.split('.').map(super::lenient::camel).collect();
+    steps.join(".")
+}
+
+fn detail<'a>(error: &'a Value, kind: &str) -> Option<&'a Value> {
+    let list = error.get("details")?.as_array()?;
+    list.iter().find(|detail| {
+        let name = detail.get("@type").and_then(Value::as_str).unwrap_or_default();
+        name.rsplit('.').next() == Some(kind)
+    })
+}
+
+/// When to try again, as the provider says: `34.4s`.
+fn retry_delay(error: &Value) -> Option<Duration> {
+    let text = detail(error, "RetryInfo")?.get("retryDelay")?.as_str()?;
+    let seconds: f64 = text.strip_suffix('s')?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// A fault in this format's words.
+pub(super) fn write(fault: &Fault) -> (u16, Vec<u8>) {
+    let (status, word, reason) = spoken(fault.trouble());
+    let mut details: Vec<Value> = Vec::new();
+    let typed = |kind: &str| Object::new().set("@type", format!("{KIND}{kind}"));
+    let reason = reason.map(str::to_owned).or_else(|| {
+        let code = fault.detail()?;
+        Some(code.to_ascii_uppercase())
+    });
+    if let Some(reason) = reason {
+        details.push(typed("ErrorInfo").set("reason", reason).set("domain", "portunus").into());
+    }
+    if let Some(path) = fault.path() {
+        let violation = Object::new().set("field", path).set("description", fault.say());
+        let violations = vec![Value::from(violation)];
+        details.push(typed("BadRequest").set("fieldViolations", violations).into());
+    }
+    if let Some(wait) = fault.wait() {
+        details.push(typed("RetryInfo").set("retryDelay", seconds(wait)).into());
+    }
+    let error = Object::new()
+        .set("code", status)
+        .set("message", fault.say())
+        .set("status", word)
+        .maybe("details", (!details.is_empty()).then_some(details));
+    let body: Value = Object::new().set("error", error).into();
+    (status, body.to_string().into_bytes())
+}
+
+fn seconds(wait: Duration) -> String {
+    match wait.subsec_millis() {
+        0 => format!("{}s", wait.as_secs()),
+        millis => format!("{}.{millis:03}s", wait.as_secs()),
+    }
+}
+
+const fn spoken(trouble: Trouble) -> (u16, &'static str, Option<&'static str>) {
+    const INVALID: &str = "INVALID_ARGUMENT";
+    match trouble {
+        Trouble::Invalid | Trouble::TooLong | Trouble::Policy => (400, INVALID, None),
+        Trouble::NoKey => (401, "UNAUTHENTICATED", Some("API_KEY_INVALID")),
+        Trouble::Forbidden => (403, "PERMISSION_DENIED", None),
+        Trouble::NoPath | Trouble::NoModel | Trouble::NotFound => (404, "NOT_FOUND", None),
+        Trouble::NoMethod => (405, "UNIMPLEMENTED", None),
+        Trouble::SlowCaller => (408, "DEADLINE_EXCEEDED", None),
+        Trouble::Conflict => (409, "ABORTED", None),
+        Trouble::Gone => (410, "NOT_FOUND", None),
+        Trouble::TooLarge => (413, INVALID, None),
+        Trouble::MediaType => (415, INVALID, None),
+        Trouble::Upgrade => (426, "FAILED_PRECONDITION", None),
+        Trouble::RateLimit => (429, "RESOURCE_EXHAUSTED", Some("RATE_LIMIT_EXCEEDED")),
+        Trouble::Quota => (429, "RESOURCE_EXHAUSTED", Some("INSUFFICIENT_QUOTA")),
+        Trouble::Internal => (500, "INTERNAL", None),
+        Trouble::Unavailable | Trouble::Overload | Trouble::Interrupted => {
+            (503, "UNAVAILABLE", None)
+        }
+        Trouble::Timeout => (504, "DEADLINE_EXCEEDED", None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_broken_field_is_named_twice() {
+        let fault = Fault::invalid("generationConfig.topP", "`generationConfig.topP` is wrong");
+        let (status, body) = write(&fault);
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((status, &body["error"]["status"]), (400, &json!("INVALID_ARGUMENT")));
+        let violation = &body["error"]["details"][0]["fieldViolations"][0];
+        assert_eq!(violation["field"], "generationConfig.topP");
+        assert!(body.to_string().starts_with(r#"{"error":{"code":400,"message":"#));
+    }
+
+    #[test]
+    fn waits_and_reasons_go_both_ways() {
+        let fault =
+            Fault::new(Trouble::RateLimit, "slow down").retry_after(Duration::from_millis(1_500));
+        let (status, body) = write(&fault);
+        let again = read(status, &body);
+        assert_eq!((again.trouble(), again.wait()), (Trouble::RateLimit, fault.wait()));
+        let (status, body) = write(&Fault::new(Trouble::NoKey, "no key"));
+        assert_eq!(status, 401);
+        assert!(String::from_utf8(body).unwrap().contains("API_KEY_INVALID"));
+    }
+
+    #[test]
+    fn a_provider_error_is_judged_by_whose_it_is() {
+        let error = |status: &str, reason: &str, message: &str| {
+            let reason = json!({"@type": "x/google.rpc.ErrorInfo", "reason": reason});
+            let list = json!([{"error": {"code": 400, "message": message, "status": status, "details": [reason]}}]);
+            read(400, list.to_string().as_bytes()).trouble()
+        };
+        assert_eq!(error("INVALID_ARGUMENT", "API_KEY_INVALID", "x"), Trouble::Unavailable);
+        assert_eq!(error("FAILED_PRECONDITION", "", "User location"), Trouble::Unavailable);
+        assert_eq!(error("INVALID_ARGUMENT", "", "bad"), Trouble::Invalid);
+        let long = "The input token count (9) exceeds the maximum number of tokens allowed (5).";
+        assert_eq!(error("INVALID_ARGUMENT", "", long), Trouble::TooLong);
+        assert_eq!(read(503, b"<html>").trouble(), Trouble::Unavailable);
+        assert_eq!(read_object(&json!({"code": 504})).trouble(), Trouble::Timeout);
+    }
+}

@@ -1,0 +1,242 @@
+//! Sources of an answer: the format tells them apart from the text, by places counted in bytes.
+
+use canon::{Citation, Extras, Kind, Losses, Part, Search};
+use serde_json::{Map, Value};
+
+use super::{ME, lenient};
+use crate::fields::Object;
+
+/// What the provider searched for and found.
+pub(super) fn search(grounding: &Value) -> Option<Search> {
+    let queries = texts(grounding, "webSearchQueries");
+    let found: Vec<(String, String)> = list(grounding, "groundingChunks")
+        .filter_map(source)
+        .map(|(url, title)| (url, title.unwrap_or_default()))
+        .collect();
+    (!queries.is_empty() || !found.is_empty()).then_some(Search { id: None, queries, found })
+}
+
+/// How many searches were run.
+pub(super) fn searches(grounding: &Value) -> u64 {
+    list(grounding, "webSearchQueries").count() as u64
+}
+
+/// The sources of the text, with their places counted in characters.
+pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Citation> {
+    let chunks: Vec<&Value> = list(grounding, "groundingChunks").collect();
+    let mut citations = Vec::new();
+    for support in list(grounding, "groundingSupports") {
+        let Some(span) = support.get("segment").and_then(|segment| span(segment, text)) else {
+            continue;
+        };
+        for index in list(support, "groundingChunkIndices").filter_map(lenient::whole) {
+            let chunk = usize::try_from(index).ok().and_then(|index| chunks.get(index));
+            if let Some((url, title)) = chunk.and_then(|chunk| source(chunk)) {
+                citations.push(Citation {
+                    url: Some(url),
+                    title,
+                    quote: None,
+                    span: Some(span),
+                    extras: Extras::none(),
+                });
+            }
+        }
+    }
+    for source in list(cited, "citationSources") {
+        let word = |name: &str| source.get(name).and_then(Value::as_str).map(str::to_owned);
+        let mut extras = Extras::none();
+        if let Some(license) = word("license").filter(|license| !license.is_empty()) {
+            extras.put(ME, "license", Value::from(license));
+        }
+        let (url, title) = (word("uri"), word("title"));
+        citations.push(Citation { url, title, quote: None, span: span(source, text), extras });
+    }
+    citations
+}
+
+/// A source in whichever kind of place it was found.
+fn source(chunk: &Value) -> Option<(String, Option<String>)> {
+    let inner = ["web", "maps", "retrievedContext", "image"].iter().find_map(|k| chunk.get(k))?;
+    let word = |name: &str| inner.get(name).and_then(Value::as_str).map(str::to_owned);
+    let url = word("uri").or_else(|| word("sourceUri")).or_else(|| word("fileSearchStore"))?;
+    Some((url, word("title")))
+}
+
+/// The stretch of a text a segment means. Its own words are believed before its numbers, which
+/// some answers count over all parts and some over one.
+fn span(segment: &Value, text: &str) -> Option<(usize, usize)> {
+    let at = |name: &str| match segment.get(name) {
+        None | Some(Value::Null) => Some(0),
+        Some(value) => lenient::whole(value).and_then(|n| usize::try_from(n).ok()),
+    };
+    let (start, end) = (at("startIndex")?, at("endIndex")?);
+    let quoted = segment.get("text").and_then(Value::as_str).filter(|words| !words.is_empty());
+    let (start, end) = match quoted {
+        Some(words) if text.get(start..end) != Some(words) => {
+            let start = text.find(words)?;
+            (start, start + words.len())
+        }
+        _ => (start, end),
+    };
+    let before = text.get(..start)?.chars().count();
+    let within = text.get(start..end)?.chars().count();
+    (within > 0).then_some((before, before + within))
+}
+
+/// The sources of our text in this format's words, rebuilt from what the parts carry.
+pub(super) fn write(parts: &[Part], losses: &mut Losses) -> Option<Value> {
+    let mut all = Sources::default();
+    let mut supports: Vec<Value> = Vec::new();
+    let mut queries: Vec<String> = Vec::new();
+    let mut index = 0;
+    for part in parts {
+        match &part.kind {
+            Kind::Text { text, citations } => {
+                for citation in citations {
+                    supports.extend(all.cite(citation, text, index, losses));
+                }
+                index += 1;
+            }
+            Kind::Search(Search { id: _, queries: asked, found }) => {
+                queries.extend(asked.iter().cloned());
+                for (url, title) in found {
+                    all.index(url, Some(title));
+                }
+            }
+            Kind::Refusal(_)
+            | Kind::Media(_)
+            | Kind::Thought(_)
+            | Kind::ToolCall(_)
+            | Kind::ToolResult(_)
+            | Kind::Code(_)
+            | Kind::CodeOutcome(_)
+            | Kind::Foreign { .. } => index += 1,
+        }
+    }
+    if all.0.is_empty() && queries.is_empty() {
+        return None;
+    }
+    let chunks: Vec<Value> = all.0.into_iter().map(|(url, title)| web(&url, &title)).collect();
+    Some(
+        Object::new()
+            .set("groundingChunks", chunks)
+            .set("groundingSupports", supports)
+            .set("webSearchQueries", queries)
+            .into(),
+    )
+}
+
+fn web(url: &str, title: &str) -> Value {
+    let inner = Object::new().set("uri", url).set("title", title);
+    Object::new().set("web", inner).into()
+}
+
+/// Every source once, by its address.
+#[derive(Default)]
+struct Sources(Vec<(String, String)>);
+
+impl Sources {
+    fn index(&mut self, url: &str, title: Option<&str>) -> usize {
+        let known = self.0.iter().position(|(own, _)| own == url);
+        known.unwrap_or_else(|| {
+            self.0.push((url.to_owned(), title.unwrap_or_default().to_owned()));
+            self.0.len() - 1
+        })
+    }
+
+    fn cite(
+        &mut self,
+        citation: &Citation,
+        text: &str,
+        part: usize,
+        losses: &mut Losses,
+    ) -> Option<Value> {
+        let Citation { url, title, quote, span, extras: _ } = citation;
+        losses.add_if(quote.is_some(), "citation.quote", "the native format quotes no sources");
+        let Some(url) = url else {
+            losses.add("citation", "the native format cites only what has an address");
+            return None;
+        };
+        let chunk = self.index(url, title.as_deref());
+        let (start, end) = (*span)?;
+        let bytes = |chars: usize| text.chars().take(chars).map(char::len_utf8).sum::<usize>();
+        let (start, end) = (bytes(start), bytes(end));
+        let mut segment = Map::new();
+        if part > 0 {
+            segment.insert("partIndex".to_owned(), Value::from(part));
+        }
+        segment.insert("startIndex".to_owned(), Value::from(start));
+        segment.insert("endIndex".to_owned(), Value::from(end));
+        segment.insert("text".to_owned(), Value::from(text.get(start..end).unwrap_or_default()));
+        let support = Object::new()
+            .set("segment", segment)
+            .set("groundingChunkIndices", vec![Value::from(chunk)])
+            .set("confidenceScores", Vec::<Value>::new());
+        Some(support.into())
+    }
+}
+
+/// Citations under the name the service's specification has; one surface calls them otherwise.
+pub(super) fn rename(cited: Value) -> Value {
+    match cited {
+        Value::Object(map) => map
+            .into_iter()
+            .map(|(name, value)| {
+                let own = if name == "citations" { "citationSources".to_owned() } else { name };
+                (own, value)
+            })
+            .collect(),
+        other => other,
+    }
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(name).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn texts(value: &Value, name: &str) -> Vec<String> {
+    list(value, name).filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn bytes_become_characters_and_back() {
+        let text = "Größe: 5 m. Über alles.";
+        let grounding = json!({
+            "webSearchQueries": ["größe"],
+            "groundingChunks": [{"web": {"uri": "https://a.example", "title": "A"}}],
+            "groundingSupports": [{
+                "segment": {"startIndex": 14, "endIndex": 26, "text": "Über alles."},
+                "groundingChunkIndices": [0],
+            }],
+        });
+        let found = citations(&grounding, &Value::Null, text);
+        assert_eq!(found[0].span, Some((12, 23)));
+        let kind = Kind::Text { text: text.to_owned(), citations: found };
+        let search = search(&grounding).unwrap();
+        let parts = [Part::new(kind), Part::new(Kind::Search(search))];
+        let written = write(&parts, &mut Losses::new()).unwrap();
+        let segment = &written["groundingSupports"][0]["segment"];
+        assert_eq!(segment["text"], "Über alles.");
+        assert_eq!(
+            (segment["startIndex"].as_u64(), segment["endIndex"].as_u64()),
+            (Some(14), Some(26))
+        );
+        assert_eq!(written["webSearchQueries"], json!(["größe"]));
+        assert_eq!(written["groundingChunks"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn places_inside_a_character_or_outside_the_text_are_left_out() {
+        for (start, end) in [(0, 3), (1, 2), (5, 99), (9, 4)] {
+            let cited =
+                json!({"citationSources": [{"startIndex": start, "endIndex": end, "uri": "u"}]});
+            let found = citations(&Value::Null, &cited, "Größe");
+            assert!(found[0].span.is_none_or(|(a, b)| a < b && b <= 5), "{start} {end}");
+        }
+    }
+}

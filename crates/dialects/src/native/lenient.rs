@@ -1,0 +1,196 @@
+//! Proto-JSON as real clients write it, and extras under dotted names.
+//!
+//! Keys are brought to camelCase one object at a time, by whoever reads that object: what is
+//! opaque (arguments, results, schemas, labels) is never entered and so never renamed.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use canon::{Extras, Fault};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+use super::ME;
+use crate::envelope;
+use crate::fields::{Fields, Object, Path};
+
+/// Extras of nested objects; the longer names come first.
+const SCOPES: [&str; 10] = [
+    "toolConfig.functionCallingConfig.",
+    "generationConfig.thinkingConfig.",
+    "generationConfig.",
+    "toolConfig.",
+    "usageMetadata.",
+    "functionResponse.",
+    "functionCall.",
+    "codeExecutionResult.",
+    "inlineData.",
+    "fileData.",
+];
+
+/// A field's name in camelCase.
+pub(super) fn camel(name: &str) -> Cow<'_, str> {
+    if !name.contains('_') || name.starts_with('_') {
+        return Cow::Borrowed(name);
+    }
+    let mut out = String::with_capacity(name.len());
+    let mut raise = false;
+    for letter in name.chars() {
+        match letter {
+            '_' => raise = true,
+            _ if raise => {
+                out.push(letter.to_ascii_uppercase());
+                raise = false;
+            }
+            _ => out.push(letter),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The object with its own keys in camelCase; values are left alone.
+pub(super) fn camel_keys(map: Map<String, Value>) -> Map<String, Value> {
+    if map.keys().all(|name| !name.contains('_')) {
+        return map;
+    }
+    map.into_iter().map(|(name, value)| (camel(&name).into_owned(), value)).collect()
+}
+
+/// Begins reading an object; what is not one is a fault.
+pub(super) fn fields<'p>(value: Value, path: &'p Path<'p>) -> Result<Fields<'p>, Fault> {
+    match value {
+        Value::Object(map) => Ok(Fields::of(camel_keys(map), path)),
+        _ => Err(path.fault(format!("`{path}` must be an object"))),
+    }
+}
+
+/// A list, or the one object that stands for a list of one.
+pub(super) fn list(fields: &mut Fields<'_>, name: &str) -> Result<Vec<Value>, Fault> {
+    match fields.take(name) {
+        None => Ok(Vec::new()),
+        Some(Value::Array(items)) => Ok(items),
+        Some(one @ Value::Object(_)) => Ok(vec![one]),
+        Some(_) => Err(fields.fault(name, "must be a list")),
+    }
+}
+
+/// A list of strings, or one string.
+pub(super) fn strings(fields: &mut Fields<'_>, name: &str) -> Result<Vec<String>, Fault> {
+    match fields.take(name) {
+        None => Ok(Vec::new()),
+        Some(Value::String(one)) => Ok(vec![one]),
+        Some(Value::Array(items)) => items
+            .into_iter()
+            .map(|item| match item {
+                Value::String(text) => Ok(text),
+                _ => Err(fields.fault(name, "must be a list of strings")),
+            })
+            .collect(),
+        Some(_) => Err(fields.fault(name, "must be a list of strings")),
+    }
+}
+
+/// A whole number, also as a string or written with a fraction of zero.
+pub(super) fn integer(fields: &mut Fields<'_>, name: &str) -> Result<Option<i64>, Fault> {
+    match fields.take(name) {
+        None => Ok(None),
+        Some(value) => match whole(&value) {
+            Some(number) => Ok(Some(number)),
+            None => Err(fields.fault(name, "must be a whole number")),
+        },
+    }
+}
+
+/// A whole number in any of the spellings clients use.
+pub(super) fn whole(value: &Value) -> Option<i64> {
+    match value {
+        Value::Number(number) => number.as_i64().or_else(|| {
+            let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
+            #[expect(clippy::cast_possible_truncation, reason = "checked to be within range")]
+            (float.abs() < 9.0e15).then_some(float as i64)
+        }),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// A word of an enum, in upper case.
+pub(super) fn word(fields: &mut Fields<'_>, name: &str) -> Result<Option<String>, Fault> {
+    Ok(fields.string(name)?.map(|word| word.to_ascii_uppercase()))
+}
+
+/// Base64 in the standard alphabet, padded, whichever way a client wrote it.
+pub(super) fn standard(data: String) -> String {
+    if !data.contains(['-', '_']) && data.len().is_multiple_of(4) {
+        return data;
+    }
+    envelope::decode(&data).map_or(data, |bytes| STANDARD.encode(bytes))
+}
+
+/// Keeps what is left of a nested object under dotted names.
+pub(super) fn keep(extras: &mut Extras, scope: &str, rest: Fields<'_>) {
+    for (name, value) in rest.rest() {
+        extras.put(ME, &format!("{scope}.{name}"), value);
+    }
+}
+
+/// Writes the extras of one object, without overwriting what is there. An empty scope is the
+/// outermost object.
+pub(super) fn restore(object: Object, extras: &Extras, scope: &str) -> Object {
+    let mut map = object.into_map();
+    for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+        let Some(rest) = own_name(name, scope) else { continue };
+        if !map.contains_key(rest) {
+            map.insert(rest.to_owned(), value.clone());
+        }
+    }
+    map.into_iter().fold(Object::new(), |object, (name, value)| object.set(&name, value))
+}
+
+/// The field's own name when it belongs right into that scope.
+fn own_name<'a>(name: &'a str, scope: &str) -> Option<&'a str> {
+    let home = SCOPES.into_iter().find(|prefix| name.starts_with(prefix));
+    match home {
+        None if scope.is_empty() && name != super::ALT && name != super::seals::OWN => Some(name),
+        Some(prefix) if prefix.strip_suffix('.') == Some(scope) => name.strip_prefix(prefix),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_in_either_spelling() {
+        for (name, expected) in [
+            ("inline_data", "inlineData"),
+            ("inlineData", "inlineData"),
+            ("parameters_json_schema", "parametersJsonSchema"),
+            ("_private", "_private"),
+            ("top_k", "topK"),
+        ] {
+            assert_eq!(camel(name), expected);
+        }
+    }
+
+    #[test]
+    fn whole_numbers_come_in_three_spellings() {
+        for (value, expected) in [
+            (Value::from(3), Some(3)),
+            (Value::from(3.0), Some(3)),
+            (Value::from("3"), Some(3)),
+            (Value::from(3.5), None),
+            (Value::from("x"), None),
+        ] {
+            assert_eq!(whole(&value), expected);
+        }
+    }
+
+    #[test]
+    fn base64_ends_up_in_one_alphabet() {
+        assert_eq!(standard("_-8=".to_owned()), "/+8=");
+        assert_eq!(standard("_-8".to_owned()), "/+8=");
+        assert_eq!(standard("/+8=".to_owned()), "/+8=");
+        assert_eq!(standard("not base64".to_owned()), "not base64");
+    }
+}

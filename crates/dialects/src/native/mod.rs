@@ -1,0 +1,92 @@
+//! Gemini-style content generation, `POST /v1beta/models/{model}:generateContent`.
+//!
+//! The model and the wish for a stream stand in the path, not in the body. Input is proto-JSON:
+//! snake_case and camelCase alike, one object where a list is meant, whole numbers as strings,
+//! either base64 alphabet; what we write is always camelCase. A stream is bare `data: ` lines
+//! without names or an end marker, or one JSON array when the caller left `alt=sse` out.
+//!
+//! Conventions of this folder:
+//! - fields of nested objects that canon has no place for ride in extras under a dotted name
+//!   (`generationConfig.imageConfig`), so that a loss names the field and not its container;
+//! - a caller who wants the JSON array leaves `alt` in the request's extras, because a writer is
+//!   made from the request alone;
+//! - seals are explained in `seals`.
+
+mod address;
+mod fault;
+mod grounding;
+mod head;
+mod lenient;
+mod part_heads;
+mod partial;
+mod passage;
+mod read_part;
+mod read_reply;
+mod read_request;
+mod read_stream;
+mod read_tools;
+mod rules;
+mod schema;
+mod seals;
+mod time;
+mod wire;
+mod write_part;
+mod write_reply;
+mod write_request;
+mod write_stream;
+mod write_tools;
+
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod rules_tests;
+
+use crate::{Dialect, Lane, Outgoing, Reader, Stamp, Target, Writer};
+use canon::{Fault, Lossy, Origin, Reply};
+
+/// The native format.
+#[derive(Clone, Copy, Debug)]
+pub struct Native;
+
+const ME: Origin = Origin::Native;
+
+/// The extra that marks a caller who wants its stream as one JSON array.
+const ALT: &str = "alt";
+
+impl Dialect for Native {
+    fn origin(&self) -> Origin {
+        ME
+    }
+
+    fn read_request(&self, target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
+        read_request::read(target, body)
+    }
+
+    fn write_request(&self, chat: &canon::Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault> {
+        Ok(write_request::write(chat, lane))
+    }
+
+    fn read_reply(&self, body: &[u8]) -> Result<Reply, Fault> {
+        read_reply::read(body)
+    }
+
+    fn write_reply(&self, reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
+        write_reply::write(reply, chat, stamp)
+    }
+
+    fn reader(&self) -> Box<dyn Reader> {
+        Box::new(read_stream::NativeReader::default())
+    }
+
+    fn writer(&self, chat: &canon::Chat, stamp: &Stamp) -> Box<dyn Writer> {
+        Box::new(write_stream::NativeWriter::new(chat, stamp))
+    }
+
+    fn read_fault(&self, status: u16, body: &[u8]) -> Fault {
+        fault::read(status, body)
+    }
+
+    fn write_fault(&self, fault: &Fault, _request_id: &str) -> (u16, Vec<u8>) {
+        fault::write(fault)
+    }
+}

@@ -1,0 +1,192 @@
+//! A call whose arguments come piece by piece, each with its place in the object.
+
+use serde_json::{Map, Value};
+
+use super::lenient;
+
+/// No list in a call's arguments is longer; a larger index is an attack or an error.
+const LONGEST_LIST: usize = 10_000;
+
+/// A call that is still being written.
+#[derive(Debug, Default)]
+pub(super) struct Partial {
+    pub(super) id: Option<String>,
+    pub(super) name: String,
+    pub(super) signature: Option<String>,
+    args: Value,
+    /// The place of the string that is still growing.
+    growing: Option<String>,
+}
+
+/// What a call in a piece of a stream means.
+pub(super) enum Step {
+    /// It is whole.
+    Whole,
+    /// A new call begins and goes on.
+    Begin,
+    /// The call goes on; `last` when it ends with this piece.
+    More { last: bool },
+}
+
+/// What the call in this piece means, given whether one is being written.
+pub(super) fn step(call: &Map<String, Value>, writing: bool) -> Step {
+    let goes_on = call.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
+    let named = call.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    match (named, writing) {
+        (true, _) if goes_on || call.contains_key("partialArgs") => Step::Begin,
+        (true, _) | (false, false) => Step::Whole,
+        (false, true) => Step::More { last: !goes_on },
+    }
+}
+
+impl Partial {
+    /// A call begins.
+    pub(super) fn new(call: &Map<String, Value>, signature: Option<String>) -> Self {
+        let text = |name: &str| call.get(name).and_then(Value::as_str).map(str::to_owned);
+        let mut partial = Self {
+            id: text("id"),
+            name: text("name").unwrap_or_default(),
+            signature,
+            args: Value::Null,
+            growing: None,
+        };
+        partial.add(call);
+        partial
+    }
+
+    /// Takes the next pieces of the arguments.
+    pub(super) fn add(&mut self, call: &Map<String, Value>) {
+        let pieces = call.get("partialArgs").and_then(Value::as_array).into_iter().flatten();
+        for piece in pieces {
+            let path = piece.get("jsonPath").and_then(Value::as_str).unwrap_or("$");
+            let goes_on = piece.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
+            let value = if let Some(text) = piece.get("stringValue") {
+                text.clone()
+            } else if let Some(number) = piece.get("numberValue") {
+                lenient::whole(number).map_or_else(|| number.clone(), Value::from)
+            } else if let Some(flag) = piece.get("boolValue") {
+                flag.clone()
+            } else {
+                Value::Null
+            };
+            self.put(path, value);
+            self.growing = goes_on.then(|| path.to_owned());
+        }
+    }
+
+    fn put(&mut self, path: &str, value: Value) {
+        let grows = self.growing.as_deref() == Some(path);
+        let mut at = &mut self.args;
+        for key in keys(path) {
+            let next = match key {
+                Key::Field(name) => {
+                    if !at.is_object() {
+                        *at = Value::Object(Map::new());
+                    }
+                    at.as_object_mut().map(|map| map.entry(name).or_insert(Value::Null))
+                }
+                Key::Item(index) => {
+                    if !at.is_array() {
+                        *at = Value::Array(Vec::new());
+                    }
+                    at.as_array_mut().and_then(|list| {
+                        if list.len() <= index && index < LONGEST_LIST {
+                            list.resize(index + 1, Value::Null);
+                        }
+                        list.get_mut(index)
+                    })
+                }
+            };
+            match next {
+                Some(next) => at = next,
+                None => return,
+            }
+        }
+        match (at, value) {
+            (Value::String(text), Value::String(more)) if grows => text.push_str(&more),
+            (_, Value::Null) if grows => {}
+            (at, value) => *at = value,
+        }
+    }
+
+    /// The whole arguments as JSON text.
+    pub(super) fn arguments(&self) -> String {
+        match &self.args {
+            Value::Object(_) => self.args.to_string(),
+            _ => "{}".to_owned(),
+        }
+    }
+}
+
+enum Key {
+    Field(String),
+    Item(usize),
+}
+
+/// The steps of a place such as `$.rows[0].name` or `$['odd name']`.
+fn keys(path: &str) -> Vec<Key> {
+    let mut keys = Vec::new();
+    let mut rest = path.strip_prefix('$').unwrap_or(path);
+    while !rest.is_empty() {
+        if let Some(inner) = rest.strip_prefix('[') {
+            let quote = inner.chars().next().filter(|c| matches!(c, '\'' | '"'));
+            let closing = quote.map_or_else(|| "]".to_owned(), |quote| format!("{quote}]"));
+            let inner = quote.and_then(|quote| inner.strip_prefix(quote)).unwrap_or(inner);
+            let Some((name, after)) = inner.split_once(&closing) else { break };
+            keys.push(match name.parse() {
+                Ok(index) if quote.is_none() => Key::Item(index),
+                _ => Key::Field(name.to_owned()),
+            });
+            rest = after;
+        } else {
+            let field = rest.strip_prefix('.').unwrap_or(rest);
+            let end = field.find(['.', '[']).unwrap_or(field.len());
+            let (name, after) = field.split_at_checked(end).unwrap_or((field, ""));
+            if name.is_empty() {
+                break;
+            }
+            keys.push(Key::Field(name.to_owned()));
+            rest = after;
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn built(pieces: Value) -> String {
+        let mut partial = Partial::default();
+        for piece in pieces.as_array().unwrap() {
+            let call = json!({"partialArgs": [piece]});
+            partial.add(call.as_object().unwrap());
+        }
+        partial.arguments()
+    }
+
+    #[test]
+    fn pieces_become_one_object() {
+        let pieces = json!([
+            {"jsonPath": "$.rows[0].name", "stringValue": "Ap", "willContinue": true},
+            {"jsonPath": "$.rows[0].name", "stringValue": "ple", "willContinue": true},
+            {"jsonPath": "$.rows[0].name", "stringValue": ""},
+            {"jsonPath": "$.rows[0].price", "numberValue": 2.5},
+            {"jsonPath": "$.rows[1]['odd.name']", "boolValue": true},
+            {"jsonPath": "$.n", "numberValue": 3.0},
+            {"jsonPath": "$.none", "nullValue": "NULL_VALUE"},
+        ]);
+        let expected =
+            r#"{"rows":[{"name":"Apple","price":2.5},{"odd.name":true}],"n":3,"none":null}"#;
+        assert_eq!(built(pieces), expected);
+    }
+
+    #[test]
+    fn odd_places_harm_nothing() {
+        for path in ["", "$", "$..", "$[", "$[999999999999]", "$['x", "$.a[99999999].b"] {
+            built(json!([{"jsonPath": path, "stringValue": "x"}]));
+        }
+        assert_eq!(built(json!([])), "{}");
+    }
+}

@@ -1,0 +1,246 @@
+//! Native to native: the caller's own bytes, and the provider's own pieces.
+
+use bytes::Bytes;
+use canon::{Fault, Trouble};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::cell::Cell;
+
+use super::read_stream::is_filler;
+use super::{Native, fault, rules, wire};
+use crate::json::{self, Edit, Segments};
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
+
+impl Passage for Native {
+    fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+        rules::peek(target, body)
+    }
+
+    fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
+        let marks = &peek.marks;
+        let mut edits = Vec::with_capacity(peek.edits.len() + 2);
+        if let Some(limit) = lane.limit {
+            edits.push(limit_edit(body, peek, limit));
+        }
+        // The path names the model; a body that names one as well must not contradict it.
+        if let Some(at) = &marks.model {
+            let name = lane.model.strip_prefix("models/").unwrap_or(lane.model);
+            edits.push(Edit { at: at.clone(), with: json::quoted(&format!("models/{name}")) });
+        }
+        edits.extend(peek.edits.iter().cloned());
+        Outgoing { path: wire::path(lane.model, peek.stream), body: Segments::edited(body, edits) }
+    }
+
+    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
+        let piece: Piece<'_> =
+            serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
+        if let Some(error) = piece.error {
+            return Err(read_error(error));
+        }
+        if piece.candidates.is_none() && piece.feedback.is_none() && piece.usage.is_none() {
+            return Err(no_answer("there is neither a candidate nor usage"));
+        }
+        let mut watch = Watch::default();
+        watch.see(&piece, true);
+        watch.settle();
+        Ok(watch.said)
+    }
+
+    fn sniffer(&self, peek: &Peek) -> Box<dyn Sniffer> {
+        Box::new(NativeSniffer {
+            array: peek.array,
+            expected: peek.candidates as usize,
+            begun: Cell::new(false),
+            closed: Cell::new(false),
+            watch: Watch::default(),
+        })
+    }
+
+    fn break_off(&self, fault: &Fault, _request_id: &str) -> Vec<u8> {
+        let (_, body) = fault::write(fault);
+        [b"data: ".as_slice(), &body, b"\n\n"].concat()
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b"\n\n"
+    }
+}
+
+/// The lowered limit over the caller's own, into the object it belongs to, or with that object.
+fn limit_edit(body: &Bytes, peek: &Peek, limit: u64) -> Edit {
+    let marks = &peek.marks;
+    match &marks.limit {
+        Some(at) if !at.is_empty() => Edit { at: at.clone(), with: limit.to_string().into() },
+        Some(at) => {
+            let rest = body.get(at.start..).unwrap_or_default();
+            let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'"');
+            let comma = if more { "," } else { "" };
+            Edit { at: at.clone(), with: format!("\"maxOutputTokens\":{limit}{comma}").into() }
+        }
+        None => {
+            let comma = if marks.empty { "" } else { "," };
+            let config = format!("\"generationConfig\":{{\"maxOutputTokens\":{limit}}}{comma}");
+            Edit { at: marks.open..marks.open, with: config.into() }
+        }
+    }
+}
+
+fn no_answer(why: &str) -> Fault {
+    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
+        .note(format!("not a native answer: {why}"))
+}
+
+fn read_error(error: &RawValue) -> Fault {
+    let value: Value = serde_json::from_str(error.get()).unwrap_or_default();
+    fault::read_object(&value)
+}
+
+/// A whole answer or a piece of one, as far as it must be known.
+#[derive(Deserialize)]
+struct Piece<'a> {
+    #[serde(borrow, default)]
+    candidates: Option<Vec<Speaker<'a>>>,
+    #[serde(default, rename = "promptFeedback")]
+    feedback: Option<Feedback>,
+    #[serde(default, rename = "usageMetadata")]
+    usage: Option<wire::Counts>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Speaker<'a> {
+    #[serde(default)]
+    index: Option<u32>,
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+    #[serde(default, rename = "finishReason")]
+    finish: Option<IgnoredAny>,
+    #[serde(default, rename = "groundingMetadata")]
+    grounding: Option<Grounding>,
+}
+
+#[derive(Deserialize)]
+struct Feedback {
+    #[serde(default, rename = "blockReason")]
+    reason: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Grounding {
+    #[serde(default, rename = "webSearchQueries")]
+    queries: Option<Vec<IgnoredAny>>,
+}
+
+/// What was seen of an answer.
+#[derive(Default)]
+struct Watch {
+    said: Said,
+    /// Every candidate seen, and whether it has ended.
+    seen: Vec<(u32, bool)>,
+    blocked: bool,
+    searches: u64,
+}
+
+impl Watch {
+    fn see(&mut self, piece: &Piece<'_>, whole: bool) {
+        for (at, speaker) in piece.candidates.iter().flatten().enumerate() {
+            let index = speaker.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
+            let ends = speaker.finish.is_some();
+            match self.seen.iter_mut().find(|(own, _)| *own == index) {
+                Some((_, ended)) => *ended |= ends,
+                None => self.seen.push((index, ends)),
+            }
+            let bytes = speaker.content.map_or(0, |content| content.get().len() as u64);
+            // A piece repeats its wrapping around every few words.
+            self.said.output_bytes += if whole { bytes } else { bytes.saturating_sub(30) };
+            let queries = speaker.grounding.as_ref().and_then(|found| found.queries.as_ref());
+            self.searches = self.searches.max(queries.map_or(0, |list| list.len() as u64));
+        }
+        self.blocked |= piece.feedback.as_ref().is_some_and(|feedback| feedback.reason.is_some());
+        self.said.finished =
+            self.blocked || (!self.seen.is_empty() && self.seen.iter().all(|(_, ended)| *ended));
+        if let Some(counts) = piece.usage.as_ref().filter(|counts| counts.tells()) {
+            let now = counts.read();
+            // Early pieces tell only some of the counts; the last word is the final one.
+            self.said.usage = Some(match self.said.usage {
+                Some(before) if !self.said.finished => before.merged(now),
+                _ => now,
+            });
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        if let Some(usage) = &mut self.said.usage {
+            usage.searches = self.searches;
+        }
+    }
+}
+
+/// Watches pieces go by.
+struct NativeSniffer {
+    array: bool,
+    expected: usize,
+    begun: Cell<bool>,
+    closed: Cell<bool>,
+    watch: Watch,
+}
+
+impl NativeSniffer {
+    /// Whether nothing can follow, which only a JSON array needs to know.
+    fn is_over(&self) -> bool {
+        let Watch { said, seen, blocked, .. } = &self.watch;
+        said.finished && (*blocked || seen.len() >= self.expected)
+    }
+}
+
+impl Sniffer for NativeSniffer {
+    fn frame(&mut self, frame: &Frame) -> Verdict {
+        if is_filler(&frame.data) {
+            return Verdict::Swallow;
+        }
+        let piece: Piece<'_> = match serde_json::from_slice(&frame.data) {
+            Ok(piece) => piece,
+            Err(e) => {
+                return Verdict::Fault(
+                    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
+                        .note(format!("unreadable native piece: {e}")),
+                );
+            }
+        };
+        if let Some(error) = piece.error {
+            return Verdict::Fault(read_error(error));
+        }
+        self.watch.see(&piece, false);
+        if self.array && self.is_over() { Verdict::Last } else { Verdict::Forward }
+    }
+
+    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+        let before: &[u8] = match (self.array, self.begun.replace(true)) {
+            (false, _) => b"data: ",
+            (true, false) => b"[",
+            (true, true) => b",\r\n",
+        };
+        out.extend_from_slice(before);
+        // The official clients read one line per piece; a line end inside JSON is only space.
+        out.extend(frame.data.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
+        out.extend_from_slice(if self.array { b"\n" } else { b"\n\n" });
+        if self.is_over() {
+            self.write_end(out);
+        }
+    }
+
+    /// Events simply stop; an array is closed, once.
+    fn write_end(&self, out: &mut Vec<u8>) {
+        if self.array && !self.closed.replace(true) {
+            out.extend_from_slice(if self.begun.get() { b"]" } else { b"[]" });
+        }
+    }
+
+    fn said(&self) -> &Said {
+        &self.watch.said
+    }
+}

@@ -1,0 +1,263 @@
+//! One part of a turn or an answer into canon.
+
+use canon::{
+    Clip, Code, CodeOutcome, Detail, Extras, Fault, Kind, Media, MediaKind, Part, Source, Thought,
+    ToolCall, ToolResult,
+};
+use serde_json::{Map, Value};
+
+use super::lenient::{self, fields};
+use super::{ME, seals, wire};
+use crate::fields::{Fields, Path};
+
+/// A part with what its signature stood for.
+pub(super) struct Read {
+    /// The part; `None` when it was only there to carry a signature.
+    pub(super) part: Option<Part>,
+    /// A thought in front of it that was not shown.
+    pub(super) hidden: Option<Part>,
+}
+
+/// Reads a part. A call without an id gets the one made up for it.
+pub(super) fn part(
+    value: Value,
+    path: &Path<'_>,
+    invent: impl FnOnce(&str) -> String,
+) -> Result<Read, Fault> {
+    let mut fields = fields(value, path)?;
+    let found = fields.string("thoughtSignature")?.map(|token| seals::read(&token));
+    let is_thought = fields.flag("thought")?.unwrap_or(false);
+    let mut extras = Extras::none();
+    let kind = payload(&mut fields, is_thought, &mut extras, invent)?;
+    let whole = matches!(kind, Some(Kind::Foreign { .. }));
+    let mut kind = kind.unwrap_or_else(|| words(String::new(), is_thought));
+    // A picture the model made while thinking is a picture; the mark is kept beside it.
+    if is_thought && !matches!(kind, Kind::Thought(_)) && !whole {
+        extras.put(ME, "thought", Value::Bool(true));
+    }
+    if !whole {
+        for (name, value) in fields.rest() {
+            extras.put(ME, &name, value);
+        }
+    }
+    let Some(found) = found else {
+        return Ok(Read { part: Some(Part::new(kind).with(extras)), hidden: None });
+    };
+    if found.hidden {
+        let hidden = Some(seals::bare_thought(found.seal, found.redacted));
+        let carrier = matches!(&kind, Kind::Text { text, .. } if text.is_empty());
+        let part = (!carrier).then(|| Part::new(kind).with(extras));
+        return Ok(Read { part, hidden });
+    }
+    if let Kind::Thought(thought) = &mut kind {
+        thought.redacted = found.redacted;
+    }
+    let part = Part::new(kind).sealed(Some(found.seal)).with(extras);
+    Ok(Read { part: Some(part), hidden: None })
+}
+
+fn words(text: String, is_thought: bool) -> Kind {
+    if is_thought {
+        Kind::Thought(Thought { text, redacted: false })
+    } else {
+        Kind::Text { text, citations: Vec::new() }
+    }
+}
+
+fn payload(
+    fields: &mut Fields<'_>,
+    is_thought: bool,
+    extras: &mut Extras,
+    invent: impl FnOnce(&str) -> String,
+) -> Result<Option<Kind>, Fault> {
+    if let Some(text) = fields.string("text")? {
+        return Ok(Some(words(text, is_thought)));
+    }
+    let path = fields.path();
+    if let Some(value) = fields.take("inlineData") {
+        let media = inline(value, &path.key("inlineData"), extras)?;
+        return Ok(Some(Kind::Media(look(fields, media, extras)?)));
+    }
+    if let Some(value) = fields.take("fileData") {
+        let media = file(value, &path.key("fileData"), extras)?;
+        return Ok(Some(Kind::Media(look(fields, media, extras)?)));
+    }
+    if let Some(value) = fields.take("functionCall") {
+        return call(value, &path.key("functionCall"), extras, invent).map(Some);
+    }
+    if let Some(value) = fields.take("functionResponse") {
+        return result(value, &path.key("functionResponse"), extras).map(Some);
+    }
+    if let Some(value) = fields.take("executableCode") {
+        return code(value, &path.key("executableCode")).map(Some);
+    }
+    if let Some(value) = fields.take("codeExecutionResult") {
+        return outcome(value, &path.key("codeExecutionResult"), extras).map(Some);
+    }
+    // Search steps of the provider's own and whatever comes next stay as they are.
+    let value = fields.take_all();
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let only_modifiers = value
+        .keys()
+        .all(|name| matches!(name.as_str(), "videoMetadata" | "mediaResolution" | "partMetadata"));
+    if only_modifiers {
+        for (name, value) in value {
+            extras.put(ME, &name, value);
+        }
+        return Ok(None);
+    }
+    let mut value = value;
+    if is_thought {
+        value.insert("thought".to_owned(), Value::Bool(true));
+    }
+    Ok(Some(Kind::Foreign { origin: ME, value: Value::Object(value) }))
+}
+
+/// Taking everything that is left.
+trait TakeAll {
+    fn take_all(&mut self) -> Map<String, Value>;
+}
+
+impl<'p> TakeAll for Fields<'p> {
+    fn take_all(&mut self) -> Map<String, Value> {
+        let path = self.path();
+        std::mem::replace(self, Fields::of(Map::new(), path)).rest()
+    }
+}
+
+/// Media inside the message.
+fn inline(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, Fault> {
+    let mut inner = fields(value, path)?;
+    let mime = inner.string("mimeType")?.unwrap_or_else(|| "application/octet-stream".to_owned());
+    let data = lenient::standard(inner.required("data")?);
+    lenient::keep(extras, "inlineData", inner);
+    Ok(Media {
+        kind: MediaKind::of_mime(&mime),
+        source: Source::Inline { mime, data },
+        name: None,
+        detail: None,
+        clip: None,
+    })
+}
+
+/// Media behind an address, or in the provider's own storage.
+fn file(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, Fault> {
+    let mut inner = fields(value, path)?;
+    let uri = inner.required("fileUri")?;
+    let mime = inner.string("mimeType")?.filter(|mime| !mime.is_empty());
+    lenient::keep(extras, "fileData", inner);
+    let film = ["youtube.com/", "youtu.be/"].iter().any(|host| uri.contains(host));
+    let kind = match mime.as_deref() {
+        Some(mime) => MediaKind::of_mime(mime),
+        None if film => MediaKind::Video,
+        None => MediaKind::Document,
+    };
+    let stored = uri.starts_with("https://generativelanguage.googleapis.com/")
+        || !(uri.starts_with("https://") || uri.starts_with("http://"));
+    let source = if stored {
+        if let Some(mime) = mime {
+            extras.put(ME, "fileData.mimeType", Value::from(mime));
+        }
+        Source::File { origin: ME, id: uri }
+    } else {
+        Source::Url { url: uri, mime }
+    };
+    Ok(Media { kind, source, name: None, detail: None, clip: None })
+}
+
+/// How closely media is looked at, and which stretch of it.
+fn look(part: &mut Fields<'_>, mut media: Media, extras: &mut Extras) -> Result<Media, Fault> {
+    if let Some(value) = part.take("videoMetadata") {
+        let path = part.path().key("videoMetadata");
+        let mut inner = fields(value, &path)?;
+        media.clip = Some(Clip {
+            start: inner.string("startOffset")?,
+            end: inner.string("endOffset")?,
+            fps: inner.number("fps")?,
+        });
+    }
+    if let Some(value) = part.take("mediaResolution") {
+        let level = match &value {
+            Value::Object(object) => object.get("level").and_then(Value::as_str),
+            Value::String(word) => Some(word.as_str()),
+            _ => None,
+        };
+        media.detail = level.and_then(read_detail);
+        if media.detail.is_none() {
+            extras.put(ME, "mediaResolution", value);
+        }
+    }
+    Ok(media)
+}
+
+/// How closely to look, from this format's word.
+fn read_detail(word: &str) -> Option<Detail> {
+    match word.to_ascii_uppercase().strip_prefix("MEDIA_RESOLUTION_")? {
+        "LOW" => Some(Detail::Low),
+        "MEDIUM" => Some(Detail::Medium),
+        "HIGH" => Some(Detail::High),
+        "ULTRA_HIGH" => Some(Detail::Original),
+        _ => None,
+    }
+}
+
+fn call(
+    value: Value,
+    path: &Path<'_>,
+    extras: &mut Extras,
+    invent: impl FnOnce(&str) -> String,
+) -> Result<Kind, Fault> {
+    let mut inner = fields(value, path)?;
+    let name = inner.string("name")?.unwrap_or_default();
+    let id = inner.string("id")?.filter(|id| !id.is_empty()).unwrap_or_else(|| invent(&name));
+    let arguments = inner.take("args").map_or_else(|| "{}".to_owned(), |args| args.to_string());
+    lenient::keep(extras, "functionCall", inner);
+    Ok(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }))
+}
+
+fn result(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Kind, Fault> {
+    let mut inner = fields(value, path)?;
+    let call = inner.string("id")?.unwrap_or_default();
+    let name = inner.string("name")?;
+    let object = match inner.take("response") {
+        Some(Value::Object(object)) => object,
+        Some(other) => [("result".to_owned(), other)].into_iter().collect(),
+        None => Map::new(),
+    };
+    let failed = object.len() == 1 && object.contains_key("error");
+    let list = path.key("parts");
+    let mut parts = Vec::new();
+    for (at, value) in lenient::list(&mut inner, "parts")?.into_iter().enumerate() {
+        let read = part(value, &list.item(at), |name| wire::invent(at, name))?;
+        parts.extend(read.part);
+    }
+    lenient::keep(extras, "functionResponse", inner);
+    Ok(Kind::ToolResult(ToolResult { call, name, parts, object: Some(object), failed }))
+}
+
+fn code(value: Value, path: &Path<'_>) -> Result<Kind, Fault> {
+    let mut inner = fields(value, path)?;
+    let language = inner.string("language")?.unwrap_or_default().to_ascii_lowercase();
+    let language = if language == "language_unspecified" { String::new() } else { language };
+    Ok(Kind::Code(Code {
+        id: inner.string("id")?,
+        language,
+        code: inner.string("code")?.unwrap_or_default(),
+    }))
+}
+
+fn outcome(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Kind, Fault> {
+    let mut inner = fields(value, path)?;
+    let word = lenient::word(&mut inner, "outcome")?.unwrap_or_default();
+    let failed = word != "OUTCOME_OK";
+    if failed && word != "OUTCOME_FAILED" {
+        extras.put(ME, "codeExecutionResult.outcome", Value::from(word));
+    }
+    Ok(Kind::CodeOutcome(CodeOutcome {
+        id: inner.string("id")?,
+        output: inner.string("output")?.unwrap_or_default(),
+        failed,
+    }))
+}

@@ -1,0 +1,224 @@
+//! A native request into canon.
+
+use canon::{
+    Extras, Fault, Format, Hints, Kind, Level, Part, Role, Sampling, Schema, Show, State, Thinking,
+    ToolResult, Turn,
+};
+use serde_json::{Map, Value};
+
+use super::lenient::{self, fields};
+use super::{ALT, ME, read_part, read_tools, schema, seals, wire};
+use crate::fields::{Fields, Path};
+use crate::{Target, json};
+
+/// Reads a request. Its rules have been checked by `rules`; here only types matter.
+pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
+    let text = json::text(body)?;
+    let value: Value = serde_json::from_str(text)
+        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))?;
+    let mut root = match value {
+        Value::Object(_) => fields(value, &Path::Root)?,
+        _ => return Err(Fault::invalid("", "the body must be a JSON object")),
+    };
+    // The path names the model; a body that names another one is not listened to.
+    let named = root.take("model").and_then(|name| name.as_str().map(str::to_owned));
+    let model = target.model.clone().or(named).unwrap_or_default();
+
+    let mut extras = Extras::none();
+    let mut turns = Vec::new();
+    if let Some(value) = root.take("systemInstruction") {
+        turns.push(instruction(value)?);
+    }
+    conversation(lenient::list(&mut root, "contents")?, &mut turns)?;
+    let tools = read_tools::tools(lenient::list(&mut root, "tools")?)?;
+    let choice = read_tools::choice(root.take("toolConfig"), &mut extras)?;
+    let config = root.take("generationConfig").unwrap_or_else(|| Value::Object(Map::new()));
+    let path = Path::Root.key("generationConfig");
+    let mut config = fields(config, &path)?;
+    let sampling = sampling(&mut config)?;
+    let thinking = thinking(config.take("thinkingConfig"), &mut extras)?;
+    let format = format(&mut config, &mut extras)?;
+    let modalities = lenient::strings(&mut config, "responseModalities")?
+        .iter()
+        .filter_map(|word| wire::read_modality(word))
+        .collect();
+    lenient::keep(&mut extras, "generationConfig", config);
+    let tier = root.string("serviceTier")?.as_deref().map(wire::read_tier);
+    for (name, value) in root.rest() {
+        extras.put(ME, &name, value);
+    }
+    if target.stream && target.array {
+        extras.put(ME, ALT, Value::from("json"));
+    }
+    Ok(canon::Chat {
+        model,
+        turns,
+        tools,
+        choice,
+        sampling,
+        thinking,
+        format,
+        modalities,
+        stream: target.stream,
+        state: State::default(),
+        hints: Hints { tier, ..Hints::default() },
+        extras,
+    })
+}
+
+/// Instructions for the whole conversation; whose role they name does not matter.
+fn instruction(value: Value) -> Result<Turn, Fault> {
+    let path = Path::Root.key("systemInstruction");
+    let mut content = fields(value, &path)?;
+    content.take("role");
+    let list = path.key("parts");
+    let mut parts = Vec::new();
+    for (at, value) in lenient::list(&mut content, "parts")?.into_iter().enumerate() {
+        let read = read_part::part(value, &list.item(at), |name| wire::invent(at, name))?;
+        parts.extend(read.part);
+    }
+    Ok(Turn { extras: content.extras(ME), ..Turn::new(Role::System, parts) })
+}
+
+/// A call of the history that results are matched with.
+struct Asked {
+    id: String,
+    name: String,
+    answered: bool,
+}
+
+fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault> {
+    let root = Path::Root.key("contents");
+    let mut asked: Vec<Asked> = Vec::new();
+    for (index, value) in contents.into_iter().enumerate() {
+        let path = root.item(index);
+        let mut content = fields(value, &path)?;
+        let role = match content.string("role")?.as_deref() {
+            None | Some("user" | "function") => Role::User,
+            Some("model") => Role::Assistant,
+            Some(_) => return Err(content.fault("role", "must be `user` or `model`")),
+        };
+        let list = path.key("parts");
+        let mut parts: Vec<Part> = Vec::new();
+        for (at, value) in lenient::list(&mut content, "parts")?.into_iter().enumerate() {
+            let invent = |name: &str| wire::invent((index, at), name);
+            let read = read_part::part(value, &list.item(at), invent)?;
+            // A call repeats the seal of the thought before it, for clients that keep no thoughts.
+            if let Some(hidden) = read.hidden
+                && !parts.iter().any(|part| part.seal == hidden.seal)
+            {
+                parts.push(hidden);
+            }
+            if let Some(mut part) = read.part {
+                note(&mut part, &mut asked);
+                parts.push(part);
+            }
+        }
+        turns.push(Turn { extras: content.extras(ME), ..Turn::new(role, parts) });
+    }
+    Ok(())
+}
+
+/// Remembers calls, and finds the call a result without an id answers: by name, in order.
+fn note(part: &mut Part, asked: &mut Vec<Asked>) {
+    let bare = part.seal.is_none();
+    match &mut part.kind {
+        Kind::ToolCall(call) => {
+            asked.push(Asked { id: call.id.clone(), name: call.name.clone(), answered: false });
+        }
+        Kind::ToolResult(result) => {
+            answer(result, asked);
+            return;
+        }
+        Kind::Thought(_) => {}
+        Kind::Text { .. }
+        | Kind::Refusal(_)
+        | Kind::Media(_)
+        | Kind::Code(_)
+        | Kind::CodeOutcome(_)
+        | Kind::Search(_)
+        | Kind::Foreign { .. } => return,
+    }
+    if bare {
+        part.extras.put(ME, seals::OWN, Value::Bool(true));
+    }
+}
+
+fn answer(result: &mut ToolResult, asked: &mut [Asked]) {
+    let by_id = asked.iter().position(|call| !result.call.is_empty() && call.id == result.call);
+    let by_name = || {
+        asked.iter().position(|call| {
+            !call.answered
+                && wire::real_id(&call.id).is_none_or(|_| result.call.is_empty())
+                && Some(call.name.as_str()) == result.name.as_deref()
+        })
+    };
+    if let Some(call) = by_id.or_else(by_name).and_then(|at| asked.get_mut(at)) {
+        call.answered = true;
+        result.call.clone_from(&call.id);
+    }
+}
+
+fn sampling(config: &mut Fields<'_>) -> Result<Sampling, Fault> {
+    let asked = config.flag("responseLogprobs")?.unwrap_or(false);
+    let top = lenient::integer(config, "logprobs")?;
+    let small = |number: Option<i64>| number.and_then(|n| u32::try_from(n).ok());
+    Ok(Sampling {
+        temperature: config.number("temperature")?,
+        top_p: config.number("topP")?,
+        top_k: lenient::integer(config, "topK")?,
+        presence_penalty: config.number("presencePenalty")?,
+        frequency_penalty: config.number("frequencyPenalty")?,
+        seed: lenient::integer(config, "seed")?,
+        stop: lenient::strings(config, "stopSequences")?,
+        max_output: lenient::integer(config, "maxOutputTokens")?
+            .and_then(|n| u64::try_from(n).ok()),
+        candidates: small(lenient::integer(config, "candidateCount")?),
+        logprobs: asked.then(|| small(top).unwrap_or(0)),
+    })
+}
+
+fn thinking(config: Option<Value>, extras: &mut Extras) -> Result<Thinking, Fault> {
+    let Some(config) = config else { return Ok(Thinking::default()) };
+    let path = Path::Root.key("generationConfig");
+    let path = path.key("thinkingConfig");
+    let mut config = fields(config, &path)?;
+    let budget = lenient::integer(&mut config, "thinkingBudget")?;
+    let level = lenient::word(&mut config, "thinkingLevel")?;
+    let show = config.flag("includeThoughts")?;
+    lenient::keep(extras, "generationConfig.thinkingConfig", config);
+    Ok(Thinking {
+        level: level.as_deref().and_then(read_level),
+        budget: budget.and_then(|n| u64::try_from(n).ok()),
+        dynamic: budget.is_some_and(|n| n < 0),
+        show: show.map(|show| if show { Show::Auto } else { Show::Hidden }),
+    })
+}
+
+/// Effort by this format's word.
+pub(super) fn read_level(word: &str) -> Option<Level> {
+    match word {
+        "MINIMAL" => Some(Level::Minimal),
+        "LOW" => Some(Level::Low),
+        "MEDIUM" => Some(Level::Medium),
+        "HIGH" => Some(Level::High),
+        _ => None,
+    }
+}
+
+fn format(config: &mut Fields<'_>, extras: &mut Extras) -> Result<Format, Fault> {
+    let mime = config.string("responseMimeType")?;
+    let own = config.take("responseSchema");
+    let shape = config.take("responseJsonSchema").map(Schema::new).or(own.map(schema::read));
+    // A bare word out of a list is asked for by a media type no other format knows.
+    if let Some(mime) = &mime
+        && !matches!(mime.as_str(), "application/json" | "text/plain")
+    {
+        extras.put(ME, "generationConfig.responseMimeType", Value::from(mime.as_str()));
+    }
+    Ok(match (shape, mime.as_deref()) {
+        (Some(schema), _) => Format::Schema { name: None, description: None, schema, strict: None },
+        (None, Some("application/json")) => Format::Json,
+        (None, _) => Format::Text,
+    })
+}

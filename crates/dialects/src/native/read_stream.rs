@@ -1,0 +1,408 @@
+//! A provider's stream of answers into events.
+//!
+//! Every piece is a whole answer with only its new parts. Text and thinking grow; everything else,
+//! and every part that carries a seal, is a part of its own. The text that sources are counted in
+//! stays open until its candidate ends, because the sources come last.
+
+use canon::{Event, Fault, Finish, Growth, Kind, Opening, Part, Place, Raw, Seal, Trouble, Usage};
+use serde_json::{Map, Value};
+
+use super::lenient::fields;
+use super::partial::{self, Partial, Step};
+use super::read_reply::{self, Side, Top};
+use super::{ME, fault, grounding, lenient, read_part, seals, wire};
+use crate::fields::Path;
+use crate::{Frame, Reader};
+
+/// Reads pieces of an answer.
+#[derive(Default)]
+pub(super) struct NativeReader {
+    begun: bool,
+    id: Option<String>,
+    candidates: Vec<Speaker>,
+    blocked: bool,
+    counted: Option<Usage>,
+    told: Option<Usage>,
+    searches: u64,
+    asides: Map<String, Value>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Say {
+    Text,
+    Thought,
+}
+
+/// The part that is open: what it is, where, and whether it may still grow.
+struct Open {
+    say: Say,
+    slot: u32,
+    grows: bool,
+}
+
+/// One candidate so far.
+struct Speaker {
+    index: u32,
+    slots: u32,
+    open: Option<Open>,
+    /// What the open text says, for the places of its sources.
+    text: String,
+    calls: u32,
+    partial: Option<Partial>,
+    grounding: Value,
+    cited: Value,
+    asides: Map<String, Value>,
+    ended: bool,
+}
+
+impl Reader for NativeReader {
+    fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
+        if is_filler(&frame.data) {
+            return Ok(());
+        }
+        // Some servers cut a character in two and send half of it; the rest of the piece is fine.
+        let text = String::from_utf8_lossy(&frame.data);
+        let value: Value = serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
+        let mut root = fields(value, &Path::Root).map_err(|e| unreadable(&e))?;
+        if let Some(error) = root.take("error") {
+            return Err(fault::read_object(&error));
+        }
+        let top = Top::take(&mut root).map_err(|e| unreadable(&e))?;
+        let list = lenient::list(&mut root, "candidates").map_err(|e| unreadable(&e))?;
+        if !self.begun {
+            self.begun = true;
+            self.id.clone_from(&top.id);
+            let created = top.created.as_deref().and_then(super::time::read);
+            out.push(Event::Begin { id: top.id, model: top.model, created });
+        }
+        for (at, value) in list.into_iter().enumerate() {
+            let mut candidate = fields(value, &Path::Root).map_err(|e| unreadable(&e))?;
+            let side = Side::take(&mut candidate).map_err(|e| unreadable(&e))?;
+            let index = side.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
+            let id = self.id.clone();
+            let speaker = self.speaker(index);
+            let searches = speaker
+                .hear(side, candidate.rest(), id.as_deref(), out)
+                .map_err(|e| unreadable(&e))?;
+            self.searches += searches;
+        }
+        if let Some(feedback) = top.feedback {
+            if self.candidates.is_empty()
+                && !self.blocked
+                && let Some(finish) = read_reply::blocked(&feedback)
+            {
+                self.blocked = true;
+                out.push(Event::End { candidate: 0, finish });
+            }
+            aside(&mut self.asides, None, "promptFeedback", feedback, out);
+        }
+        for (name, value) in root.rest() {
+            aside(&mut self.asides, None, &name, value, out);
+        }
+        self.count(top.usage, out);
+        Ok(())
+    }
+
+    fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), Fault> {
+        if self.blocked || self.complete() {
+            return Ok(());
+        }
+        Err(Fault::new(Trouble::Interrupted, "the provider's answer broke off before its end")
+            .note("the native stream ended without a finish reason"))
+    }
+
+    /// The format has no end marker: the body's end is the end.
+    fn is_done(&self) -> bool {
+        false
+    }
+}
+
+/// What other formats end their streams with and this one does not: imitators send it all the same.
+pub(super) fn is_filler(data: &[u8]) -> bool {
+    matches!(data.trim_ascii(), b"" | b"[DONE]")
+}
+
+fn unreadable(why: &impl std::fmt::Display) -> Fault {
+    Fault::new(Trouble::Interrupted, "the provider sent a piece that could not be read")
+        .note(format!("unreadable native piece: {why}"))
+}
+
+/// Tells a field only this format knows, unless it was told before.
+fn aside(
+    told: &mut Map<String, Value>,
+    candidate: Option<u32>,
+    name: &str,
+    value: Value,
+    out: &mut Vec<Event>,
+) {
+    if told.get(name) == Some(&value) {
+        return;
+    }
+    told.insert(name.to_owned(), value.clone());
+    out.push(Event::Aside { candidate, origin: ME, name: name.to_owned(), value });
+}
+
+impl NativeReader {
+    fn speaker(&mut self, index: u32) -> &mut Speaker {
+        let at = self.candidates.iter().position(|speaker| speaker.index == index);
+        let at = at.unwrap_or_else(|| {
+            self.candidates.push(Speaker {
+                index,
+                slots: 0,
+                open: None,
+                text: String::new(),
+                calls: 0,
+                partial: None,
+                grounding: Value::Null,
+                cited: Value::Null,
+                asides: Map::new(),
+                ended: false,
+            });
+            self.candidates.len() - 1
+        });
+        #[expect(clippy::indexing_slicing, reason = "found or pushed just above")]
+        &mut self.candidates[at]
+    }
+
+    fn complete(&self) -> bool {
+        !self.candidates.is_empty() && self.candidates.iter().all(|speaker| speaker.ended)
+    }
+
+    /// Counts are cumulative, but early pieces tell only some: the last word is the final one.
+    fn count(&mut self, usage: Option<Value>, out: &mut Vec<Event>) {
+        let Some(usage) = usage else { return };
+        let mut extras = canon::Extras::none();
+        if let Some(usage) = wire::read_usage(usage, &mut extras) {
+            let last = self.blocked || self.complete();
+            self.counted = Some(match self.counted {
+                Some(before) if !last => before.merged(usage),
+                _ => usage,
+            });
+        }
+        for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+            aside(&mut self.asides, None, name, value.clone(), out);
+        }
+        let now = self.counted.map(|usage| Usage { searches: self.searches, ..usage });
+        if let Some(usage) = now
+            && self.told != now
+        {
+            self.told = now;
+            out.push(Event::Count(usage));
+        }
+    }
+}
+
+impl Speaker {
+    fn hear(
+        &mut self,
+        mut side: Side,
+        rest: Map<String, Value>,
+        id: Option<&str>,
+        out: &mut Vec<Event>,
+    ) -> Result<u64, Fault> {
+        if self.ended {
+            return Ok(0);
+        }
+        for value in std::mem::take(&mut side.parts) {
+            self.part(value, id, out)?;
+        }
+        if !side.grounding.is_null() {
+            self.grounding = side.grounding.take();
+        }
+        if !side.cited.is_null() {
+            self.cited = side.cited.take();
+        }
+        let chances = side.logprobs.as_ref().map(read_reply::logprobs).unwrap_or_default();
+        // They belong to the candidate, but can only be told of a part that is open.
+        if !chances.is_empty()
+            && let Some(open) = &self.open
+        {
+            out.push(Event::Grow(self.place(open.slot), Growth::Logprobs(chances)));
+        }
+        for (name, value) in rest {
+            aside(&mut self.asides, Some(self.index), &name, value, out);
+        }
+        match side.finish {
+            Some(word) => Ok(self.end(&word, id, out)),
+            None => Ok(0),
+        }
+    }
+
+    fn part(&mut self, value: Value, id: Option<&str>, out: &mut Vec<Event>) -> Result<(), Fault> {
+        let call = value
+            .get("functionCall")
+            .or_else(|| value.get("function_call"))
+            .and_then(Value::as_object);
+        if let Some(call) = call {
+            match partial::step(call, self.partial.is_some()) {
+                Step::Whole => {}
+                Step::Begin => {
+                    self.flush(id, out);
+                    let signature = ["thoughtSignature", "thought_signature"]
+                        .iter()
+                        .find_map(|name| value.get(name)?.as_str());
+                    self.partial = Some(Partial::new(call, signature.map(str::to_owned)));
+                    return Ok(());
+                }
+                Step::More { last } => {
+                    if let Some(partial) = &mut self.partial {
+                        partial.add(call);
+                    }
+                    if last {
+                        self.flush(id, out);
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        self.flush(id, out);
+        let calls = self.calls;
+        let index = self.index;
+        let invent = |name: &str| wire::invent((id, index, calls), name);
+        let read = read_part::part(value, &Path::Root, invent)?;
+        for part in read.hidden.into_iter().chain(read.part) {
+            self.say(part, out);
+        }
+        Ok(())
+    }
+
+    /// The call that came in pieces is whole, because something else follows it.
+    fn flush(&mut self, id: Option<&str>, out: &mut Vec<Event>) {
+        let Some(partial) = self.partial.take() else { return };
+        let arguments = partial.arguments();
+        let Partial { id: own, name, signature, .. } = partial;
+        let call = canon::ToolCall {
+            id: own.unwrap_or_else(|| wire::invent((id, self.index, self.calls), &name)),
+            name,
+            arguments,
+            custom: false,
+        };
+        let seal = signature.map(|token| seals::read(&token).seal);
+        self.say(Part::new(Kind::ToolCall(call)).sealed(seal), out);
+    }
+
+    fn say(&mut self, part: Part, out: &mut Vec<Event>) {
+        let Part { kind, seal, cache, extras } = part;
+        let plain = seal.is_none() && extras.is_empty();
+        let (say, text) = match kind {
+            Kind::Text { text, citations: _ } => (Say::Text, text),
+            Kind::Thought(thought) if !thought.redacted => (Say::Thought, thought.text),
+            kind => {
+                let part = Part { kind, seal: None, cache, extras };
+                self.whole(part, seal, out);
+                return;
+            }
+        };
+        if say == Say::Text && text.is_empty() {
+            if plain {
+                return;
+            }
+            // An empty text is there for its seal only; the text before it may yet get sources.
+            if let Some(open) = &mut self.open {
+                open.grows = false;
+            }
+            let place = self.next();
+            out.push(Event::Open(place, Opening::Text));
+            attach(place, &extras, seal, out);
+            out.push(Event::Close(place));
+            return;
+        }
+        let place = self.open(say, plain, out);
+        if say == Say::Text {
+            self.text.push_str(&text);
+        }
+        if !text.is_empty() {
+            out.push(Event::Grow(place, Growth::Text(text)));
+        }
+        attach(place, &extras, seal, out);
+    }
+
+    fn whole(&mut self, part: Part, seal: Option<Seal>, out: &mut Vec<Event>) {
+        self.close(out);
+        let place = self.next();
+        if let Kind::ToolCall(call) = part.kind {
+            self.calls += 1;
+            let canon::ToolCall { id, name, arguments, custom } = call;
+            out.push(Event::Open(place, Opening::ToolCall { id, name, custom }));
+            out.push(Event::Grow(place, Growth::Text(arguments)));
+            attach(place, &part.extras, seal, out);
+        } else {
+            out.push(Event::Open(place, Opening::Whole(Box::new(part))));
+            out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+        }
+        out.push(Event::Close(place));
+    }
+
+    fn end(&mut self, word: &str, id: Option<&str>, out: &mut Vec<Event>) -> u64 {
+        self.flush(id, out);
+        if let Some(Open { say: Say::Text, slot, .. }) = &self.open {
+            let place = self.place(*slot);
+            for citation in grounding::citations(&self.grounding, &self.cited, &self.text) {
+                out.push(Event::Grow(place, Growth::Citation(citation)));
+            }
+        }
+        if let Some(found) = grounding::search(&self.grounding) {
+            self.whole(Part::new(Kind::Search(found)), None, out);
+        }
+        self.close(out);
+        let searches = grounding::searches(&self.grounding);
+        let kept =
+            [("groundingMetadata", &mut self.grounding), ("citationMetadata", &mut self.cited)];
+        for (name, value) in kept {
+            if !value.is_null() {
+                aside(&mut self.asides, Some(self.index), name, value.take(), out);
+            }
+        }
+        self.ended = true;
+        let why = wire::read_why(word, self.calls > 0);
+        let finish = Finish::new(why, Raw::new(ME, word));
+        out.push(Event::End { candidate: self.index, finish });
+        searches
+    }
+
+    /// The part being said, opened anew unless the open one may grow by this.
+    fn open(&mut self, say: Say, plain: bool, out: &mut Vec<Event>) -> Place {
+        if let Some(open) = &self.open
+            && open.say == say
+            && open.grows
+            && plain
+        {
+            return self.place(open.slot);
+        }
+        self.close(out);
+        let place = self.next();
+        self.open = Some(Open { say, slot: place.slot, grows: plain });
+        let opening = match say {
+            Say::Text => Opening::Text,
+            Say::Thought => Opening::Thought,
+        };
+        out.push(Event::Open(place, opening));
+        place
+    }
+
+    fn close(&mut self, out: &mut Vec<Event>) {
+        if let Some(open) = self.open.take() {
+            out.push(Event::Close(self.place(open.slot)));
+        }
+        self.text.clear();
+    }
+
+    const fn place(&self, slot: u32) -> Place {
+        Place { candidate: self.index, slot }
+    }
+
+    fn next(&mut self) -> Place {
+        let slot = self.slots;
+        self.slots += 1;
+        self.place(slot)
+    }
+}
+
+/// What comes with a part besides its text.
+fn attach(place: Place, extras: &canon::Extras, seal: Option<Seal>, out: &mut Vec<Event>) {
+    for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+        let (name, value) = (name.clone(), value.clone());
+        out.push(Event::Grow(place, Growth::Extra { origin: ME, name, value }));
+    }
+    out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+}

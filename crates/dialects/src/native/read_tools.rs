@@ -1,0 +1,120 @@
+//! Tools and the choice among them into canon.
+
+use canon::{Choice, Extras, Fault, FunctionTool, Schema, SearchTool, Tool, ToolChoice};
+use serde_json::{Map, Value};
+
+use super::lenient::{self, fields};
+use super::{ME, schema};
+use crate::fields::{Fields, Path};
+
+/// The provider's own name for a tool the service's specification calls otherwise.
+pub(super) fn own_name(name: &str) -> Option<&'static str> {
+    match name {
+        "vendorSearch" => Some("googleSearch"),
+        "vendorMaps" => Some("googleMaps"),
+        _ => None,
+    }
+}
+
+/// Reads the tools of a request.
+pub(super) fn tools(list: Vec<Value>) -> Result<Vec<Tool>, Fault> {
+    let root = Path::Root.key("tools");
+    let mut tools = Vec::new();
+    for (at, value) in list.into_iter().enumerate() {
+        let path = root.item(at);
+        for (name, value) in fields(value, &path)?.rest() {
+            tool(own_name(&name).unwrap_or(&name), value, &path, &mut tools)?;
+        }
+    }
+    Ok(tools)
+}
+
+fn tool(name: &str, value: Value, path: &Path<'_>, tools: &mut Vec<Tool>) -> Result<(), Fault> {
+    let at = path.key(name);
+    match name {
+        "functionDeclarations" => {
+            let list = match value {
+                Value::Array(items) => items,
+                one => vec![one],
+            };
+            for (index, value) in list.into_iter().enumerate() {
+                tools.push(Tool::Function(function(value, &at.item(index))?));
+            }
+        }
+        "googleSearch" => {
+            let mut inner = fields(value, &at)?;
+            let blocked = lenient::strings(&mut inner, "excludeDomains")?;
+            let extras = inner.extras(ME);
+            tools.push(Tool::Search(SearchTool { blocked, extras, ..SearchTool::default() }));
+        }
+        "codeExecution" => tools.push(Tool::Code(fields(value, &at)?.extras(ME))),
+        "urlContext" => tools.push(Tool::Fetch(fields(value, &at)?.extras(ME))),
+        _ => {
+            let mut object = Map::new();
+            object.insert(name.to_owned(), value);
+            tools.push(Tool::Foreign { origin: ME, value: Value::Object(object) });
+        }
+    }
+    Ok(())
+}
+
+fn function(value: Value, path: &Path<'_>) -> Result<FunctionTool, Fault> {
+    let mut inner = fields(value, path)?;
+    Ok(FunctionTool {
+        name: inner.required("name")?,
+        description: inner.string("description")?,
+        parameters: shape(&mut inner, "parameters", "parametersJsonSchema"),
+        result: shape(&mut inner, "response", "responseJsonSchema"),
+        extras: inner.extras(ME),
+        ..FunctionTool::default()
+    })
+}
+
+/// A shape in JSON Schema or in the format's own dialect of it.
+fn shape(inner: &mut Fields<'_>, own: &str, json: &str) -> Option<Schema> {
+    let dialect = inner.take(own);
+    match inner.take(json) {
+        Some(value) => Some(Schema::new(value)),
+        None => dialect.map(schema::read),
+    }
+}
+
+/// Reads the choice; what canon cannot say is kept.
+pub(super) fn choice(config: Option<Value>, extras: &mut Extras) -> Result<ToolChoice, Fault> {
+    let Some(config) = config else { return Ok(ToolChoice::default()) };
+    let path = Path::Root.key("toolConfig");
+    let mut config = fields(config, &path)?;
+    let calling = config.take("functionCallingConfig");
+    lenient::keep(extras, "toolConfig", config);
+    let Some(calling) = calling else { return Ok(ToolChoice::default()) };
+    let at = path.key("functionCallingConfig");
+    let mut calling = fields(calling, &at)?;
+    let mode = lenient::word(&mut calling, "mode")?.unwrap_or_default();
+    let names = lenient::strings(&mut calling, "allowedFunctionNames")?;
+    const SCOPE: &str = "toolConfig.functionCallingConfig";
+    lenient::keep(extras, SCOPE, calling);
+    let mut choice = match mode.as_str() {
+        "AUTO" => Choice::Auto,
+        "NONE" => Choice::Never,
+        "ANY" => match names.as_slice() {
+            [] => Choice::Required,
+            [one] => Choice::Named(one.clone()),
+            _ => Choice::Among { names: names.clone(), required: true },
+        },
+        "VALIDATED" if !names.is_empty() => Choice::Among { names: names.clone(), required: false },
+        "VALIDATED" => {
+            extras.put(ME, &format!("{SCOPE}.mode"), Value::from(mode.as_str()));
+            Choice::Auto
+        }
+        _ => Choice::Unset,
+    };
+    // The list counts only where the mode obeys it; elsewhere it is kept for its own format.
+    let ignored = matches!(choice, Choice::Auto | Choice::Never | Choice::Unset);
+    if ignored && !names.is_empty() {
+        extras.put(ME, &format!("{SCOPE}.allowedFunctionNames"), Value::from(names));
+    }
+    if let Choice::Among { names, .. } = &mut choice {
+        names.dedup();
+    }
+    Ok(ToolChoice { choice, parallel: None })
+}

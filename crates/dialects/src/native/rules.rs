@@ -1,0 +1,573 @@
+//! What earns a native request a 400, found in one pass over its bytes.
+//!
+//! Where the catalogue of bad inputs and real clients disagree, the clients win: snake_case, either
+//! base64 alphabet, enum words in any case and a role on the instructions are taken. A body
+//! without `contents` is taken too, since the specification requires no field at all; the provider
+//! decides what it makes of it. `contents` that is there but empty is refused.
+
+use canon::Fault;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+
+use super::head::{Content, Contents, FunctionHead, Head, ToolHead};
+use super::part_heads::{Many, Obj, Text};
+use super::{read_request, seals, wire};
+use crate::dialect::Marks;
+use crate::json::{self, Edit};
+use crate::{Peek, Target};
+
+const MOST_CONTENTS: usize = 10_000;
+const MOST_MEDIA: usize = 3_600;
+const MOST_TOOLS: usize = 512;
+const MOST_SETTINGS: usize = 32;
+const LONGEST_MODEL: usize = 256;
+const LONGEST_STOP: usize = 4_096;
+const LARGEST: i64 = i32::MAX as i64;
+
+/// Reads what the flow must know and applies the format's rules.
+pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+    let text = json::text(body)?;
+    if !text.trim_start_matches([' ', '\n', '\r', '\t']).starts_with('{') {
+        return Err(Fault::invalid("", "the body must be a JSON object"));
+    }
+    let head: Head<'_> = serde_json::from_str(text).map_err(|_| explain::<Head<'_>>(text, ""))?;
+    let model = model(target)?;
+    let mut edits = Vec::new();
+    contents(text, &head.contents, &mut edits)?;
+    if let Some(raw) = head.system_instruction {
+        instruction(raw)?;
+    }
+    let has_functions = tools(text, head.tools, &mut edits)?;
+    tool_config(head.tool_config, has_functions)?;
+    safety(head.safety_settings)?;
+    cached(head.cached_content.as_deref())?;
+    let config = config(head.generation_config)?;
+    let limit = limit_mark(text, head.generation_config, config.as_ref(), &mut edits);
+    let open = text.find('{').map_or(0, |at| at + 1);
+    let max_output = config.as_ref().and_then(|config| config.max_output_tokens).map(|n| n.0);
+    let candidates = config.as_ref().and_then(|config| config.candidate_count.as_ref());
+    Ok(Peek {
+        model,
+        stream: target.stream,
+        // Every piece of a native stream may tell its usage, and the last one does.
+        wants_usage: true,
+        max_output: max_output.and_then(|n| u64::try_from(n).ok()),
+        array: target.stream && target.array,
+        candidates: candidates.and_then(|n| u32::try_from(n.0).ok()).unwrap_or(1),
+        marks: Marks {
+            open,
+            empty: text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}')),
+            model: head.model.map(|raw| json::range_of(text, raw)),
+            limit,
+            stream_options: None,
+        },
+        edits,
+    })
+}
+
+/// The same failure again, this time with its path.
+fn explain<'a, T: Deserialize<'a>>(text: &'a str, at: &str) -> Fault {
+    let mut from = serde_json::Deserializer::from_str(text);
+    let fault = json::explain(serde_path_to_error::deserialize::<_, T>(&mut from));
+    // A field that is there twice or unknown is named in the sentence, not in the path.
+    let field = ["duplicate field `", "unknown field `"]
+        .iter()
+        .find_map(|words| fault.say().strip_prefix(words)?.split('`').next());
+    let field = field.filter(|field| !fault.path().is_some_and(|path| path.ends_with(field)));
+    let mut path = at.to_owned();
+    for step in fault.path().into_iter().chain(field) {
+        if !path.is_empty() && !step.starts_with('[') {
+            path.push('.');
+        }
+        path.push_str(step);
+    }
+    Fault::invalid(path, fault.say().to_owned())
+}
+
+/// Reads a field that has rules of its own.
+fn section<'a, T: Deserialize<'a>>(raw: &'a RawValue, at: &str) -> Result<T, Fault> {
+    serde_json::from_str(raw.get()).map_err(|_| explain::<T>(raw.get(), at))
+}
+
+fn refuse(path: &str, why: &str) -> Fault {
+    Fault::invalid(path, format!("`{path}` {why}"))
+}
+
+fn model(target: &Target) -> Result<String, Fault> {
+    let model = target.model.as_deref().unwrap_or_default();
+    if model.is_empty() || model.len() > LONGEST_MODEL || model.chars().any(char::is_control) {
+        return Err(refuse("model", &format!("must have 1 to {LONGEST_MODEL} plain characters")));
+    }
+    Ok(model.to_owned())
+}
+
+fn contents(text: &str, contents: &Contents<'_>, edits: &mut Vec<Edit>) -> Result<(), Fault> {
+    if contents.told && contents.count == 0 {
+        return Err(refuse("contents", "must not be empty"));
+    }
+    if let Some((path, why)) = &contents.broken {
+        return Err(refuse(path, why));
+    }
+    if contents.count > MOST_CONTENTS {
+        return Err(refuse("contents", &format!("must have at most {MOST_CONTENTS} items")));
+    }
+    if contents.media > MOST_MEDIA {
+        return Err(refuse("contents", &format!("must have at most {MOST_MEDIA} media parts")));
+    }
+    for raw in &contents.signatures {
+        // Nearly all go out as they came, which a glance at their letters tells.
+        let odd = raw.get().contains(['-', '_', '\\']) || raw.get().starts_with("\"ptt");
+        let token = odd.then(|| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok()).flatten();
+        if let Some(other) = token.and_then(|token| seals::for_upstream(&token)) {
+            edits.push(Edit { at: json::range_of(text, raw), with: json::quoted(&other) });
+        }
+    }
+    Ok(())
+}
+
+fn instruction(raw: &RawValue) -> Result<(), Fault> {
+    const AT: &str = "systemInstruction";
+    let Obj(content) = section::<Obj<Content<'_>>>(raw, AT)?;
+    let Some(parts) = content.parts else {
+        return Err(refuse("systemInstruction.parts", "is required"));
+    };
+    if let Some((at, field, why)) = parts.broken {
+        let dot = if field.is_empty() { "" } else { "." };
+        return Err(refuse(&format!("{AT}.parts[{at}]{dot}{field}"), why));
+    }
+    if !parts.only_text {
+        return Err(refuse("systemInstruction.parts", "must hold only text"));
+    }
+    Ok(())
+}
+
+fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<bool, Fault> {
+    let Some(raw) = raw else { return Ok(false) };
+    let Many(tools) = section::<Many<ToolHead<'_>>>(raw, "tools")?;
+    if tools.len() > MOST_TOOLS {
+        return Err(refuse("tools", &format!("must have at most {MOST_TOOLS} items")));
+    }
+    let mut has_functions = false;
+    for (at, tool) in tools.iter().enumerate() {
+        let path = format!("tools[{at}]");
+        let (kind, value) = match tool.kinds.as_slice() {
+            [(kind, value)] => (kind.as_str(), value),
+            [] => return Err(refuse(&path, "must hold a kind of tool")),
+            _ => return Err(refuse(&path, "must hold only one kind of tool")),
+        };
+        let own = format!("{path}.{kind}");
+        let functions = match kind {
+            "functionDeclarations" => section::<Many<FunctionHead<'_>>>(value, &own)?.0,
+            // The one kind whose settings are a list.
+            "mcpServers" => Vec::new(),
+            _ if value.get().starts_with('{') => Vec::new(),
+            _ => return Err(refuse(&own, "must be an object")),
+        };
+        for (index, function) in functions.iter().enumerate() {
+            has_functions = true;
+            let name = function.name.as_deref().unwrap_or_default();
+            let letters = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
+            if name.is_empty() || name.len() > 128 || !name.bytes().all(letters) {
+                let path = format!("{path}.functionDeclarations[{index}].name");
+                return Err(refuse(&path, "must be 1 to 128 letters, digits or `_ . : -`"));
+            }
+        }
+        for (key, own) in &tool.renamed {
+            edits.push(Edit { at: json::range_of(text, key), with: json::quoted(own) });
+        }
+    }
+    Ok(has_functions)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolConfig<'a> {
+    #[serde(borrow, default, alias = "function_calling_config")]
+    function_calling_config: Option<Obj<Calling<'a>>>,
+    #[serde(default, alias = "retrieval_config")]
+    retrieval_config: Option<Obj<Retrieval>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Calling<'a> {
+    #[serde(borrow, default)]
+    mode: Option<Cow<'a, str>>,
+    #[serde(default, alias = "allowed_function_names")]
+    allowed_function_names: Option<Vec<Text>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Retrieval {
+    #[serde(default, alias = "lat_lng")]
+    lat_lng: Option<Obj<Spot>>,
+}
+
+#[derive(Deserialize)]
+struct Spot {
+    #[serde(default)]
+    latitude: Option<f64>,
+    #[serde(default)]
+    longitude: Option<f64>,
+}
+
+fn tool_config(raw: Option<&RawValue>, has_functions: bool) -> Result<(), Fault> {
+    let Some(raw) = raw else { return Ok(()) };
+    let Obj(config) = section::<Obj<ToolConfig<'_>>>(raw, "toolConfig")?;
+    if let Some(Obj(calling)) = config.function_calling_config {
+        const AT: &str = "toolConfig.functionCallingConfig";
+        let modes = ["AUTO", "ANY", "NONE", "VALIDATED", "MODE_UNSPECIFIED"];
+        one_of(&format!("{AT}.mode"), calling.mode.as_deref(), &modes[..4], &modes)?;
+        let any = calling.mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ANY"));
+        if any && !has_functions {
+            return Err(refuse(&format!("{AT}.mode"), "needs `functionDeclarations` to call"));
+        }
+        if calling.allowed_function_names.into_iter().flatten().any(|name| name.empty) {
+            return Err(refuse(&format!("{AT}.allowedFunctionNames"), "must not hold empty names"));
+        }
+    }
+    if let Some(Obj(Retrieval { lat_lng: Some(Obj(spot)) })) = config.retrieval_config {
+        const AT: &str = "toolConfig.retrievalConfig.latLng";
+        within(&format!("{AT}.latitude"), spot.latitude, -90.0, 90.0)?;
+        within(&format!("{AT}.longitude"), spot.longitude, -180.0, 180.0)?;
+    }
+    Ok(())
+}
+
+fn safety(raw: Option<&RawValue>) -> Result<(), Fault> {
+    #[derive(Deserialize)]
+    struct Setting<'a> {
+        #[serde(borrow, default)]
+        category: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        threshold: Option<Cow<'a, str>>,
+    }
+    const LISTED: [&str; 5] = [
+        "HARM_CATEGORY_HARASSMENT",
+        "HARM_CATEGORY_HATE_SPEECH",
+        "HARM_CATEGORY_SEXUALLY_EXPLICIT",
+        "HARM_CATEGORY_DANGEROUS_CONTENT",
+        "HARM_CATEGORY_CIVIC_INTEGRITY",
+    ];
+    const MORE: [&str; 6] = [
+        "HARM_CATEGORY_UNSPECIFIED",
+        "HARM_CATEGORY_IMAGE_HATE",
+        "HARM_CATEGORY_IMAGE_DANGEROUS_CONTENT",
+        "HARM_CATEGORY_IMAGE_HARASSMENT",
+        "HARM_CATEGORY_IMAGE_SEXUALLY_EXPLICIT",
+        "HARM_CATEGORY_JAILBREAK",
+    ];
+    const THRESHOLDS: [&str; 6] = [
+        "BLOCK_NONE",
+        "BLOCK_ONLY_HIGH",
+        "BLOCK_MEDIUM_AND_ABOVE",
+        "BLOCK_LOW_AND_ABOVE",
+        "OFF",
+        "HARM_BLOCK_THRESHOLD_UNSPECIFIED",
+    ];
+    let Some(raw) = raw else { return Ok(()) };
+    let Many(settings) = section::<Many<Obj<Setting<'_>>>>(raw, "safetySettings")?;
+    if settings.len() > MOST_SETTINGS {
+        return Err(refuse("safetySettings", &format!("must have at most {MOST_SETTINGS} items")));
+    }
+    let categories: Vec<&str> = LISTED.into_iter().chain(MORE).collect();
+    let mut seen: Vec<String> = Vec::new();
+    for (at, Obj(setting)) in settings.iter().enumerate() {
+        let path = |field: &str| format!("safetySettings[{at}].{field}");
+        let category = setting.category.as_deref();
+        let category = category.ok_or_else(|| refuse(&path("category"), "is required"))?;
+        one_of(&path("category"), Some(category), &LISTED, &categories)?;
+        let threshold = setting.threshold.as_deref();
+        let threshold = threshold.ok_or_else(|| refuse(&path("threshold"), "is required"))?;
+        one_of(&path("threshold"), Some(threshold), &THRESHOLDS[..5], &THRESHOLDS)?;
+        let category = category.to_ascii_uppercase();
+        if seen.contains(&category) {
+            return Err(refuse(&path("category"), "is set twice"));
+        }
+        seen.push(category);
+    }
+    Ok(())
+}
+
+/// The name of cached content: `cachedContents/{id}`.
+fn cached(name: Option<&str>) -> Result<(), Fault> {
+    let Some(name) = name else { return Ok(()) };
+    let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    match name.strip_prefix("cachedContents/") {
+        Some(id) if !id.is_empty() && id.len() <= 256 && id.bytes().all(letters) => Ok(()),
+        _ => Err(refuse("cachedContent", "must have the form `cachedContents/{id}`")),
+    }
+}
+
+/// A whole number, also as a string. `F` tells whether a fraction of zero is taken as well.
+#[derive(Clone, Copy, Debug)]
+struct Int<const F: bool>(i64);
+
+impl<'de, const F: bool> Deserialize<'de> for Int<F> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any<const F: bool>;
+        impl<const F: bool> Visitor<'_> for Any<F> {
+            type Value = Int<F>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number")
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Int<F>, E> {
+                Ok(Int(number))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Int<F>, E> {
+                Ok(Int(i64::try_from(number).unwrap_or(i64::MAX)))
+            }
+
+            fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Int<F>, E> {
+                if F && number.fract() == 0.0 && number.abs() < 9.0e15 {
+                    #[expect(clippy::cast_possible_truncation, reason = "checked just above")]
+                    return Ok(Int(number as i64));
+                }
+                Err(E::invalid_type(serde::de::Unexpected::Float(number), &self))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Int<F>, E> {
+                let wrong = || E::invalid_type(serde::de::Unexpected::Str(text), &self);
+                text.parse().map(Int).map_err(|_| wrong())
+            }
+        }
+        from.deserialize_any(Any::<F>)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Config<'a> {
+    #[serde(default)]
+    temperature: Option<f64>,
+    #[serde(default, alias = "top_p")]
+    top_p: Option<f64>,
+    // One official client writes it as 3.0.
+    #[serde(default, alias = "top_k")]
+    top_k: Option<Int<true>>,
+    #[serde(default, alias = "max_output_tokens")]
+    max_output_tokens: Option<Int<false>>,
+    #[serde(default, alias = "candidate_count")]
+    candidate_count: Option<Int<false>>,
+    #[serde(borrow, default, alias = "stop_sequences")]
+    stop_sequences: Option<Vec<Cow<'a, str>>>,
+    #[serde(default, rename = "seed")]
+    _seed: Option<Int<false>>,
+    #[serde(default, alias = "presence_penalty", rename = "presencePenalty")]
+    _presence_penalty: Option<f64>,
+    #[serde(default, alias = "frequency_penalty", rename = "frequencyPenalty")]
+    _frequency_penalty: Option<f64>,
+    #[serde(borrow, default, alias = "response_mime_type")]
+    response_mime_type: Option<Cow<'a, str>>,
+    #[serde(default, alias = "response_schema")]
+    response_schema: Option<Obj<IgnoredAny>>,
+    #[serde(borrow, default, alias = "response_modalities")]
+    response_modalities: Option<Vec<Cow<'a, str>>>,
+    #[serde(default, alias = "response_logprobs")]
+    response_logprobs: Option<bool>,
+    #[serde(default)]
+    logprobs: Option<Int<false>>,
+    #[serde(borrow, default, alias = "thinking_config")]
+    thinking_config: Option<Obj<ThinkingHead<'a>>>,
+    #[serde(borrow, default, alias = "image_config")]
+    image_config: Option<Obj<ImageHead<'a>>>,
+    #[serde(borrow, default, alias = "media_resolution")]
+    media_resolution: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ThinkingHead<'a> {
+    #[serde(default, alias = "thinking_budget")]
+    thinking_budget: Option<Int<false>>,
+    #[serde(borrow, default, alias = "thinking_level")]
+    thinking_level: Option<Cow<'a, str>>,
+    #[serde(default, alias = "include_thoughts", rename = "includeThoughts")]
+    _include_thoughts: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ImageHead<'a> {
+    #[serde(borrow, default, alias = "aspect_ratio")]
+    aspect_ratio: Option<Cow<'a, str>>,
+    #[serde(borrow, default, alias = "image_size")]
+    image_size: Option<Cow<'a, str>>,
+}
+
+/// Only where the limit stands, for the mark.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LimitHead<'a> {
+    #[serde(borrow, default, alias = "max_output_tokens")]
+    max_output_tokens: Option<&'a RawValue>,
+}
+
+fn config<'a>(raw: Option<&'a RawValue>) -> Result<Option<Config<'a>>, Fault> {
+    let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
+    const AT: &str = "generationConfig";
+    let at = |field: &str| format!("{AT}.{field}");
+    let Obj(config) = section::<Obj<Config<'a>>>(raw, AT)?;
+    within(&at("temperature"), config.temperature, 0.0, 2.0)?;
+    within(&at("topP"), config.top_p, 0.0, 1.0)?;
+    between(&at("topK"), config.top_k.map(|n| n.0), 1, LARGEST)?;
+    between(&at("maxOutputTokens"), config.max_output_tokens.map(|n| n.0), 1, LARGEST)?;
+    between(&at("candidateCount"), config.candidate_count.map(|n| n.0), 1, 8)?;
+    let stops = config.stop_sequences.as_deref().unwrap_or_default();
+    if stops.len() > 5 {
+        return Err(refuse(&at("stopSequences"), "must have at most 5 items"));
+    }
+    if stops.iter().any(|text| text.is_empty() || text.len() > LONGEST_STOP) {
+        let why = format!("must be strings of 1 to {LONGEST_STOP} bytes");
+        return Err(refuse(&at("stopSequences"), &why));
+    }
+    between(&at("logprobs"), config.logprobs.map(|n| n.0), 0, 20)?;
+    if config.logprobs.is_some() && config.response_logprobs != Some(true) {
+        return Err(refuse(&at("logprobs"), "needs `responseLogprobs` to be true"));
+    }
+    answer_shape(&config)?;
+    thinking(config.thinking_config.as_ref().map(|inner| &inner.0))?;
+    if let Some(Obj(image)) = &config.image_config {
+        picture(image)?;
+    }
+    const RESOLUTIONS: [&str; 5] = [
+        "MEDIA_RESOLUTION_LOW",
+        "MEDIA_RESOLUTION_MEDIUM",
+        "MEDIA_RESOLUTION_HIGH",
+        "MEDIA_RESOLUTION_ULTRA_HIGH",
+        "MEDIA_RESOLUTION_UNSPECIFIED",
+    ];
+    let resolution = config.media_resolution.as_deref();
+    one_of(&at("mediaResolution"), resolution, &RESOLUTIONS[..3], &RESOLUTIONS)?;
+    Ok(Some(config))
+}
+
+fn answer_shape(config: &Config<'_>) -> Result<(), Fault> {
+    let mime = config.response_mime_type.as_deref();
+    let types = ["text/plain", "application/json", "text/x.enum"];
+    if mime.is_some_and(|mime| !types.contains(&mime)) {
+        return Err(refuse("generationConfig.responseMimeType", &words(&types)));
+    }
+    // A bare word out of a list needs the list, so that type goes with a schema as well.
+    if config.response_schema.is_some() && !matches!(mime, Some("application/json" | "text/x.enum"))
+    {
+        let why = "needs `responseMimeType` to be `application/json`";
+        return Err(refuse("generationConfig.responseSchema", why));
+    }
+    if let Some(list) = &config.response_modalities {
+        const AT: &str = "generationConfig.responseModalities";
+        if list.is_empty() {
+            return Err(refuse(AT, "must not be empty"));
+        }
+        let mut seen = Vec::new();
+        for (at, word) in list.iter().enumerate() {
+            let path = format!("{AT}[{at}]");
+            let Some(modality) = wire::read_modality(word) else {
+                return Err(refuse(&path, &words(&["TEXT", "IMAGE", "AUDIO"])));
+            };
+            if seen.contains(&modality) {
+                return Err(refuse(&path, "is there twice"));
+            }
+            seen.push(modality);
+        }
+    }
+    Ok(())
+}
+
+fn thinking(config: Option<&ThinkingHead<'_>>) -> Result<(), Fault> {
+    let Some(config) = config else { return Ok(()) };
+    const AT: &str = "generationConfig.thinkingConfig";
+    if config.thinking_budget.is_some() && config.thinking_level.is_some() {
+        return Err(refuse(AT, "must not hold both `thinkingBudget` and `thinkingLevel`"));
+    }
+    between(&format!("{AT}.thinkingBudget"), config.thinking_budget.map(|n| n.0), -1, LARGEST)?;
+    let level = config.thinking_level.as_deref().map(str::to_ascii_uppercase);
+    let known = level
+        .as_deref()
+        .is_none_or(|w| w == "THINKING_LEVEL_UNSPECIFIED" || read_request::read_level(w).is_some());
+    if !known {
+        let levels = ["MINIMAL", "LOW", "MEDIUM", "HIGH"];
+        return Err(refuse(&format!("{AT}.thinkingLevel"), &words(&levels)));
+    }
+    Ok(())
+}
+
+fn picture(config: &ImageHead<'_>) -> Result<(), Fault> {
+    const RATIOS: [&str; 14] = [
+        "1:1", "2:3", "3:2", "3:4", "4:3", "4:5", "5:4", "9:16", "16:9", "21:9", "1:4", "4:1",
+        "1:8", "8:1",
+    ];
+    const SIZES: [&str; 4] = ["512", "1K", "2K", "4K"];
+    const AT: &str = "generationConfig.imageConfig";
+    if config.aspect_ratio.as_deref().is_some_and(|ratio| !RATIOS.contains(&ratio)) {
+        return Err(refuse(&format!("{AT}.aspectRatio"), &words(&RATIOS)));
+    }
+    if config.image_size.as_deref().is_some_and(|size| !SIZES.contains(&size)) {
+        return Err(refuse(&format!("{AT}.imageSize"), &words(&SIZES)));
+    }
+    Ok(())
+}
+
+/// Where a lowered limit goes: over the caller's own, or just behind the brace of the object it
+/// belongs into. Without that object there is no mark.
+fn limit_mark(
+    text: &str,
+    raw: Option<&RawValue>,
+    config: Option<&Config<'_>>,
+    edits: &mut Vec<Edit>,
+) -> Option<std::ops::Range<usize>> {
+    let raw = raw?;
+    let at = json::range_of(text, raw);
+    if config.is_none() {
+        // A null has no brace, so it becomes an empty object around the mark.
+        let inside = at.start + 1;
+        edits.push(Edit { at: at.start..inside, with: "{".into() });
+        edits.push(Edit { at: inside..at.end, with: "}".into() });
+        return Some(inside..inside);
+    }
+    let own: Option<LimitHead<'_>> = serde_json::from_str(raw.get()).ok();
+    match own.and_then(|own| own.max_output_tokens) {
+        Some(own) => Some(json::range_of(text, own)),
+        None => Some(at.start + 1..at.start + 1),
+    }
+}
+
+fn within(path: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), Fault> {
+    match value {
+        Some(value) if !(low..=high).contains(&value) => {
+            Err(refuse(path, &format!("must be between {low} and {high}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn between(path: &str, value: Option<i64>, low: i64, high: i64) -> Result<(), Fault> {
+    match value {
+        Some(value) if !(low..=high).contains(&value) => {
+            Err(refuse(path, &format!("must be a whole number between {low} and {high}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A word of an enum, in any case; `told` are the words a refusal names.
+fn one_of(path: &str, word: Option<&str>, told: &[&str], known: &[&str]) -> Result<(), Fault> {
+    match word {
+        Some(word) if !known.iter().any(|own| own.eq_ignore_ascii_case(word)) => {
+            Err(refuse(path, &words(told)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn words(list: &[&str]) -> String {
+    let list: Vec<String> = list.iter().map(|word| format!("`{word}`")).collect();
+    format!("must be one of {}", list.join(", "))
+}

@@ -1,0 +1,148 @@
+//! The format's own schema dialect into JSON Schema.
+//!
+//! Its type names are upper case, null is a flag, numbers may be strings, and keys come in both
+//! spellings. Names of properties are the caller's and stay as they are. The way back needs no
+//! conversion: the original is kept beside the translation, and a foreign schema is sent in the
+//! fields that take JSON Schema as it is.
+
+use canon::Schema;
+use serde_json::{Map, Value};
+
+use super::{ME, lenient};
+
+/// A schema in the format's own words.
+pub(super) fn read(original: Value) -> Schema {
+    let json = convert(original.clone());
+    Schema { json, verbatim: Some((ME, original)) }
+}
+
+fn convert(schema: Value) -> Value {
+    let Value::Object(map) = schema else { return schema };
+    let mut out = Map::new();
+    let mut nullable = false;
+    for (name, value) in map {
+        match &*lenient::camel(&name) {
+            "type" => {
+                if let Some(value) = kind(value) {
+                    out.insert("type".to_owned(), value);
+                }
+            }
+            "nullable" => nullable = value == Value::Bool(true),
+            // How fields are ordered when written; no other format has a word for it.
+            "propertyOrdering" => {}
+            "format" if value == "enum" => {}
+            "example" => {
+                out.insert("examples".to_owned(), Value::Array(vec![value]));
+            }
+            "defs" | "$defs" => {
+                out.insert("$defs".to_owned(), each(value));
+            }
+            "ref" | "$ref" => {
+                out.insert("$ref".to_owned(), value);
+            }
+            "properties" => {
+                out.insert("properties".to_owned(), each(value));
+            }
+            name @ ("items" | "additionalProperties" | "not") => {
+                out.insert(name.to_owned(), convert(value));
+            }
+            name @ ("anyOf" | "oneOf" | "allOf" | "prefixItems") => {
+                let value = match value {
+                    Value::Array(items) => items.into_iter().map(convert).collect(),
+                    other => Value::Array(vec![convert(other)]),
+                };
+                out.insert(name.to_owned(), value);
+            }
+            name @ ("minItems" | "maxItems" | "minProperties" | "maxProperties" | "minLength"
+            | "maxLength") => {
+                let value = lenient::whole(&value).map_or(value, Value::from);
+                out.insert(name.to_owned(), value);
+            }
+            name => {
+                out.insert(name.to_owned(), value);
+            }
+        }
+    }
+    if nullable { null_too(out) } else { Value::Object(out) }
+}
+
+/// Type names in lower case; the word for "not said" says nothing.
+fn kind(value: Value) -> Option<Value> {
+    match value {
+        Value::String(word) if word.eq_ignore_ascii_case("TYPE_UNSPECIFIED") => None,
+        Value::String(word) => Some(Value::from(word.to_ascii_lowercase())),
+        Value::Array(words) => Some(words.into_iter().filter_map(kind).collect()),
+        other => Some(other),
+    }
+}
+
+/// Schemas by names that are the caller's own.
+fn each(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            map.into_iter().map(|(name, schema)| (name, convert(schema))).collect()
+        }
+        other => other,
+    }
+}
+
+fn null_too(mut schema: Map<String, Value>) -> Value {
+    let null = || Value::from("null");
+    if let Some(Value::Array(words)) = schema.get_mut("enum") {
+        words.push(Value::Null);
+    }
+    match schema.get_mut("type") {
+        Some(Value::Array(kinds)) => kinds.push(null()),
+        Some(kind) => *kind = Value::Array(vec![kind.take(), null()]),
+        None => {
+            if let Some(Value::Array(choices)) = schema.get_mut("anyOf") {
+                let mut empty = Map::new();
+                empty.insert("type".to_owned(), null());
+                choices.push(Value::Object(empty));
+            }
+        }
+    }
+    Value::Object(schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_dialect_becomes_json_schema_and_names_stay() {
+        let schema = read(json!({
+            "type": "OBJECT",
+            "properties": {
+                "first_name": {"type": "STRING", "nullable": true, "max_length": "9"},
+                "type": {"type": "STRING", "format": "enum", "enum": ["a", "b"]},
+                "tags": {"type": "ARRAY", "items": {"any_of": [{"type": "INTEGER"}]}, "minItems": "1"},
+            },
+            "required": ["first_name"],
+            "property_ordering": ["first_name", "type"],
+            "example": {"first_name": "x"},
+        }));
+        let expected = json!({
+            "type": "object",
+            "properties": {
+                "first_name": {"type": ["string", "null"], "maxLength": 9},
+                "type": {"type": "string", "enum": ["a", "b"]},
+                "tags": {"type": "array", "items": {"anyOf": [{"type": "integer"}]}, "minItems": 1},
+            },
+            "required": ["first_name"],
+            "examples": [{"first_name": "x"}],
+        });
+        assert_eq!(schema.json, expected);
+    }
+
+    #[test]
+    fn json_schema_passes_unchanged() {
+        let given = json!({
+            "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
+            "$ref": "#/$defs/Node",
+            "additionalProperties": false,
+        });
+        assert_eq!(read(given.clone()).json, given);
+    }
+}

@@ -1,0 +1,357 @@
+//! The words of the format, its token counts, its paths and the ids we make up for its calls.
+
+use canon::{Losses, Modality, Tier, Usage, Why};
+use serde::Deserialize;
+use serde::de::{Deserializer, Visitor};
+use serde_json::Value;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::{ME, lenient};
+use crate::fields::Object;
+use canon::Extras;
+
+/// How ids begin that we made up for calls without one. They never go to a provider.
+const INVENTED: &str = "call_pn_";
+
+/// An id for a call that came without one, always the same for the same call in the same place.
+pub(super) fn invent(place: impl Hash, name: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    place.hash(&mut hasher);
+    name.hash(&mut hasher);
+    format!("{INVENTED}{:016x}", hasher.finish())
+}
+
+/// The id as a provider knows it; `None` for one it never gave.
+pub(super) fn real_id(id: &str) -> Option<&str> {
+    (!id.is_empty() && !id.starts_with(INVENTED)).then_some(id)
+}
+
+/// Where a request goes. Slashes and colons of a model's id stay; what could leave the path does
+/// not.
+pub(super) fn path(model: &str, stream: bool) -> String {
+    let model = model.strip_prefix("models/").unwrap_or(model);
+    let mut path = String::from("/v1beta/models");
+    for segment in model.split('/') {
+        path.push('/');
+        // A segment of dots climbs, in whatever spelling; no model is named so.
+        if segment.chars().all(|c| c == '.') {
+            path.push('_');
+            continue;
+        }
+        for byte in segment.bytes() {
+            match byte {
+                b'a'..=b'z'
+                | b'A'..=b'Z'
+                | b'0'..=b'9'
+                | b'-'
+                | b'.'
+                | b'_'
+                | b'~'
+                | b':'
+                | b'@' => path.push(char::from(byte)),
+                _ => path.push_str(&format!("%{byte:02X}")),
+            }
+        }
+    }
+    path.push_str(if stream { ":streamGenerateContent?alt=sse" } else { ":generateContent" });
+    path
+}
+
+/// A whole number, also as a string.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tokens(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Tokens {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl Visitor<'_> for Any {
+            type Value = Tokens;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a count")
+            }
+
+            fn visit_u64<E>(self, count: u64) -> Result<Tokens, E> {
+                Ok(Tokens(count))
+            }
+
+            fn visit_i64<E>(self, _below_zero: i64) -> Result<Tokens, E> {
+                Ok(Tokens(0))
+            }
+
+            fn visit_f64<E>(self, count: f64) -> Result<Tokens, E> {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "casts of floats saturate"
+                )]
+                Ok(Tokens(count as u64))
+            }
+
+            fn visit_str<E>(self, count: &str) -> Result<Tokens, E> {
+                Ok(Tokens(count.parse().unwrap_or(0)))
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
+
+/// Token counts of one kind of input or output.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Detail {
+    #[serde(default)]
+    modality: Option<String>,
+    #[serde(default, rename = "tokenCount", alias = "token_count")]
+    count: Option<Tokens>,
+}
+
+/// Token counts.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Counts {
+    #[serde(default)]
+    prompt_token_count: Option<Tokens>,
+    #[serde(default)]
+    cached_content_token_count: Option<Tokens>,
+    #[serde(default)]
+    candidates_token_count: Option<Tokens>,
+    #[serde(default)]
+    thoughts_token_count: Option<Tokens>,
+    #[serde(default)]
+    tool_use_prompt_token_count: Option<Tokens>,
+    #[serde(default)]
+    prompt_tokens_details: Option<Vec<Detail>>,
+    #[serde(default)]
+    tool_use_prompt_tokens_details: Option<Vec<Detail>>,
+    #[serde(default)]
+    candidates_tokens_details: Option<Vec<Detail>>,
+}
+
+/// The fields of the counts that canon carries; the rest rides in extras.
+const COUNTED: [&str; 9] = [
+    "promptTokenCount",
+    "cachedContentTokenCount",
+    "candidatesTokenCount",
+    "thoughtsTokenCount",
+    "toolUsePromptTokenCount",
+    "totalTokenCount",
+    "promptTokensDetails",
+    "toolUsePromptTokensDetails",
+    "candidatesTokensDetails",
+];
+
+impl Counts {
+    /// The counts in our convention: output includes thinking, input what tools read.
+    pub(super) fn read(&self) -> Usage {
+        let of = |count: Option<Tokens>| count.unwrap_or_default().0;
+        let sum = |lists: &[&Option<Vec<Detail>>], word: &str| {
+            let all = lists.iter().flat_map(|list| list.iter().flatten());
+            let own = all.filter(|detail| {
+                detail.modality.as_deref().is_some_and(|m| m.eq_ignore_ascii_case(word))
+            });
+            own.fold(0_u64, |sum, detail| sum.saturating_add(of(detail.count)))
+        };
+        let input = [&self.prompt_tokens_details, &self.tool_use_prompt_tokens_details];
+        let output = [&self.candidates_tokens_details];
+        Usage {
+            input: of(self.prompt_token_count).saturating_add(of(self.tool_use_prompt_token_count)),
+            cache_read: of(self.cached_content_token_count),
+            input_audio: sum(&input, "AUDIO"),
+            input_image: sum(&input, "IMAGE"),
+            output: of(self.candidates_token_count).saturating_add(of(self.thoughts_token_count)),
+            thinking: of(self.thoughts_token_count),
+            output_audio: sum(&output, "AUDIO"),
+            output_image: sum(&output, "IMAGE"),
+            ..Usage::default()
+        }
+    }
+
+    /// Whether anything was counted: early pieces of a stream may tell only the kind of traffic.
+    pub(super) const fn tells(&self) -> bool {
+        self.prompt_token_count.is_some() || self.candidates_token_count.is_some()
+    }
+}
+
+/// The counts of an answer and the fields canon has no place for.
+pub(super) fn read_usage(value: Value, extras: &mut Extras) -> Option<Usage> {
+    if let Value::Object(map) = &value {
+        for (name, value) in map {
+            if !COUNTED.contains(&name.as_str()) && !value.is_null() {
+                extras.put(ME, &format!("usageMetadata.{name}"), value.clone());
+            }
+        }
+    }
+    let counts: Counts = serde_json::from_value(value).ok()?;
+    counts.tells().then(|| counts.read())
+}
+
+/// Token counts in this format's words.
+pub(super) fn write_usage(usage: &Usage, extras: &Extras, losses: &mut Losses) -> Value {
+    let Usage {
+        input,
+        cache_read,
+        cache_write,
+        cache_write_long,
+        input_audio,
+        input_image,
+        output,
+        thinking,
+        output_audio,
+        output_image,
+        searches: _,
+    } = *usage;
+    losses.add_if(
+        cache_write.saturating_add(cache_write_long) > 0,
+        "usage.cache_write",
+        "the native format does not count what is written to a cache",
+    );
+    let visible = output.saturating_sub(thinking);
+    let counts = Object::new()
+        .set("promptTokenCount", input)
+        .set("candidatesTokenCount", visible)
+        .set("totalTokenCount", usage.total())
+        .set("thoughtsTokenCount", thinking)
+        .maybe("cachedContentTokenCount", (cache_read > 0).then_some(cache_read))
+        .set("promptTokensDetails", details(input, input_audio, input_image))
+        .set("candidatesTokensDetails", details(visible, output_audio, output_image));
+    lenient::restore(counts, extras, "usageMetadata").maybe_new("trafficType", "ON_DEMAND").into()
+}
+
+fn details(all: u64, audio: u64, image: u64) -> Vec<Value> {
+    let text = all.saturating_sub(audio).saturating_sub(image);
+    [("TEXT", text), ("AUDIO", audio), ("IMAGE", image)]
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(word, count)| Object::new().set("modality", word).set("tokenCount", count).into())
+        .collect()
+}
+
+/// Sets a field unless it is there.
+trait MaybeNew {
+    fn maybe_new(self, name: &str, value: &str) -> Self;
+}
+
+impl MaybeNew for Object {
+    fn maybe_new(self, name: &str, value: &str) -> Self {
+        let mut map = self.into_map();
+        if !map.contains_key(name) {
+            map.insert(name.to_owned(), Value::from(value));
+        }
+        map.into_iter().fold(Self::new(), |object, (name, value)| object.set(&name, value))
+    }
+}
+
+/// Why an answer ended, from this format's word. A call ends with the same word as a text.
+pub(super) fn read_why(word: &str, calls: bool) -> Why {
+    match word {
+        "STOP" if calls => Why::ToolCalls,
+        "STOP" => Why::Stop,
+        "MAX_TOKENS" => Why::Length,
+        "SAFETY"
+        | "RECITATION"
+        | "LANGUAGE"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION"
+        | "NO_IMAGE"
+        | "MODEL_ARMOR" => Why::Filtered,
+        "MALFORMED_FUNCTION_CALL"
+        | "UNEXPECTED_TOOL_CALL"
+        | "MALFORMED_RESPONSE"
+        | "MISSING_THOUGHT_SIGNATURE" => Why::Malformed,
+        "CONTINUATION" | "TOO_MANY_TOOL_CALLS" => Why::Paused,
+        _ => Why::Other,
+    }
+}
+
+/// This format's word for why an answer ended.
+pub(super) const fn write_why(why: Why) -> &'static str {
+    match why {
+        Why::Stop | Why::StopText | Why::ToolCalls | Why::Paused => "STOP",
+        Why::Length => "MAX_TOKENS",
+        Why::Filtered | Why::PromptBlocked => "SAFETY",
+        Why::Malformed => "MALFORMED_FUNCTION_CALL",
+        Why::Other => "OTHER",
+    }
+}
+
+/// How urgent a call is, from this format's word.
+pub(super) fn read_tier(word: &str) -> Tier {
+    match word.to_ascii_lowercase().as_str() {
+        "standard" => Tier::Standard,
+        "flex" => Tier::Flex,
+        "priority" => Tier::Priority,
+        _ => Tier::Other(ME, word.to_owned()),
+    }
+}
+
+/// This format's word for how urgent a call is; `None` when it has none.
+pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
+    match tier {
+        Tier::Standard => Some("standard"),
+        Tier::Flex => Some("flex"),
+        Tier::Priority => Some("priority"),
+        Tier::Other(origin, word) if *origin == ME => Some(word),
+        Tier::Auto | Tier::Fast | Tier::Other(..) => None,
+    }
+}
+
+/// A kind of answer from this format's word.
+pub(super) fn read_modality(word: &str) -> Option<Modality> {
+    match word.to_ascii_uppercase().as_str() {
+        "TEXT" => Some(Modality::Text),
+        "IMAGE" => Some(Modality::Image),
+        "AUDIO" => Some(Modality::Audio),
+        _ => None,
+    }
+}
+
+/// This format's word for a kind of answer.
+pub(super) const fn write_modality(modality: Modality) -> &'static str {
+    match modality {
+        Modality::Text => "TEXT",
+        Modality::Image => "IMAGE",
+        Modality::Audio => "AUDIO",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_cannot_leave_its_path() {
+        for (model, expected) in [
+            ("gemini-2.5-pro", "/v1beta/models/gemini-2.5-pro:generateContent"),
+            ("models/x", "/v1beta/models/x:generateContent"),
+            ("acme/x:free", "/v1beta/models/acme/x:free:generateContent"),
+            ("../x?y#z", "/v1beta/models/_/x%3Fy%23z:generateContent"),
+            ("é %2e", "/v1beta/models/%C3%A9%20%252e:generateContent"),
+        ] {
+            assert_eq!(path(model, false), expected);
+        }
+        assert!(path("m", true).ends_with("/m:streamGenerateContent?alt=sse"));
+    }
+
+    #[test]
+    fn counts_follow_our_convention() {
+        let counts = r#"{"promptTokenCount":46,"candidatesTokenCount":"51","thoughtsTokenCount":9,
+            "toolUsePromptTokenCount":4,"cachedContentTokenCount":6,"totalTokenCount":110,
+            "promptTokensDetails":[{"modality":"TEXT","tokenCount":40},{"modality":"AUDIO","tokenCount":6}]}"#;
+        let usage = serde_json::from_str::<Counts>(counts).unwrap().read();
+        assert_eq!((usage.input, usage.output, usage.thinking), (50, 60, 9));
+        assert_eq!((usage.cache_read, usage.input_audio, usage.total()), (6, 6, 110));
+    }
+
+    #[test]
+    fn made_up_ids_are_known_again() {
+        let id = invent((1, 2), "f");
+        assert_eq!(id, invent((1, 2), "f"));
+        assert_ne!(id, invent((1, 3), "f"));
+        assert_eq!((real_id(&id), real_id("call_1"), real_id("")), (None, Some("call_1"), None));
+    }
+}

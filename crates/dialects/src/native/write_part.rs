@@ -1,0 +1,203 @@
+//! Parts in the format's own words, for providers and for callers.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use canon::{
+    Clip, Code, CodeOutcome, Detail, Extras, Kind, Losses, Media, Part, Source, Thought, ToolCall,
+    ToolResult,
+};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+use super::{ME, lenient, seals, wire};
+use crate::fields::{Object, number};
+
+/// What is written for a part besides its seal; `None` when the format has no place for it.
+/// `close` tells whether the model can be told how closely to look at one picture.
+pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<Object> {
+    let Part { kind, seal: _, cache: _, extras } = part;
+    let object = match kind {
+        Kind::Text { text, citations: _ } => Object::new().set("text", text.as_str()),
+        Kind::Refusal(text) => {
+            losses.add("part.refusal", "the native format has only text for a refusal");
+            Object::new().set("text", text.as_str())
+        }
+        Kind::Thought(Thought { text, redacted: _ }) => {
+            Object::new().set("text", text.as_str()).set("thought", true)
+        }
+        Kind::Media(media) => media_object(media, extras, close, losses)?,
+        Kind::ToolCall(call) => Object::new().set("functionCall", write_call(call, extras)),
+        Kind::Code(Code { id, language, code }) => {
+            let language = match language.as_str() {
+                "" => "LANGUAGE_UNSPECIFIED".to_owned(),
+                word => word.to_ascii_uppercase(),
+            };
+            let inner = Object::new()
+                .maybe("id", id.as_deref())
+                .set("language", language)
+                .set("code", code.as_str());
+            Object::new().set("executableCode", inner)
+        }
+        Kind::CodeOutcome(CodeOutcome { id, output, failed }) => {
+            let word = if *failed { "OUTCOME_FAILED" } else { "OUTCOME_OK" };
+            let kept = extras.get(ME, "codeExecutionResult.outcome").and_then(Value::as_str);
+            let inner = Object::new()
+                .maybe("id", id.as_deref())
+                .set("outcome", kept.unwrap_or(word))
+                .set("output", output.as_str());
+            Object::new().set("codeExecutionResult", inner)
+        }
+        Kind::Foreign { origin, value: Value::Object(map) } if *origin == ME => {
+            map.iter().fold(Object::new(), |object, (name, value)| object.set(name, value.clone()))
+        }
+        Kind::Foreign { .. } => {
+            losses.add("part", "a part only another format has");
+            return None;
+        }
+        Kind::Search(_) => {
+            losses.add("part.search", "the native format has no place for a past search");
+            return None;
+        }
+        Kind::ToolResult(_) => {
+            losses.add("part.tool_result", "a result has no place in an answer");
+            return None;
+        }
+    };
+    for name in extras.foreign_to(ME) {
+        losses.add(&format!("part.{name}"), "only another format has this field");
+    }
+    Some(lenient::restore(object, extras, ""))
+}
+
+fn media_object(
+    media: &Media,
+    extras: &Extras,
+    close: bool,
+    losses: &mut Losses,
+) -> Option<Object> {
+    let Media { kind: _, source, name, detail, clip } = media;
+    losses.add_if(name.is_some(), "media.name", "the native format has no names for media");
+    let object = match source {
+        Source::Inline { mime, data } => {
+            let inner = Object::new().set("mimeType", mime.as_str()).set("data", data.as_str());
+            Object::new().set("inlineData", lenient::restore(inner, extras, "inlineData"))
+        }
+        Source::Url { url, mime } => {
+            let inner = Object::new().maybe("mimeType", mime.as_deref());
+            let inner = inner.set("fileUri", url.as_str());
+            Object::new().set("fileData", lenient::restore(inner, extras, "fileData"))
+        }
+        Source::File { origin, id } if *origin == ME => {
+            let inner = Object::new().set("fileUri", id.as_str());
+            Object::new().set("fileData", lenient::restore(inner, extras, "fileData"))
+        }
+        Source::File { .. } => {
+            losses.add("media.file", "a file in another provider's storage cannot be read here");
+            return None;
+        }
+        Source::Text(text) => {
+            let data = STANDARD.encode(text);
+            let inner = Object::new().set("mimeType", "text/plain").set("data", data);
+            Object::new().set("inlineData", inner)
+        }
+    };
+    let clip = clip.as_ref().map(|Clip { start, end, fps }| {
+        Object::new()
+            .maybe("startOffset", start.as_deref())
+            .maybe("endOffset", end.as_deref())
+            .maybe("fps", fps.map(number))
+    });
+    losses.add_if(
+        detail.is_some() && !close,
+        "media.detail",
+        "this model looks at all media alike",
+    );
+    let detail = detail.filter(|_| close).map(|detail| {
+        let level = match detail {
+            Detail::Low => "MEDIA_RESOLUTION_LOW",
+            Detail::Medium => "MEDIA_RESOLUTION_MEDIUM",
+            Detail::High => "MEDIA_RESOLUTION_HIGH",
+            Detail::Original => "MEDIA_RESOLUTION_ULTRA_HIGH",
+        };
+        Object::new().set("level", level)
+    });
+    Some(object.maybe("videoMetadata", clip).maybe("mediaResolution", detail))
+}
+
+/// A call; free text becomes the one field of an object.
+fn write_call(call: &ToolCall, extras: &Extras) -> Object {
+    let ToolCall { id, name, arguments, custom } = call;
+    let args = if *custom {
+        Object::new().set("input", arguments.as_str()).into_map()
+    } else {
+        call.object()
+    };
+    let inner = Object::new()
+        .maybe("id", wire::real_id(id))
+        .set("name", name.as_str())
+        .set("args", Value::Object(args));
+    lenient::restore(inner, extras, "functionCall")
+}
+
+/// What a tool gave. The format wants the tool's name, which other formats leave to the call.
+pub(super) fn write_result(
+    result: &ToolResult,
+    names: &HashMap<&str, &str>,
+    extras: &Extras,
+    close: bool,
+    losses: &mut Losses,
+) -> Object {
+    let ToolResult { call, name, parts, object, failed } = result;
+    let name = name.as_deref().or_else(|| names.get(call.as_str()).copied());
+    losses.add_if(name.is_none(), "tool_result.name", "no call with this id names the tool");
+    let response = match object {
+        Some(object) => object.clone(),
+        None => text_response(&result.as_text(), *failed),
+    };
+    let media: Vec<Value> = parts
+        .iter()
+        .filter(|part| matches!(part.kind, Kind::Media(_)))
+        .filter_map(|part| payload(part, close, losses))
+        .map(Value::from)
+        .collect();
+    let other = parts
+        .iter()
+        .any(|part| !matches!(part.kind, Kind::Media(_) | Kind::Text { .. } | Kind::Refusal(_)));
+    losses.add_if(other, "tool_result.parts", "a native result holds only an object and media");
+    let inner = Object::new()
+        .maybe("id", wire::real_id(call))
+        .set("name", name.unwrap_or("unknown"))
+        .set("response", response)
+        .maybe("parts", (!media.is_empty()).then_some(media));
+    let inner = lenient::restore(inner, extras, "functionResponse");
+    lenient::restore(Object::new().set("functionResponse", inner), extras, "")
+}
+
+/// Text as the object the format wants: itself when it is one, else under the usual name.
+fn text_response(text: &str, failed: bool) -> Map<String, Value> {
+    if failed {
+        return Object::new().set("error", text).into_map();
+    }
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => object,
+        _ => Object::new().set("result", text).into_map(),
+    }
+}
+
+/// A part of an answer, with its seal in the form the caller brings back.
+pub(super) fn reply_part(part: &Part, losses: &mut Losses) -> Option<Object> {
+    let object = payload(part, true, losses)?;
+    let seal = part.seal.as_ref().map(|seal| match &part.kind {
+        Kind::Thought(Thought { redacted, .. }) => seals::write_thought(seal, *redacted),
+        Kind::Text { .. }
+        | Kind::Refusal(_)
+        | Kind::Media(_)
+        | Kind::ToolCall(_)
+        | Kind::ToolResult(_)
+        | Kind::Code(_)
+        | Kind::CodeOutcome(_)
+        | Kind::Search(_)
+        | Kind::Foreign { .. } => seals::write(seal),
+    });
+    Some(object.maybe("thoughtSignature", seal))
+}

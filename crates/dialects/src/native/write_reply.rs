@@ -1,0 +1,281 @@
+//! Canon into a whole native answer.
+
+use canon::{
+    Candidate, Extras, Finish, Kind, Logprob, Losses, Lossy, Part, Reply, Seal, Show, Thought,
+    TokenChance, ToolCall, Why,
+};
+use serde_json::Value;
+
+use super::{ME, grounding, lenient, seals, time, wire, write_part};
+use crate::Stamp;
+use crate::fields::{Object, number};
+
+/// Writes an answer for the caller whose request that was.
+pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
+    let Reply { id: _, model, created, candidates, usage, extras } = reply;
+    let mut losses = Losses::new();
+    for name in extras.foreign_to(ME) {
+        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
+    }
+    let mut feedback = extras.get(ME, "promptFeedback").cloned();
+    let mut list: Vec<Value> = Vec::new();
+    let mut grounded = false;
+    for candidate in candidates {
+        match block_reason(&candidate) {
+            Some(word) => {
+                feedback.get_or_insert_with(|| Object::new().set("blockReason", word).into());
+            }
+            None => {
+                let written = write_candidate(candidate, chat, &mut losses);
+                grounded |= written.get("groundingMetadata").is_some();
+                list.push(written);
+            }
+        }
+    }
+    let usage = usage.unwrap_or_default();
+    losses.add_if(
+        usage.searches > 0 && !grounded,
+        "usage.searches",
+        "the native format counts searches only by their queries",
+    );
+    let body = Object::new()
+        .set("candidates", list)
+        .maybe("promptFeedback", feedback)
+        .set("usageMetadata", wire::write_usage(&usage, &extras, &mut losses))
+        .set("modelVersion", model.as_deref().unwrap_or(&chat.model))
+        .set("createTime", time::write(created.unwrap_or(stamp.created)))
+        .set("responseId", stamp.id.as_str());
+    let body: Value = lenient::restore(body, &extras, "").into();
+    (body.to_string().into_bytes(), losses.into_vec())
+}
+
+/// Whether thinking was asked for, so that it may be shown.
+pub(super) fn shows(chat: &canon::Chat) -> bool {
+    matches!(chat.thinking.show, Some(Show::Auto | Show::Concise | Show::Detailed))
+}
+
+/// Why the prompt was held back; `None` when something was said.
+fn block_reason(candidate: &Candidate) -> Option<String> {
+    let finish = candidate.finish.as_ref()?;
+    (finish.why == Why::PromptBlocked && candidate.parts.is_empty()).then(|| block_word(finish))
+}
+
+/// The word for a prompt that was held back.
+pub(super) fn block_word(finish: &Finish) -> String {
+    finish.raw.for_origin(ME).unwrap_or("OTHER").to_owned()
+}
+
+fn write_candidate(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Value {
+    let Candidate { index, parts, finish, logprobs, extras } = candidate;
+    let mut carried = Carried::new(shows(chat));
+    let mut written: Vec<Value> = Vec::new();
+    let mut shown: Vec<Part> = Vec::new();
+    let mut malformed = false;
+    for part in parts {
+        if let Kind::ToolCall(call) = &part.kind
+            && is_broken(call)
+        {
+            malformed = true;
+            losses.add("tool_call.arguments", "the model's arguments were no JSON object");
+            continue;
+        }
+        let before = written.len();
+        written.extend(carried.write(&part, losses).into_iter().map(Value::from));
+        // Sources count parts as they were written.
+        let silent = matches!(part.kind, Kind::Search(_));
+        if written.len() > before || silent {
+            shown.push(part);
+        }
+    }
+    written.extend(carried.rest().into_iter().map(Value::from));
+    let content = Object::new().set("parts", written).set("role", "model");
+    let object = Object::new().set("content", content);
+    let object = object.maybe("finishReason", finish_word(finish.as_ref(), malformed, losses));
+    let object = object.set("index", index);
+    finish_candidate(object, &shown, &logprobs, chat, &extras, losses)
+}
+
+/// What stands beside the parts of a candidate that is complete.
+pub(super) fn finish_candidate(
+    object: Object,
+    parts: &[Part],
+    logprobs: &[Logprob],
+    chat: &canon::Chat,
+    extras: &Extras,
+    losses: &mut Losses,
+) -> Value {
+    for name in extras.foreign_to(ME) {
+        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
+    }
+    let sources = match extras.get(ME, "groundingMetadata") {
+        Some(own) => Some(own.clone()),
+        // Its own citations stand in the other list, as they came.
+        None if extras.get(ME, "citationMetadata").is_some() => None,
+        None => grounding::write(parts, losses),
+    };
+    let object = object.maybe("groundingMetadata", sources);
+    let asked = chat.sampling.logprobs.is_some() && !logprobs.is_empty();
+    let object = if asked { write_logprobs(object, logprobs) } else { object };
+    lenient::restore(object, extras, "").into()
+}
+
+/// This format's word for an end; the provider's own, if it is of this format.
+pub(super) fn finish_word(
+    finish: Option<&Finish>,
+    malformed: bool,
+    losses: &mut Losses,
+) -> Option<String> {
+    let Finish { why, raw, stop } = finish?;
+    losses.add_if(stop.is_some(), "finish.stop", "the native format does not tell the stop text");
+    if malformed {
+        return Some("MALFORMED_FUNCTION_CALL".to_owned());
+    }
+    match raw.for_origin(ME) {
+        Some(own) if *why != Why::PromptBlocked => Some(own.to_owned()),
+        _ => Some(wire::write_why(*why).to_owned()),
+    }
+}
+
+/// Whether a call's arguments are no object, which this format cannot carry.
+pub(super) fn is_broken(call: &ToolCall) -> bool {
+    let arguments = call.arguments.trim();
+    !call.custom
+        && !arguments.is_empty()
+        && !matches!(serde_json::from_str(arguments), Ok(Value::Object(_)))
+}
+
+/// Seals of thoughts on their way to the part that carries them.
+pub(super) struct Carried {
+    show: bool,
+    waiting: Vec<Waiting>,
+}
+
+struct Waiting {
+    seal: Seal,
+    redacted: bool,
+    sent: bool,
+}
+
+impl Carried {
+    pub(super) const fn new(show: bool) -> Self {
+        Self { show, waiting: Vec::new() }
+    }
+
+    /// Whether a thought is shown: it was asked for, and there is something to read.
+    pub(super) const fn shows(&self) -> bool {
+        self.show
+    }
+
+    /// Remembers the seal of a thought. A seal of our own on a thought that is shown needs no
+    /// other carrier.
+    pub(super) fn wait(&mut self, seal: &Seal, redacted: bool, shown: bool) {
+        if shown && seal.origin() == ME {
+            return;
+        }
+        self.waiting.push(Waiting { seal: seal.clone(), redacted, sent: shown });
+    }
+
+    /// What carries the seals before a text: all but the last on empty texts of their own, the last
+    /// for the text itself.
+    pub(super) fn for_text(&mut self) -> (Vec<Object>, Option<String>) {
+        let mut tokens: Vec<String> = Vec::new();
+        for waiting in self.waiting.iter_mut().filter(|waiting| !waiting.sent) {
+            waiting.sent = true;
+            tokens.push(seals::write_hidden(&waiting.seal, waiting.redacted));
+        }
+        let last = tokens.pop();
+        (tokens.iter().map(|token| carrier(token)).collect(), last)
+    }
+
+    /// The same before a call, which carries the last seal even when it was sent before: some
+    /// clients keep seals on calls alone.
+    pub(super) fn for_call(&mut self) -> (Vec<Object>, Option<String>) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let last = waiting.pop().map(|last| seals::write_hidden(&last.seal, last.redacted));
+        let carriers = waiting
+            .iter()
+            .filter(|waiting| !waiting.sent)
+            .map(|waiting| carrier(&seals::write_hidden(&waiting.seal, waiting.redacted)))
+            .collect();
+        (carriers, last)
+    }
+
+    /// Seals that found no part to ride on.
+    pub(super) fn rest(&mut self) -> Vec<Object> {
+        let (mut carriers, last) = self.for_text();
+        carriers.extend(last.map(|token| carrier(&token)));
+        carriers
+    }
+
+    /// A part as the caller sees it, with the carriers it needs in front.
+    pub(super) fn write(&mut self, part: &Part, losses: &mut Losses) -> Vec<Object> {
+        match &part.kind {
+            Kind::Thought(Thought { text, redacted }) => {
+                let shown = self.show && !text.is_empty();
+                if let Some(seal) = &part.seal {
+                    self.wait(seal, *redacted, shown);
+                }
+                if shown {
+                    write_part::reply_part(part, losses).into_iter().collect()
+                } else {
+                    Vec::new()
+                }
+            }
+            Kind::Text { text, .. } if text.is_empty() && part.seal.is_none() => Vec::new(),
+            Kind::Text { .. } | Kind::ToolCall(_) => {
+                let (mut objects, last) = match &part.kind {
+                    Kind::ToolCall(_) => self.for_call(),
+                    _ => self.for_text(),
+                };
+                let token = match (last, &part.seal) {
+                    (Some(token), Some(_)) => {
+                        objects.push(carrier(&token));
+                        None
+                    }
+                    (token, _) => token,
+                };
+                let object = write_part::reply_part(part, losses);
+                objects.extend(object.map(|object| object.maybe("thoughtSignature", token)));
+                objects
+            }
+            // Its sources stand beside the parts.
+            Kind::Search(_) => Vec::new(),
+            Kind::Refusal(_)
+            | Kind::Media(_)
+            | Kind::ToolResult(_)
+            | Kind::Code(_)
+            | Kind::CodeOutcome(_)
+            | Kind::Foreign { .. } => write_part::reply_part(part, losses).into_iter().collect(),
+        }
+    }
+}
+
+/// An empty text that is there for its signature.
+pub(super) fn carrier(token: &str) -> Object {
+    Object::new().set("text", "").set("thoughtSignature", token)
+}
+
+/// Log probabilities of the tokens, and their mean.
+fn write_logprobs(object: Object, list: &[Logprob]) -> Object {
+    let chance = |chance: &TokenChance| -> Value {
+        let TokenChance { token, id, logprob, bytes: _ } = chance;
+        Object::new()
+            .set("token", token.as_str())
+            .maybe("tokenId", *id)
+            .set("logProbability", number(*logprob))
+            .into()
+    };
+    let chosen: Vec<Value> = list.iter().map(|token| chance(&token.chosen)).collect();
+    let top: Vec<Value> = list
+        .iter()
+        .map(|token| {
+            let all: Vec<Value> = token.top.iter().map(chance).collect();
+            Object::new().set("candidates", all).into()
+        })
+        .collect();
+    let sum: f64 = list.iter().map(|token| token.chosen.logprob).sum();
+    #[expect(clippy::cast_precision_loss, reason = "no answer has 2^53 tokens")]
+    let mean = sum / list.len() as f64;
+    let result = Object::new().set("chosenCandidates", chosen).set("topCandidates", top);
+    object.set("avgLogprobs", number(mean)).set("logprobsResult", result)
+}

@@ -1,0 +1,364 @@
+//! Canon into a native request.
+
+use canon::{
+    Extras, Format, Hints, Kind, Level, Losses, Lossy, Part, Role, Sampling, Show, State, Thinking,
+    Turn,
+};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::{ME, lenient, seals, wire, write_part, write_tools};
+use crate::fields::{Object, number};
+use crate::json::Segments;
+use crate::{Lane, Outgoing};
+
+/// Writes a request for a lane.
+pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
+    let canon::Chat {
+        model: _,
+        turns,
+        tools,
+        choice,
+        sampling,
+        thinking,
+        format,
+        modalities,
+        stream,
+        state,
+        hints,
+        extras,
+    } = chat;
+    let mut losses = Losses::new();
+    for name in extras.foreign_to(ME) {
+        losses.add(name, "only the caller's format has this field");
+    }
+    let (system, contents) = conversation(turns, lane, &mut losses);
+    let system = (!system.is_empty()).then(|| Object::new().set("parts", system));
+    let tool_list = write_tools::write_tools(tools, &mut losses);
+    let config = write_sampling(sampling, lane, &mut losses);
+    let config =
+        config.maybe("thinkingConfig", write_thinking(*thinking, lane, extras, &mut losses));
+    let config = write_format(config, format, extras, &mut losses);
+    let words: Vec<&str> = modalities.iter().map(|word| wire::write_modality(*word)).collect();
+    let config = config.maybe("responseModalities", (!words.is_empty()).then_some(words));
+    let config = lenient::restore(config, extras, "generationConfig").into_map();
+    let body = Object::new()
+        .maybe("contents", (!contents.is_empty()).then_some(contents))
+        .maybe("systemInstruction", system)
+        .maybe("tools", (!tool_list.is_empty()).then_some(tool_list))
+        .maybe("toolConfig", write_tools::write_choice(choice, tools, extras, &mut losses))
+        .maybe("generationConfig", (!config.is_empty()).then_some(config));
+    let body = write_hints(body, hints, state, &mut losses);
+    let body = Value::from(lenient::restore(body, extras, "")).to_string();
+    let path = wire::path(lane.model, *stream);
+    (Outgoing { path, body: Segments::whole(body) }, losses.into_vec())
+}
+
+/// Models before the third generation take a budget instead of a level, and look at all media of a
+/// request alike. Only their names tell.
+fn is_old(model: &str) -> bool {
+    ["gemini-1", "gemini-2"].iter().any(|old| model.contains(old))
+}
+
+/// Neighbours with the same role, which the format wants as one turn.
+struct Group<'a> {
+    model: bool,
+    parts: Vec<Cow<'a, Part>>,
+    extras: &'a Extras,
+}
+
+/// Instructions in front, then turns that alternate.
+fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Value>, Vec<Value>) {
+    let mut system: Vec<Value> = Vec::new();
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for turn in turns {
+        let Turn { role, parts, name, extras } = turn;
+        losses.add_if(name.is_some(), "turn.name", "the native format has no names of speakers");
+        for name in extras.foreign_to(ME) {
+            losses.add(&format!("turn.{name}"), "only the caller's format has this field");
+        }
+        let (model, parts) = match role {
+            Role::System | Role::Developer => {
+                let texts: Vec<&str> = parts.iter().filter_map(Part::as_text).collect();
+                losses.add_if(
+                    texts.len() < parts.len(),
+                    "system.parts",
+                    "native instructions hold only text",
+                );
+                if groups.is_empty() {
+                    let texts = texts.into_iter().filter(|text| !text.is_empty());
+                    system.extend(texts.map(|text| Value::from(Object::new().set("text", text))));
+                    continue;
+                }
+                // The format has instructions only in front, so a later one is told as text.
+                let text = format!("<system>{}</system>", texts.join("\n\n"));
+                (false, vec![Cow::Owned(Part::text(text))])
+            }
+            Role::User => (false, parts.iter().map(Cow::Borrowed).collect()),
+            Role::Assistant => (true, parts.iter().map(Cow::Borrowed).collect()),
+        };
+        match groups.last_mut() {
+            Some(last) if last.model == model => last.parts.extend(parts),
+            _ => groups.push(Group { model, parts, extras }),
+        }
+    }
+    // A conversation of nothing but instructions asks for an answer all the same.
+    if groups.is_empty() && !system.is_empty() {
+        let content = Object::new().set("role", "user").set("parts", std::mem::take(&mut system));
+        return (system, vec![content.into()]);
+    }
+    let contents = write_groups(groups, lane, losses);
+    (system, contents)
+}
+
+fn write_groups(groups: Vec<Group<'_>>, lane: &Lane<'_>, losses: &mut Losses) -> Vec<Value> {
+    let close = !is_old(lane.model);
+    let calls: Vec<(String, String)> = groups
+        .iter()
+        .flat_map(|group| &group.parts)
+        .filter_map(|part| match &part.kind {
+            Kind::ToolCall(call) => Some((call.id.clone(), call.name.clone())),
+            _ => None,
+        })
+        .collect();
+    let names: HashMap<&str, &str> =
+        calls.iter().map(|(id, name)| (id.as_str(), name.as_str())).collect();
+    let mut contents = Vec::with_capacity(groups.len());
+    for mut group in groups {
+        if !group.model {
+            in_order(&mut group.parts, &calls);
+        }
+        let mut called = false;
+        let mut parts: Vec<Value> = Vec::with_capacity(group.parts.len());
+        for part in &group.parts {
+            parts.extend(write_part(part, &mut called, &names, close, losses).map(Value::from));
+        }
+        if parts.is_empty() {
+            continue;
+        }
+        let role = if group.model { "model" } else { "user" };
+        let content = Object::new().set("role", role).set("parts", parts);
+        contents.push(lenient::restore(content, group.extras, "").into());
+    }
+    contents
+}
+
+/// Results in the order of the calls they answer; other parts keep their places.
+fn in_order(parts: &mut [Cow<'_, Part>], calls: &[(String, String)]) {
+    let rank = |part: &Part| match &part.kind {
+        Kind::ToolResult(result) => calls.iter().position(|(id, _)| *id == result.call),
+        _ => None,
+    };
+    let mut results: Vec<(usize, Cow<'_, Part>)> =
+        parts.iter().filter_map(|part| Some((rank(part)?, part.clone()))).collect();
+    results.sort_by_key(|(rank, _)| *rank);
+    let mut sorted = results.into_iter();
+    for part in parts {
+        if rank(part).is_some()
+            && let Some((_, next)) = sorted.next()
+        {
+            *part = next;
+        }
+    }
+}
+
+fn write_part(
+    part: &Part,
+    called: &mut bool,
+    names: &HashMap<&str, &str>,
+    close: bool,
+    losses: &mut Losses,
+) -> Option<Object> {
+    let Part { kind, seal, cache, extras } = part;
+    losses.add_if(cache.is_some(), "part.cache", "the native format has no cache breakpoints");
+    let own = seal.as_ref().and_then(|seal| seal.for_origin(ME)).map(seals::alphabet);
+    let from_here = extras.get(ME, seals::OWN).is_some();
+    let mut token = own.clone();
+    match kind {
+        Kind::Text { text, citations } => {
+            losses.add_if(
+                !citations.is_empty(),
+                "text.citations",
+                "a native history has no place for sources",
+            );
+            if text.is_empty() && own.is_none() {
+                return None;
+            }
+        }
+        Kind::Thought(_) if own.is_none() && !from_here => {
+            let why = "thinking without a seal of this format's own is of no use to the provider";
+            losses.add("thought", why);
+            return None;
+        }
+        Kind::ToolCall(_) => {
+            let first = !std::mem::replace(called, true);
+            if first && own.is_none() && !from_here {
+                token = Some(seals::BYPASS.to_owned());
+                losses.add(
+                    "tool_call.seal",
+                    "the call was made elsewhere, so the provider is asked not to check its seal",
+                );
+            }
+        }
+        Kind::ToolResult(result) => {
+            return Some(write_part::write_result(result, names, extras, close, losses));
+        }
+        Kind::Thought(_)
+        | Kind::Refusal(_)
+        | Kind::Media(_)
+        | Kind::Code(_)
+        | Kind::CodeOutcome(_)
+        | Kind::Search(_)
+        | Kind::Foreign { .. } => {}
+    }
+    losses.add_if(
+        seal.is_some() && own.is_none(),
+        "part.seal",
+        "a seal of another provider's is of no use to this one",
+    );
+    let object = write_part::payload(part, close, losses)?;
+    Some(object.maybe("thoughtSignature", token))
+}
+
+fn write_sampling(sampling: &Sampling, lane: &Lane<'_>, losses: &mut Losses) -> Object {
+    let Sampling {
+        temperature,
+        top_p,
+        top_k,
+        presence_penalty,
+        frequency_penalty,
+        seed,
+        stop,
+        max_output,
+        candidates,
+        logprobs,
+    } = sampling;
+    losses.add_if(stop.len() > 5, "sampling.stop", "the native format takes at most 5 stop texts");
+    let stop: Vec<&str> = stop.iter().take(5).map(String::as_str).collect();
+    let small = seed.filter(|seed| i32::try_from(*seed).is_ok());
+    losses.add_if(small != *seed, "sampling.seed", "a native seed has 32 bits");
+    losses.add_if(
+        candidates.is_some_and(|n| n > 8),
+        "sampling.candidates",
+        "the native format gives at most 8 answers",
+    );
+    Object::new()
+        .maybe("temperature", temperature.map(number))
+        .maybe("topP", top_p.map(number))
+        .maybe("topK", *top_k)
+        .maybe("presencePenalty", presence_penalty.map(number))
+        .maybe("frequencyPenalty", frequency_penalty.map(number))
+        .maybe("seed", small)
+        .maybe("stopSequences", (!stop.is_empty()).then_some(stop))
+        .maybe("maxOutputTokens", lane.limit.or(*max_output))
+        .maybe("candidateCount", candidates.map(|n| n.min(8)))
+        .maybe("responseLogprobs", logprobs.map(|_| true))
+        .maybe("logprobs", logprobs.filter(|n| *n > 0))
+}
+
+fn write_thinking(
+    thinking: Thinking,
+    lane: &Lane<'_>,
+    extras: &Extras,
+    losses: &mut Losses,
+) -> Option<Value> {
+    let Thinking { level, budget, dynamic, show } = thinking;
+    losses.add_if(
+        matches!(show, Some(Show::Concise | Show::Detailed)),
+        "thinking.show",
+        "the native format cannot say how long a summary should be",
+    );
+    let show = show.map(|show| show != Show::Hidden);
+    let config = Object::new();
+    let config = match (budget, level) {
+        (Some(budget), _) => config.set("thinkingBudget", budget),
+        (None, Some(Level::Off)) => config.set("thinkingBudget", 0),
+        (None, Some(level)) if is_old(lane.model) => config.set("thinkingBudget", level.tokens()),
+        (None, Some(level)) => {
+            losses.add_if(
+                level > Level::High,
+                "thinking.level",
+                "the native format has no level above high",
+            );
+            config.set("thinkingLevel", level_word(level))
+        }
+        (None, None) if dynamic => config.set("thinkingBudget", -1),
+        (None, None) => config,
+    };
+    let config = config.maybe("includeThoughts", show);
+    let config = lenient::restore(config, extras, "generationConfig.thinkingConfig").into_map();
+    (!config.is_empty()).then_some(Value::Object(config))
+}
+
+const fn level_word(level: Level) -> &'static str {
+    match level {
+        Level::Off | Level::Minimal => "MINIMAL",
+        Level::Low => "LOW",
+        Level::Medium => "MEDIUM",
+        Level::High | Level::XHigh | Level::Max => "HIGH",
+    }
+}
+
+fn write_format(config: Object, format: &Format, extras: &Extras, losses: &mut Losses) -> Object {
+    let kept = extras.get(ME, "generationConfig.responseMimeType").and_then(Value::as_str);
+    let mime = kept.unwrap_or("application/json");
+    match format {
+        Format::Text => config,
+        Format::Json => config.set("responseMimeType", mime),
+        Format::Schema { name, description, schema, strict } => {
+            losses.add_if(
+                *strict == Some(false),
+                "format.strict",
+                "the native format enforces every shape",
+            );
+            let config = config.set("responseMimeType", mime);
+            match &schema.verbatim {
+                Some((origin, own)) if *origin == ME => config.set("responseSchema", own.clone()),
+                _ => {
+                    let schema = titled(&schema.json, name.as_deref(), description.as_deref());
+                    config.set("responseJsonSchema", schema)
+                }
+            }
+        }
+    }
+}
+
+/// A shape whose name and purpose stand inside it, since this format has no other place for them.
+fn titled(schema: &Value, name: Option<&str>, description: Option<&str>) -> Value {
+    let mut schema = schema.clone();
+    if let Value::Object(map) = &mut schema {
+        for (field, text) in [("title", name), ("description", description)] {
+            if let Some(text) = text
+                && !map.contains_key(field)
+            {
+                map.insert(field.to_owned(), Value::from(text));
+            }
+        }
+    }
+    schema
+}
+
+fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
+    let Hints { user, metadata, tier, cache_key, verbosity } = hints;
+    let State { store, previous, background } = state;
+    // Not to keep is what the format does anyway; the field itself is too new to rely on.
+    losses.add_if(*store == Some(true), "state.store", "the native format keeps no answers");
+    losses.add_if(previous.is_some(), "state.previous", "the native format keeps no conversations");
+    losses.add_if(
+        *background == Some(true),
+        "state.background",
+        "a native call cannot run on alone",
+    );
+    losses.add_if(user.is_some(), "hints.user", "the native format has no end users");
+    losses.add_if(!metadata.is_empty(), "hints.metadata", "the native format has no metadata");
+    losses.add_if(cache_key.is_some(), "hints.cache_key", "the native format caches by itself");
+    losses.add_if(verbosity.is_some(), "hints.verbosity", "the native format has no such field");
+    let written = tier.as_ref().and_then(wire::write_tier);
+    losses.add_if(
+        written.is_none() && tier.as_ref().is_some_and(|tier| *tier != canon::Tier::Auto),
+        "hints.tier",
+        "the native format lacks this tier",
+    );
+    body.maybe("serviceTier", written)
+}

@@ -1,0 +1,428 @@
+//! Events into a native stream: bare `data: ` lines, or one JSON array.
+//!
+//! The last piece holds the reason and the usage, and it must hold something said as well, because
+//! an official client forgets a turn in which one piece is empty. So the last letter of a text and
+//! the last whole part are held back until it is known whether something follows.
+
+use canon::{
+    Event, Extras, Finish, Growth, Kind, Logprob, Loss, Losses, Opening, Part, Place, Seal,
+    Thought, Usage,
+};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+use super::write_reply::{Carried, block_word, carrier, finish_candidate, finish_word, is_broken};
+use super::{ALT, ME, fault, lenient, seals, time, wire, write_part, write_reply};
+use crate::fields::Object;
+use crate::{Stamp, Writer};
+
+/// Writes pieces of an answer.
+pub(super) struct NativeWriter {
+    chat: canon::Chat,
+    array: bool,
+    /// How many pieces were written.
+    written: usize,
+    id: String,
+    created: i64,
+    model: Option<String>,
+    usage: Option<Usage>,
+    extras: Extras,
+    feedback: Option<Value>,
+    parts: BTreeMap<Place, Part>,
+    spoken: BTreeMap<u32, Spoken>,
+    broken: bool,
+    losses: Losses,
+}
+
+/// What a candidate has said so far.
+struct Spoken {
+    carried: Carried,
+    held: Option<Held>,
+    /// The parts the caller saw, for the sources that are told at the end.
+    shown: Vec<Part>,
+    finish: Option<Finish>,
+    malformed: bool,
+    logprobs: Vec<Logprob>,
+    extras: Extras,
+}
+
+/// What waits for the next piece.
+enum Held {
+    /// The end of a text that may go on.
+    Text { place: Place, text: String, thought: bool, token: Option<String> },
+    /// Something whole.
+    Whole(Object),
+}
+
+impl Held {
+    fn into_object(self) -> Object {
+        match self {
+            Self::Text { place: _, text, thought, token } => Object::new()
+                .set("text", text)
+                .maybe("thought", thought.then_some(true))
+                .maybe("thoughtSignature", token),
+            Self::Whole(object) => object,
+        }
+    }
+}
+
+impl NativeWriter {
+    pub(super) fn new(chat: &canon::Chat, stamp: &Stamp) -> Self {
+        // Only what decides how an answer looks is kept of the request.
+        let kept = canon::Chat {
+            model: chat.model.clone(),
+            thinking: chat.thinking,
+            sampling: chat.sampling.clone(),
+            ..canon::Chat::default()
+        };
+        Self {
+            array: chat.extras.get(ME, ALT).is_some(),
+            chat: kept,
+            written: 0,
+            id: stamp.id.clone(),
+            created: stamp.created,
+            model: None,
+            usage: None,
+            extras: Extras::none(),
+            feedback: None,
+            parts: BTreeMap::new(),
+            spoken: BTreeMap::new(),
+            broken: false,
+            losses: Losses::new(),
+        }
+    }
+
+    fn speaker(&mut self, candidate: u32) -> &mut Spoken {
+        let show = write_reply::shows(&self.chat);
+        self.spoken.entry(candidate).or_insert_with(|| Spoken {
+            carried: Carried::new(show),
+            held: None,
+            shown: Vec::new(),
+            finish: None,
+            malformed: false,
+            logprobs: Vec::new(),
+            extras: Extras::none(),
+        })
+    }
+
+    /// One piece, framed.
+    fn send(&mut self, object: Object, out: &mut Vec<u8>) {
+        let object = object
+            .set("modelVersion", self.model.as_deref().unwrap_or(&self.chat.model))
+            .set("createTime", time::write(self.created))
+            .set("responseId", self.id.as_str());
+        self.frame(&Value::from(object).to_string(), out);
+    }
+
+    fn frame(&mut self, json: &str, out: &mut Vec<u8>) {
+        let (before, after) = match (self.array, self.written) {
+            (false, _) => ("data: ", "\n\n"),
+            (true, 0) => ("[", "\n"),
+            (true, _) => (",\r\n", "\n"),
+        };
+        self.written += 1;
+        out.extend_from_slice(before.as_bytes());
+        out.extend_from_slice(json.as_bytes());
+        out.extend_from_slice(after.as_bytes());
+    }
+
+    fn piece(&mut self, candidate: u32, part: Object, out: &mut Vec<u8>) {
+        let content = Object::new().set("parts", vec![Value::from(part)]).set("role", "model");
+        let candidate: Value = Object::new().set("content", content).set("index", candidate).into();
+        self.send(Object::new().set("candidates", vec![candidate]), out);
+    }
+
+    /// Sends what was held back and holds this instead.
+    fn hold(&mut self, candidate: u32, next: Option<Held>, out: &mut Vec<u8>) {
+        let before = std::mem::replace(&mut self.speaker(candidate).held, next);
+        if let Some(held) = before {
+            self.piece(candidate, held.into_object(), out);
+        }
+    }
+
+    fn open(&mut self, place: Place, opening: Opening) {
+        let part = match opening {
+            Opening::Text => Part::text(""),
+            Opening::Refusal => Part::new(Kind::Refusal(String::new())),
+            Opening::Thought => Part::new(Kind::Thought(Thought::default())),
+            Opening::ToolCall { id, name, custom } => {
+                let call = canon::ToolCall { id, name, arguments: String::new(), custom };
+                Part::new(Kind::ToolCall(call))
+            }
+            Opening::Whole(part) => *part,
+        };
+        self.parts.insert(place, part);
+    }
+
+    fn grow(&mut self, place: Place, growth: Growth, out: &mut Vec<u8>) {
+        match growth {
+            Growth::Logprobs(more) => {
+                self.speaker(place.candidate).logprobs.extend(more);
+            }
+            Growth::Extra { origin, name, value } => {
+                if let Some(part) = self.parts.get_mut(&place) {
+                    part.extras.put(origin, &name, value);
+                }
+            }
+            Growth::Citation(citation) => {
+                if let Some(Part { kind: Kind::Text { citations, .. }, .. }) =
+                    self.parts.get_mut(&place)
+                {
+                    citations.push(citation);
+                }
+            }
+            Growth::Text(more) => {
+                let show = self.speaker(place.candidate).carried.shows();
+                let thought = match self.parts.get_mut(&place).map(|part| &mut part.kind) {
+                    Some(Kind::Text { text, .. } | Kind::Refusal(text)) => {
+                        text.push_str(&more);
+                        false
+                    }
+                    Some(Kind::Thought(thought)) => {
+                        thought.text.push_str(&more);
+                        if !show {
+                            return;
+                        }
+                        true
+                    }
+                    Some(Kind::ToolCall(call)) => {
+                        call.arguments.push_str(&more);
+                        return;
+                    }
+                    _ => return,
+                };
+                self.say(place, &more, thought, out);
+            }
+        }
+    }
+
+    /// Sends all of a text but its last letter.
+    fn say(&mut self, place: Place, more: &str, thought: bool, out: &mut Vec<u8>) {
+        if more.is_empty() {
+            return;
+        }
+        let speaker = self.speaker(place.candidate);
+        let (mut text, token) = match speaker.held.take() {
+            Some(Held::Text { place: own, text, thought: _, token: None }) if own == place => {
+                (text, None)
+            }
+            other => {
+                let (carriers, token) =
+                    if thought { (Vec::new(), None) } else { speaker.carried.for_text() };
+                speaker.held = other;
+                for object in carriers {
+                    self.hold(place.candidate, Some(Held::Whole(object)), out);
+                }
+                self.hold(place.candidate, None, out);
+                (String::new(), token)
+            }
+        };
+        text.push_str(more);
+        let last = text.pop().map(String::from).unwrap_or_default();
+        let speaker = self.speaker(place.candidate);
+        if text.is_empty() {
+            speaker.held = Some(Held::Text { place, text: last, thought, token });
+        } else {
+            speaker.held = Some(Held::Text { place, text: last, thought, token: None });
+            let front = Held::Text { place, text, thought, token }.into_object();
+            self.piece(place.candidate, front, out);
+        }
+    }
+
+    fn seal(&mut self, place: Place, seal: Seal, out: &mut Vec<u8>) {
+        let Some(part) = self.parts.get_mut(&place) else { return };
+        part.seal = Some(seal.clone());
+        let (token, thought) = match &part.kind {
+            Kind::Thought(Thought { text, redacted }) => {
+                let (redacted, read) = (*redacted, !text.is_empty());
+                let speaker = self.speaker(place.candidate);
+                let shown = speaker.carried.shows() && read;
+                speaker.carried.wait(&seal, redacted, shown);
+                if !shown {
+                    return;
+                }
+                (seals::write_thought(&seal, redacted), true)
+            }
+            Kind::Text { .. } | Kind::Refusal(_) => (seals::write(&seal), false),
+            // What is written as a whole is written when it closes.
+            Kind::Media(_)
+            | Kind::ToolCall(_)
+            | Kind::ToolResult(_)
+            | Kind::Code(_)
+            | Kind::CodeOutcome(_)
+            | Kind::Search(_)
+            | Kind::Foreign { .. } => return,
+        };
+        let speaker = self.speaker(place.candidate);
+        match &mut speaker.held {
+            Some(Held::Text { place: own, token: none @ None, .. }) if *own == place => {
+                *none = Some(token);
+            }
+            _ => {
+                let object = carrier(&token).maybe("thought", thought.then_some(true));
+                self.hold(place.candidate, Some(Held::Whole(object)), out);
+            }
+        }
+    }
+
+    fn close(&mut self, place: Place, out: &mut Vec<u8>) {
+        let Some(part) = self.parts.remove(&place) else { return };
+        let candidate = place.candidate;
+        let mut losses = std::mem::take(&mut self.losses);
+        let written: Vec<Object> = match &part.kind {
+            Kind::Text { .. } | Kind::Refusal(_) => {
+                // Its words are out already, and these fields would have had to go with them.
+                for origin in canon::Origin::ALL {
+                    for name in part.extras.for_origin(origin).into_iter().flatten().map(|e| e.0) {
+                        losses.add(&format!("part.{name}"), "it came after its text was sent");
+                    }
+                }
+                Vec::new()
+            }
+            Kind::Thought(_) if !self.chat_shows() => {
+                self.losses = losses;
+                return;
+            }
+            Kind::Thought(_) => Vec::new(),
+            Kind::ToolCall(call) if is_broken(call) => {
+                losses.add("tool_call.arguments", "the model's arguments were no JSON object");
+                self.speaker(candidate).malformed = true;
+                Vec::new()
+            }
+            Kind::ToolCall(_) => self.speaker(candidate).carried.write(&part, &mut losses),
+            Kind::Search(_) => Vec::new(),
+            Kind::Media(_)
+            | Kind::ToolResult(_)
+            | Kind::Code(_)
+            | Kind::CodeOutcome(_)
+            | Kind::Foreign { .. } => {
+                write_part::reply_part(&part, &mut losses).into_iter().collect()
+            }
+        };
+        self.losses = losses;
+        for object in written {
+            self.hold(candidate, Some(Held::Whole(object)), out);
+        }
+        self.speaker(candidate).shown.push(part);
+    }
+
+    /// A part that came whole although it is text: nothing grew, so nothing was said of it yet.
+    fn open_whole(&mut self, place: Place, out: &mut Vec<u8>) {
+        let Some(part) = self.parts.get(&place) else { return };
+        let (text, thought) = match &part.kind {
+            Kind::Text { text, .. } | Kind::Refusal(text) => (text.clone(), false),
+            Kind::Thought(thought) if self.chat_shows() => (thought.text.clone(), true),
+            _ => return,
+        };
+        self.say(place, &text, thought, out);
+    }
+
+    fn chat_shows(&self) -> bool {
+        write_reply::shows(&self.chat)
+    }
+
+    fn aside(&mut self, candidate: Option<u32>, name: &str, value: Value) {
+        match candidate {
+            Some(index) => self.speaker(index).extras.put(ME, name, value),
+            None if name == "promptFeedback" => self.feedback = Some(value),
+            None => self.extras.put(ME, name, value),
+        }
+    }
+
+    /// The last piece: what was held back, the reasons, the usage.
+    fn last(&mut self, out: &mut Vec<u8>) {
+        let mut losses = std::mem::take(&mut self.losses);
+        let mut list: Vec<Value> = Vec::new();
+        let indexes: Vec<u32> = self.spoken.keys().copied().collect();
+        for index in indexes {
+            let rest = self.speaker(index).carried.rest();
+            for object in rest {
+                self.hold(index, Some(Held::Whole(object)), out);
+            }
+            let Some(spoken) = self.spoken.remove(&index) else { continue };
+            let Spoken { carried: _, held, shown, finish, malformed, logprobs, extras } = spoken;
+            let silent = held.is_none() && shown.is_empty();
+            if let Some(finish) = &finish
+                && finish.why == canon::Why::PromptBlocked
+                && silent
+            {
+                let word = block_word(finish);
+                self.feedback.get_or_insert_with(|| Object::new().set("blockReason", word).into());
+                continue;
+            }
+            let parts: Vec<Value> =
+                held.map(|held| held.into_object().into()).into_iter().collect();
+            let content = Object::new().set("parts", parts).set("role", "model");
+            let word = finish_word(finish.as_ref(), malformed, &mut losses);
+            let object = Object::new().set("content", content).maybe("finishReason", word);
+            let object = object.set("index", index);
+            list.push(finish_candidate(
+                object,
+                &shown,
+                &logprobs,
+                &self.chat,
+                &extras,
+                &mut losses,
+            ));
+        }
+        let usage = self.usage.unwrap_or_default();
+        let counts = wire::write_usage(&usage, &self.extras, &mut losses);
+        self.losses = losses;
+        let object = Object::new()
+            .set("candidates", list)
+            .maybe("promptFeedback", self.feedback.take())
+            .set("usageMetadata", counts);
+        let extras = std::mem::replace(&mut self.extras, Extras::none());
+        let object = lenient::restore(object, &extras, "");
+        self.send(object, out);
+    }
+}
+
+impl Writer for NativeWriter {
+    fn push(&mut self, event: Event, out: &mut Vec<u8>) {
+        match event {
+            Event::Begin { id: _, model, created } => {
+                self.model = model;
+                self.created = created.unwrap_or(self.created);
+            }
+            Event::Open(place, opening) => {
+                let whole = matches!(opening, Opening::Whole(_));
+                self.open(place, opening);
+                if whole {
+                    self.open_whole(place, out);
+                }
+            }
+            Event::Grow(place, growth) => self.grow(place, growth, out),
+            Event::Sealed(place, seal) => self.seal(place, seal, out),
+            Event::Close(place) => self.close(place, out),
+            Event::Count(usage) => self.usage = Some(usage),
+            Event::Aside { candidate, origin, name, value } if origin == ME => {
+                self.aside(candidate, &name, value);
+            }
+            Event::Aside { name, .. } => {
+                let why = "only the provider's format has this field";
+                self.losses.add(&format!("reply.{name}"), why);
+            }
+            Event::End { candidate, finish } => self.speaker(candidate).finish = Some(finish),
+            Event::Fault(fault) => {
+                let indexes: Vec<u32> = self.spoken.keys().copied().collect();
+                for index in indexes {
+                    self.hold(index, None, out);
+                }
+                self.broken = true;
+                let (_, body) = fault::write(&fault);
+                self.frame(&String::from_utf8_lossy(&body), out);
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
+        if !self.broken {
+            self.last(out);
+        }
+        if self.array {
+            out.push(b']');
+        }
+        std::mem::take(&mut self.losses).into_vec()
+    }
+}

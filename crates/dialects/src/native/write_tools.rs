@@ -1,0 +1,142 @@
+//! Tools and the choice among them in the format's own words.
+
+use canon::{Choice, Extras, FunctionTool, Losses, Schema, SearchTool, Tool, ToolChoice};
+use serde_json::Value;
+
+use super::{ME, lenient};
+use crate::fields::Object;
+
+/// All functions in one tool, every other tool by itself.
+pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
+    let mut functions: Vec<Value> = Vec::new();
+    let mut others: Vec<Value> = Vec::new();
+    for tool in tools {
+        match tool {
+            Tool::Function(tool) => functions.push(function(tool, losses)),
+            Tool::Custom { name, description, grammar, extras } => {
+                losses.add_if(
+                    grammar.is_some(),
+                    "tools.custom.grammar",
+                    "the native format takes arguments as objects, not by a grammar",
+                );
+                foreign(extras, losses);
+                functions.push(custom(name, description.as_deref()));
+            }
+            Tool::Search(tool) => others.push(search(tool, losses)),
+            Tool::Code(extras) => others.push(plain("codeExecution", extras, losses)),
+            Tool::Fetch(extras) => others.push(plain("urlContext", extras, losses)),
+            Tool::Foreign { origin, value } if *origin == ME => others.push(value.clone()),
+            Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),
+        }
+    }
+    let functions = (!functions.is_empty())
+        .then(|| Value::from(Object::new().set("functionDeclarations", functions)));
+    functions.into_iter().chain(others).collect()
+}
+
+fn foreign(extras: &Extras, losses: &mut Losses) {
+    for name in extras.foreign_to(ME) {
+        losses.add(&format!("tools.{name}"), "only the caller's format has this field");
+    }
+}
+
+fn plain(name: &str, extras: &Extras, losses: &mut Losses) -> Value {
+    foreign(extras, losses);
+    Object::new().set(name, Object::new().with(extras, ME)).into()
+}
+
+fn function(tool: &FunctionTool, losses: &mut Losses) -> Value {
+    let FunctionTool { name, description, parameters, result, strict: _, deferred, cache, extras } =
+        tool;
+    losses.add_if(*deferred, "tools.deferred", "the native format shows every tool at once");
+    losses.add_if(cache.is_some(), "tools.cache", "the native format has no cache breakpoints");
+    foreign(extras, losses);
+    let object =
+        Object::new().set("name", name.as_str()).maybe("description", description.as_deref());
+    let object = shape(object, parameters.as_ref(), "parameters", "parametersJsonSchema");
+    let object = shape(object, result.as_ref(), "response", "responseJsonSchema");
+    object.with(extras, ME).into()
+}
+
+/// A shape as it first stood in this format, else as JSON Schema.
+fn shape(object: Object, schema: Option<&Schema>, own: &str, json: &str) -> Object {
+    match schema {
+        None => object,
+        Some(Schema { json: _, verbatim: Some((origin, value)) }) if *origin == ME => {
+            object.set(own, value.clone())
+        }
+        Some(Schema { json: value, verbatim: _ }) => object.set(json, value.clone()),
+    }
+}
+
+/// A tool that takes free text, as a function with one field for it.
+fn custom(name: &str, description: Option<&str>) -> Value {
+    let input = Object::new().set("type", "string");
+    let schema = Object::new()
+        .set("type", "object")
+        .set("properties", Object::new().set("input", input))
+        .set("required", vec!["input"]);
+    Object::new()
+        .set("name", name)
+        .maybe("description", description)
+        .set("parametersJsonSchema", schema)
+        .into()
+}
+
+fn search(tool: &SearchTool, losses: &mut Losses) -> Value {
+    let SearchTool { allowed, blocked, location, extras } = tool;
+    losses.add_if(
+        !allowed.is_empty(),
+        "tools.search.allowed",
+        "a native search cannot be kept to domains",
+    );
+    losses.add_if(
+        location.is_some(),
+        "tools.search.location",
+        "a native search takes coordinates, not names of places",
+    );
+    foreign(extras, losses);
+    let domains = (!blocked.is_empty()).then(|| blocked.clone());
+    let inner = Object::new().maybe("excludeDomains", domains).with(extras, ME);
+    Object::new().set("googleSearch", inner).into()
+}
+
+/// The choice among the tools, together with what was kept of the caller's own words.
+pub(super) fn write_choice(
+    choice: &ToolChoice,
+    tools: &[Tool],
+    extras: &Extras,
+    losses: &mut Losses,
+) -> Option<Value> {
+    let ToolChoice { choice, parallel } = choice;
+    losses.add_if(
+        *parallel == Some(false),
+        "choice.parallel",
+        "the native format cannot forbid several calls at once",
+    );
+    let strict = tools
+        .iter()
+        .any(|tool| matches!(tool, Tool::Function(FunctionTool { strict: Some(true), .. })));
+    let mode = |word: &str| Object::new().set("mode", word);
+    let calling = match choice {
+        // Arguments are held to their shape only in this mode.
+        Choice::Unset | Choice::Auto if strict => mode("VALIDATED"),
+        Choice::Unset => Object::new(),
+        Choice::Auto => {
+            let kept = extras.get(ME, "toolConfig.functionCallingConfig.mode");
+            mode(kept.and_then(Value::as_str).unwrap_or("AUTO"))
+        }
+        Choice::Never => mode("NONE"),
+        Choice::Required => mode("ANY"),
+        Choice::Named(name) => mode("ANY").set("allowedFunctionNames", vec![name.as_str()]),
+        Choice::Among { names, required } => {
+            let word = if *required { "ANY" } else { "VALIDATED" };
+            mode(word).set("allowedFunctionNames", names.clone())
+        }
+    };
+    let calling = lenient::restore(calling, extras, "toolConfig.functionCallingConfig").into_map();
+    let config =
+        Object::new().maybe("functionCallingConfig", (!calling.is_empty()).then_some(calling));
+    let config = lenient::restore(config, extras, "toolConfig").into_map();
+    (!config.is_empty()).then_some(Value::Object(config))
+}
