@@ -6,6 +6,7 @@
 //! knows them all. Nothing here knows sockets, keys, prices or async.
 
 pub mod chat;
+mod custom;
 mod dialect;
 mod envelope;
 mod fault;
@@ -15,6 +16,7 @@ pub mod json;
 pub mod messages;
 pub mod native;
 
+pub use custom::CustomCalls;
 pub use dialect::{
     Dialect, Lane, Outgoing, Passage, Peek, Reader, Said, Sniffer, Stamp, Target, Verdict, Writer,
 };

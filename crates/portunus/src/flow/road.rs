@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use canon::{Chat, Event, Fault, Growth};
-use dialects::{Cutter, Dialect, Frame, Peek, Reader, Said, Sniffer, Stamp, Verdict, Writer};
+use dialects::{
+    CustomCalls, Cutter, Dialect, Frame, Peek, Reader, Said, Sniffer, Stamp, Verdict, Writer,
+};
 
 use super::Call;
 
@@ -22,6 +24,7 @@ enum Lane {
 struct Translated {
     reader: Box<dyn Reader>,
     writer: Box<dyn Writer>,
+    custom: CustomCalls,
     events: Vec<Event>,
     said: Said,
     losses: Vec<String>,
@@ -55,6 +58,7 @@ impl Road {
             Some(chat) => Lane::Translated(Box::new(Translated {
                 reader: dialect.reader(),
                 writer: call.dialect.writer(chat, &stamp(call)),
+                custom: CustomCalls::of(chat),
                 events: Vec::new(),
                 said: Said::default(),
                 losses: Vec::new(),
@@ -163,23 +167,33 @@ impl Translated {
     }
 
     fn write(&mut self, out: &mut Vec<u8>) {
-        for event in self.events.drain(..) {
-            match &event {
-                Event::Count(usage) => {
-                    self.said.usage = Some(self.said.usage.unwrap_or_default().merged(*usage));
-                }
-                Event::Grow(_, Growth::Text(text)) => self.said.output_bytes += text.len() as u64,
-                Event::Open(..) => self.said.output_bytes += 1,
-                Event::Begin { .. }
-                | Event::Grow(..)
-                | Event::Sealed(..)
-                | Event::Close(_)
-                | Event::Aside { .. }
-                | Event::End { .. }
-                | Event::Fault(_) => {}
+        let Self { reader: _, writer, custom, events, said, losses: _ } = self;
+        for event in events.drain(..) {
+            hear(&event, said);
+            if custom.is_idle() {
+                writer.push(event, out);
+            } else {
+                custom.event(event, |event| writer.push(event, out));
             }
-            self.writer.push(event, out);
         }
+    }
+}
+
+/// Keeps count of what an event says.
+fn hear(event: &Event, said: &mut Said) {
+    match event {
+        Event::Count(usage) => {
+            said.usage = Some(said.usage.unwrap_or_default().merged(*usage));
+        }
+        Event::Grow(_, Growth::Text(text)) => said.output_bytes += text.len() as u64,
+        Event::Open(..) => said.output_bytes += 1,
+        Event::Begin { .. }
+        | Event::Grow(..)
+        | Event::Sealed(..)
+        | Event::Close(_)
+        | Event::Aside { .. }
+        | Event::End { .. }
+        | Event::Fault(_) => {}
     }
 }
 

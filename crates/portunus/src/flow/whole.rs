@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use canon::{Chat, Fault, Trouble};
-use dialects::{Dialect, Peek, Said};
+use dialects::{CustomCalls, Dialect, Peek, Said};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
@@ -98,11 +98,12 @@ fn stream_reply(
     tab: &mut Tab,
 ) -> Result<Said, Fault> {
     let said = dialect.sniff_reply(body)?;
-    let reply = dialect.read_reply(body)?;
+    let mut reply = dialect.read_reply(body)?;
     let chat = match chat {
         Some(chat) => chat,
         None => call.dialect.read_request(&call.target, &call.body)?,
     };
+    CustomCalls::of(&chat).reply(&mut reply);
     let mut writer = call.dialect.writer(&chat, &super::road::stamp(call));
     for event in canon::unfold(reply) {
         writer.push(event, out);
@@ -135,7 +136,8 @@ fn translate(
         return Ok((dialect.sniff_reply(&body)?, body));
     };
     let said = dialect.sniff_reply(&body)?;
-    let reply = dialect.read_reply(&body)?;
+    let mut reply = dialect.read_reply(&body)?;
+    CustomCalls::of(&chat).reply(&mut reply);
     let (body, losses) = call.dialect.write_reply(reply, &chat, &super::road::stamp(call));
     tab.lost(losses.into_iter().map(|loss| loss.what));
     Ok((said, Bytes::from(body)))

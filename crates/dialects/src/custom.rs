@@ -1,0 +1,126 @@
+//! Free-text tools on lanes that only know functions.
+//!
+//! Two formats have tools that take free text; for the others such a tool is written as a function
+//! with one string, `input`. A reader of those formats sees only a function being called, so the
+//! call is turned back here, where the request is known.
+
+use canon::{Chat, Event, Growth, Kind, Opening, Place, Reply, Tool, ToolCall};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Turns calls of free-text tools back into what the caller declared.
+#[derive(Debug, Default)]
+pub struct CustomCalls {
+    names: Vec<String>,
+    /// The arguments of calls that are still open.
+    open: BTreeMap<Place, String>,
+}
+
+impl CustomCalls {
+    /// For the tools of that request; does nothing if none of them takes free text.
+    pub fn of(chat: &Chat) -> Self {
+        let names = chat.tools.iter().filter_map(|tool| match tool {
+            Tool::Custom { name, .. } => Some(name.clone()),
+            Tool::Function(_)
+            | Tool::Search(_)
+            | Tool::Code(_)
+            | Tool::Fetch(_)
+            | Tool::Foreign { .. } => None,
+        });
+        Self { names: names.collect(), open: BTreeMap::new() }
+    }
+
+    /// Whether there is nothing to turn back.
+    pub fn is_idle(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// A whole answer.
+    pub fn reply(&self, reply: &mut Reply) {
+        let parts = reply.candidates.iter_mut().flat_map(|candidate| &mut candidate.parts);
+        for part in parts {
+            if let Kind::ToolCall(call @ ToolCall { custom: false, .. }) = &mut part.kind
+                && self.names.contains(&call.name)
+            {
+                call.arguments = free_text(&call.arguments);
+                call.custom = true;
+            }
+        }
+    }
+
+    /// The next event of a stream. A free-text call is held until its arguments are complete.
+    pub fn event(&mut self, event: Event, mut out: impl FnMut(Event)) {
+        match event {
+            Event::Open(place, Opening::ToolCall { id, name, custom: false })
+                if self.names.contains(&name) =>
+            {
+                self.open.insert(place, String::new());
+                out(Event::Open(place, Opening::ToolCall { id, name, custom: true }));
+            }
+            Event::Grow(place, Growth::Text(text)) if self.open.contains_key(&place) => {
+                self.open.entry(place).or_default().push_str(&text);
+            }
+            Event::Close(place) => {
+                if let Some(arguments) = self.open.remove(&place) {
+                    out(Event::Grow(place, Growth::Text(free_text(&arguments))));
+                }
+                out(Event::Close(place));
+            }
+            other => out(other),
+        }
+    }
+}
+
+/// The text inside the wrapping object; arguments of any other shape are the text themselves.
+fn free_text(arguments: &str) -> String {
+    let wrapped: Option<Value> = serde_json::from_str(arguments).ok();
+    match wrapped.as_ref().and_then(|object| object.get("input")).and_then(Value::as_str) {
+        Some(text) => text.to_owned(),
+        None => arguments.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::{Candidate, Extras, Fold, Part, unfold};
+
+    #[test]
+    fn a_wrapped_call_comes_back_as_free_text_whole_and_streamed() {
+        let tool = |name: &str| Tool::Custom {
+            name: name.to_owned(),
+            description: None,
+            grammar: None,
+            extras: Extras::none(),
+        };
+        let chat = Chat { tools: vec![tool("patch")], ..Chat::default() };
+        let call = |name: &str, arguments: &str, custom| {
+            let (id, name, arguments) = ("c".to_owned(), name.to_owned(), arguments.to_owned());
+            Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom }))
+        };
+        let reply = |parts| Reply {
+            candidates: vec![Candidate { parts, ..Candidate::default() }],
+            ..Reply::default()
+        };
+        let came = reply(vec![
+            call("patch", r#"{"input":"*** Begin\n"}"#, false),
+            call("patch", "plain", false),
+            call("other", r#"{"input":"x"}"#, false),
+        ]);
+        let meant = reply(vec![
+            call("patch", "*** Begin\n", true),
+            call("patch", "plain", true),
+            call("other", r#"{"input":"x"}"#, false),
+        ]);
+        let mut whole = came.clone();
+        CustomCalls::of(&chat).reply(&mut whole);
+        assert_eq!(whole, meant);
+
+        let mut custom = CustomCalls::of(&chat);
+        let mut fold = Fold::default();
+        for event in unfold(came) {
+            custom.event(event, |event| fold.push(event).unwrap());
+        }
+        assert_eq!(fold.finish(), meant);
+    }
+}
