@@ -1,0 +1,199 @@
+//! What is measured: the simulated upstream itself, nginx in front of it, the gateway in front of
+//! it. Both proxies run on one processor; the upstream and the load share another.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::gateway::{Binary, Server, free_address, pinned};
+use crate::http::{self, Client};
+use crate::process::{Running, Scratch, Signal};
+use crate::tools;
+
+/// A model served in the caller's own format.
+pub(super) const SAME: &str = "m";
+/// How long a proxy may take from its start to its first answer.
+const START: Duration = Duration::from_secs(30);
+
+/// The places a request can be sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// The upstream, with nothing between.
+    Direct,
+    /// A plain reverse proxy.
+    Nginx,
+    /// The gateway, with everything switched on.
+    Gateway,
+}
+
+impl Target {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Direct, Self::Nginx, Self::Gateway];
+}
+
+/// The two processors of a measurement.
+pub(super) struct Cores {
+    proxy: Option<String>,
+    load: Option<String>,
+}
+
+impl Cores {
+    /// Takes the first two processors there are and moves this process to the second. A machine
+    /// with one has nothing to choose.
+    pub(super) fn take(processors: &[usize]) -> Result<Self> {
+        let [proxy, load, ..] = processors else { return Ok(Self { proxy: None, load: None }) };
+        let (proxy, load) = (proxy.to_string(), load.to_string());
+        let own = std::process::id().to_string();
+        let moved = Command::new("taskset").args(["-acp", &load, &own]).output()?;
+        ensure!(moved.status.success(), "taskset: {}", String::from_utf8_lossy(&moved.stderr));
+        Ok(Self { proxy: Some(proxy), load: Some(load) })
+    }
+
+    /// How they are used, in words.
+    pub(super) fn told(&self) -> String {
+        match (&self.proxy, &self.load) {
+            (Some(proxy), Some(load)) => {
+                format!("proxy on processor {proxy}, load and upstream on processor {load}")
+            }
+            _ => "everything on one processor".into(),
+        }
+    }
+}
+
+/// Where everything is that the targets need.
+pub(super) struct Stage {
+    scratch: Scratch,
+    gateway: Binary,
+    nginx: PathBuf,
+    key: String,
+    upstream: Server,
+}
+
+impl Stage {
+    /// Starts the upstream and prepares a data folder with a key.
+    pub(super) fn set(binary: &Path, cores: &Cores) -> Result<Self> {
+        let nginx = tools::nginx()?;
+        let scratch = Scratch::new("bench")?;
+        let gateway = Binary { path: binary.into(), cores: cores.proxy.clone() };
+        let key = gateway.create_key(&scratch.path().join("data"))?;
+        let simulator = Binary { path: binary.into(), cores: cores.load.clone() };
+        let address = free_address()?;
+        let log = scratch.path().join("upstream.log");
+        let mut command = simulator.simulate(address);
+        let upstream = Server::start("portunus simulate", &mut command, address, "/", &log)?;
+        Ok(Self { scratch, gateway, nginx, key, upstream })
+    }
+
+    /// The address of the upstream.
+    pub(super) fn upstream(&self) -> SocketAddr {
+        self.upstream.address
+    }
+
+    /// A request of the caller.
+    pub(super) fn request(&self, address: SocketAddr, body: &str) -> Vec<u8> {
+        http::post(address, "/v1/chat/completions", &self.key, body)
+    }
+
+    /// Starts a proxy; also tells how long it took to its first good answer to `body`.
+    pub(super) fn start(&self, target: Target, body: &str) -> Result<(Server, Duration)> {
+        let address = free_address()?;
+        let (name, mut command) = match target {
+            Target::Nginx => ("nginx", self.nginx(address)?),
+            Target::Gateway => ("portunus serve", self.serve(address)?),
+            Target::Direct => anyhow::bail!("the upstream runs already"),
+        };
+        let request = self.request(address, body);
+        let log = self.scratch.path().join(format!("{}.log", address.port()));
+        let begin = Instant::now();
+        let mut running = Running::start(name, &mut command, &log)?;
+        let mut answered = Duration::ZERO;
+        running.wait_until(START, || {
+            let good = answers(address, &request);
+            answered = begin.elapsed();
+            good
+        })?;
+        Ok((Server { running, address }, answered))
+    }
+
+    /// Ends the upstream.
+    pub(super) fn clear(self) -> Result<()> {
+        self.upstream.running.stop(Signal::Term)?;
+        Ok(())
+    }
+
+    fn serve(&self, address: SocketAddr) -> Result<Command> {
+        let config = self.scratch.path().join("gateway.toml");
+        fs::write(&config, gateway_config(self.upstream.address)).context("writing a config")?;
+        Ok(self.gateway.serve(address, &self.scratch.path().join("data"), Some(&config)))
+    }
+
+    fn nginx(&self, address: SocketAddr) -> Result<Command> {
+        let folder = self.scratch.path().join("nginx");
+        fs::create_dir_all(&folder)?;
+        let config = folder.join("nginx.conf");
+        fs::write(&config, nginx_config(address, self.upstream.address, &folder))?;
+        let mut command = pinned(&self.nginx, self.gateway.cores.as_deref());
+        command.arg("-p").arg(&folder).arg("-c").arg(&config);
+        Ok(command)
+    }
+}
+
+fn answers(address: SocketAddr, request: &[u8]) -> bool {
+    let Ok(mut client) = Client::open(address) else { return false };
+    client.exchange(request, &mut Vec::new()).is_ok_and(|answer| answer.status == 200)
+}
+
+fn gateway_config(upstream: SocketAddr) -> String {
+    format!(
+        r#"[providers.sim]
+speaks = "chat"
+base = "http://{upstream}"
+auth = "none"
+
+[models."{SAME}"]
+lanes = ["sim/{SAME}"]
+price = {{ input = "1.00", output = "2.00" }}
+"#
+    )
+}
+
+/// One process without a master, so that its processor time is the proxy's; connections are kept
+/// on both sides; streams are passed on as they come.
+fn nginx_config(address: SocketAddr, upstream: SocketAddr, folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        "daemon off;
+master_process off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log warn;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    keepalive_requests 1000000000;
+    client_max_body_size 32m;
+    client_body_buffer_size 256k;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    upstream sim {{
+        server {upstream};
+        keepalive 128;
+        keepalive_requests 1000000000;
+    }}
+    server {{
+        listen {address};
+        location / {{
+            proxy_pass http://sim;
+            proxy_http_version 1.1;
+            proxy_set_header Connection \"\";
+            proxy_buffering off;
+        }}
+    }}
+}}
+"
+    )
+}

@@ -1,0 +1,54 @@
+//! Developer commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask bench`.
+//!
+//! Nothing here is part of the gateway. The commands install what they need, talk to
+//! `127.0.0.1` only, and clean up after themselves.
+
+#![expect(clippy::print_stdout, reason = "a command line speaks on standard output")]
+
+mod bench;
+mod gateway;
+mod http;
+mod process;
+mod suite;
+mod tidy;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer commands of the workspace")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check the house rules: file length, crate arrows, links, leftovers
+    Tidy,
+    /// Run the whole test suite; installs what it needs
+    Test {
+        /// Run one step only
+        #[arg(long, value_name = "STEP")]
+        only: Option<suite::Step>,
+    },
+    /// Measure the gateway beside nginx and beside no proxy at all
+    Bench {
+        /// A few seconds instead of a few minutes; the figures are rougher
+        #[arg(long)]
+        quick: bool,
+    },
+}
+
+fn main() -> Result<ExitCode> {
+    let good = match Cli::parse().command {
+        Command::Tidy => tidy::run()?,
+        Command::Test { only } => suite::run(only),
+        Command::Bench { quick } => bench::run(quick)?,
+    };
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,187 @@
+//! `cargo xtask test`: the whole test suite, step by step, with a table and a count at the end.
+//!
+//! A failed step does not keep the next ones from running, so that one run shows everything that
+//! is wrong; only when the build breaks is there nothing left to try.
+
+mod e2e;
+mod postgres;
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::ValueEnum;
+
+use crate::tools::{self, cargo};
+use crate::{tidy, workspace};
+
+/// One step of the suite, in the order they run: what is quick to check comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Step {
+    /// The code is formatted
+    Fmt,
+    /// The house rules hold
+    Tidy,
+    /// Everything compiles, tests included
+    Build,
+    /// No warnings from the linter
+    Clippy,
+    /// Licences, sources and banned crates
+    Deny,
+    /// Every test that needs nothing but Rust
+    Unit,
+    /// The store's tests on a throw-away PostgreSQL
+    StorePostgres,
+    /// The official client against a running gateway
+    E2e,
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed,
+    NotRun,
+}
+
+/// Runs the suite, or one step of it. True when everything passed.
+pub(crate) fn run(only: Option<Step>) -> bool {
+    let steps = Step::value_variants().iter().filter(|step| only.is_none_or(|one| one == **step));
+    let mut rows: Vec<(Step, Outcome, Duration)> = Vec::new();
+    let mut broken = false;
+    for step in steps.copied() {
+        if broken {
+            rows.push((step, Outcome::NotRun, Duration::ZERO));
+            continue;
+        }
+        println!("\n==> {}: {}", name(step), about(step));
+        let begin = Instant::now();
+        let outcome = match perform(step) {
+            Ok(()) => Outcome::Passed,
+            Err(error) => {
+                println!("{error:#}");
+                Outcome::Failed
+            }
+        };
+        println!("<== {}: {} in {}", name(step), word(outcome), clock(begin.elapsed()));
+        rows.push((step, outcome, begin.elapsed()));
+        broken = step == Step::Build && outcome == Outcome::Failed;
+    }
+    summary(&rows)
+}
+
+fn perform(step: Step) -> Result<()> {
+    match step {
+        Step::Fmt => tools::run(&mut cargo(&["fmt", "--all", "--check"])),
+        Step::Tidy => {
+            ensure!(tidy::run()?, "the house rules are broken");
+            Ok(())
+        }
+        Step::Build => tools::run(&mut cargo(&["test", "--workspace", "--no-run"])),
+        Step::Clippy => {
+            let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+            tools::run(&mut cargo(&arguments))
+        }
+        Step::Deny => deny(),
+        Step::Unit => tools::run(&mut cargo(&["test", "--workspace"])),
+        Step::StorePostgres => postgres::run(),
+        Step::E2e => e2e::run(),
+    }
+}
+
+/// Licences, bans and sources are facts of the lock file. Advisories live on another site: they
+/// are checked where it can be reached, and where it cannot that is said.
+fn deny() -> Result<()> {
+    let mut command = Command::new(tools::cargo_deny()?);
+    command.current_dir(workspace::root()).args(["check", "--hide-inclusion-graph"]);
+    if reachable("github.com:443") {
+        command.arg("advisories");
+    } else {
+        println!("the advisory database is out of reach: advisories are not checked here");
+    }
+    tools::run(command.args(["licenses", "bans", "sources"]))
+}
+
+/// Whether a connection can be made soon. Asked on a thread of its own: looking up a name may
+/// take its time where there is no network.
+fn reachable(place: &'static str) -> bool {
+    let limit = Duration::from_secs(3);
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let address = place.to_socket_addrs().ok().and_then(|mut found| found.next());
+        let open = address.is_some_and(|at| TcpStream::connect_timeout(&at, limit).is_ok());
+        // Nobody listens any more when this took too long.
+        tell.send(open).ok();
+    });
+    told.recv_timeout(limit).unwrap_or(false)
+}
+
+fn summary(rows: &[(Step, Outcome, Duration)]) -> bool {
+    println!("\n{:<16} {:<8} {:>8}", "step", "result", "time");
+    for (step, outcome, took) in rows {
+        println!("{:<16} {:<8} {:>8}", name(*step), word(*outcome), clock(*took));
+    }
+    let passed = rows.iter().filter(|(_, outcome, _)| *outcome == Outcome::Passed).count();
+    let failed = rows.len() - passed;
+    let total = rows.iter().map(|(_, _, took)| *took).sum();
+    println!("{:<16} {:<8} {:>8}\n", "all", "", clock(total));
+    println!("{passed} passed, {failed} failed");
+    failed == 0
+}
+
+fn name(step: Step) -> String {
+    step.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+fn about(step: Step) -> String {
+    let value = step.to_possible_value();
+    value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
+}
+
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Passed => "passed",
+        Outcome::Failed => "FAILED",
+        Outcome::NotRun => "not run",
+    }
+}
+
+fn clock(took: Duration) -> String {
+    let seconds = took.as_secs();
+    match seconds {
+        0..10 => format!("{:.1} s", took.as_secs_f64()),
+        10..60 => format!("{seconds} s"),
+        _ => format!("{}:{:02} min", seconds / 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_did_not_run_is_no_success() {
+        let passed = (Step::Fmt, Outcome::Passed, Duration::ZERO);
+        assert!(summary(&[passed]));
+        assert!(!summary(&[passed, (Step::Unit, Outcome::NotRun, Duration::ZERO)]));
+        assert!(!summary(&[passed, (Step::Unit, Outcome::Failed, Duration::ZERO)]));
+    }
+
+    #[test]
+    fn steps_have_names_for_the_command_line_and_a_sentence_each() {
+        assert_eq!(name(Step::StorePostgres), "store-postgres");
+        for step in Step::value_variants() {
+            assert!(!about(*step).is_empty(), "{step:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_told_as_people_tell_them() {
+        assert_eq!(clock(Duration::from_millis(1_240)), "1.2 s");
+        assert_eq!(clock(Duration::from_secs(59)), "59 s");
+        assert_eq!(clock(Duration::from_secs(125)), "2:05 min");
+    }
+}

@@ -1,0 +1,76 @@
+//! The relative links and images of the documents lead somewhere.
+
+use std::path::Path;
+
+use super::Finding;
+use crate::workspace::Source;
+
+/// Relative targets in a document that do not exist beside it.
+pub(super) fn broken(source: &Source, root: &Path) -> Vec<Finding> {
+    let folder = root.join(&source.path);
+    let folder = folder.parent().unwrap_or(root);
+    let mut findings = Vec::new();
+    let mut in_code = false;
+    for (line, text) in (1..).zip(source.text.lines()) {
+        if text.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        if in_code {
+            continue;
+        }
+        for target in targets(text).into_iter().filter_map(local) {
+            if !folder.join(target).exists() {
+                let rule = format!("link to `{target}`, which does not exist");
+                findings.push(Finding::new(&source.path, line, rule));
+            }
+        }
+    }
+    findings
+}
+
+/// What a line links to, in Markdown (`](…)`) and in HTML (`src="…"`, `href="…"`).
+fn targets(line: &str) -> Vec<&str> {
+    let marks = [("](", ')'), ("src=\"", '"'), ("href=\"", '"')];
+    let mut found = Vec::new();
+    for (open, close) in marks {
+        for rest in line.split(open).skip(1) {
+            if let Some((target, _)) = rest.split_once(close) {
+                // A Markdown title may follow the address.
+                found.extend(target.split_whitespace().next());
+            }
+        }
+    }
+    found
+}
+
+/// The path of a target inside the project; `None` for another site or a heading on the page.
+fn local(target: &str) -> Option<&str> {
+    let elsewhere = target.contains("://") || target.starts_with("mailto:");
+    let path = target.split('#').next().unwrap_or(target);
+    (!elsewhere && !path.is_empty() && !path.starts_with('/')).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace;
+
+    fn broken_in(text: &str) -> Vec<usize> {
+        let source = Source { path: "README.md".into(), text: text.into() };
+        broken(&source, &workspace::root()).into_iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn links_and_images_to_missing_files_are_found() {
+        assert_eq!(broken_in("fine\n[a](docs/never-written.md)"), [2]);
+        assert_eq!(broken_in("![a](never-drawn.png \"title\")"), [1]);
+        assert_eq!(broken_in("<img src=\"never-drawn.svg\">"), [1]);
+    }
+
+    #[test]
+    fn what_exists_or_lies_elsewhere_is_fine() {
+        let text = "[a](Cargo.toml) [b](crates/xtask#tidy) [c](#usage) [d](https://example.com/x)";
+        assert_eq!(broken_in(text), [0; 0]);
+        assert_eq!(broken_in("```\n[a](never-written.md)\n```"), [0; 0]);
+    }
+}
