@@ -41,12 +41,14 @@ impl Extras {
         self.for_origin(origin)?.get(name)
     }
 
-    /// The names of fields which `origin` cannot be given, for the list of losses.
+    /// The names of fields which `origin` cannot be given, for the list of losses. A name that
+    /// begins with `portunus.` is a reader's own note, which nobody misses.
     pub fn foreign_to(&self, origin: Origin) -> impl Iterator<Item = &str> {
         self.0
             .iter()
             .filter(move |(at, _)| *at != origin)
             .flat_map(|(_, fields)| fields.keys().map(String::as_str))
+            .filter(|name| !name.starts_with("portunus."))
     }
 
     /// Whether there is nothing extra.

@@ -161,8 +161,9 @@ pub trait Sniffer: Send {
     fn frame(&mut self, frame: &Frame) -> Verdict;
     /// Writes the piece for the caller, with this format's framing.
     fn write(&self, frame: &Frame, out: &mut Vec<u8>);
-    /// Writes the end of a stream whose provider said everything but left its end marker out.
-    fn write_end(&self, out: &mut Vec<u8>);
+    /// Writes the end of a stream whose provider said everything but left its end marker out;
+    /// nothing where the last event is the end.
+    fn write_end(&self, _out: &mut Vec<u8>) {}
     /// What was said so far.
     fn said(&self) -> &Said;
 }

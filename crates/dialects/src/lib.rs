@@ -8,6 +8,7 @@
 pub mod chat;
 mod custom;
 mod dialect;
+pub mod embeddings;
 mod envelope;
 mod fault;
 mod fields;
@@ -15,6 +16,7 @@ mod frame;
 pub mod json;
 pub mod messages;
 pub mod native;
+pub mod responses;
 
 pub use custom::CustomCalls;
 pub use dialect::{
@@ -35,6 +37,7 @@ pub fn get(origin: Origin) -> Option<&'static dyn Dialect> {
         Origin::Chat => Some(&chat::Chat),
         Origin::Messages => Some(&messages::Messages),
         Origin::Native => Some(&native::Native),
-        Origin::Responses | Origin::Images => None,
+        Origin::Responses => Some(&responses::Responses),
+        Origin::Images => None,
     }
 }

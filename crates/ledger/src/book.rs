@@ -99,17 +99,19 @@ struct State {
     /// How many open holds and unposted entries each segment still carries.
     needed: BTreeMap<u64, usize>,
     open: HashMap<String, u64>,
-    settled: VecDeque<(Entry, Vec<u64>)>,
+    settled: VecDeque<(Arc<Entry>, Vec<u64>)>,
+    /// How many of `settled`, from the front, are on their way to the bank.
+    posting: usize,
 }
 
-/// Settled calls on their way to the bank.
+/// Settled calls on their way to the bank. Until it has them they can still be found in the book.
 #[derive(Debug, Default)]
-pub struct Batch(Vec<(Entry, Vec<u64>)>);
+pub struct Batch(Vec<Arc<Entry>>);
 
 impl Batch {
     /// The entries to post.
-    pub fn entries(&self) -> Vec<Entry> {
-        self.0.iter().map(|(entry, _)| entry.clone()).collect()
+    pub fn entries(&self) -> &[Arc<Entry>] {
+        &self.0
     }
 
     /// Whether there is nothing to post.
@@ -168,20 +170,28 @@ impl Book {
 
     /// Notes a call that never had money set aside, such as one that was refused.
     pub fn note(&self, entry: Entry) {
-        self.state.lock().settled.push_back((entry, Vec::new()));
+        self.state.lock().settled.push_back((Arc::new(entry), Vec::new()));
     }
 
-    /// Takes up to that many settled calls out, oldest first.
+    /// Up to that many settled calls, oldest first. One batch is on its way at a time: until it
+    /// was posted or put back, there is no other.
     pub fn take_batch(&self, most: usize) -> Batch {
         let mut state = self.state.lock();
-        let count = most.min(state.settled.len());
-        Batch(state.settled.drain(..count).collect())
+        if state.posting > 0 {
+            return Batch::default();
+        }
+        state.posting = most.min(state.settled.len());
+        Batch(
+            state.settled.iter().take(state.posting).map(|(entry, _)| Arc::clone(entry)).collect(),
+        )
     }
 
     /// The bank has the batch.
     pub fn posted(&self, batch: Batch) {
         let mut state = self.state.lock();
-        for segment in batch.0.into_iter().flat_map(|(_, segments)| segments) {
+        state.posting = 0;
+        let posted: Vec<(Arc<Entry>, Vec<u64>)> = state.settled.drain(..batch.0.len()).collect();
+        for segment in posted.into_iter().flat_map(|(_, segments)| segments) {
             release(&mut state, segment);
         }
         let idle: Vec<u64> = state
@@ -197,11 +207,8 @@ impl Book {
     }
 
     /// The bank could not take the batch: it waits in front of everything else.
-    pub fn put_back(&self, batch: Batch) {
-        let mut state = self.state.lock();
-        for item in batch.0.into_iter().rev() {
-            state.settled.push_front(item);
-        }
+    pub fn put_back(&self, _batch: Batch) {
+        self.state.lock().posting = 0;
     }
 
     /// How many settled calls wait for the bank.
@@ -212,8 +219,10 @@ impl Book {
     /// A settled call that still waits for the bank.
     pub fn find(&self, request_id: &str) -> Option<Entry> {
         let state = self.state.lock();
-        let found = state.settled.iter().find(|(entry, _)| entry.request_id == request_id);
-        found.map(|(entry, _)| entry.clone())
+        // The one asked for is nearly always among the newest.
+        let mut newest_first = state.settled.iter().rev();
+        let found = newest_first.find(|(entry, _)| entry.request_id == request_id);
+        found.map(|(entry, _)| (**entry).clone())
     }
 
     /// How many calls have money set aside.
@@ -259,7 +268,7 @@ impl Book {
         *state.needed.entry(segment).or_default() += 1;
         let mut needs = vec![segment];
         needs.extend(state.open.remove(&held.request_id));
-        state.settled.push_back((entry, needs));
+        state.settled.push_back((Arc::new(entry), needs));
         drop(state);
         purse.give_back(held.amount, cost);
     }

@@ -138,7 +138,7 @@ proptest! {
                 Work::Post { most, arrives } => {
                     let batch = book.take_batch(most);
                     if arrives {
-                        bank.post(batch.entries());
+                        bank.post(batch.entries().iter().map(|entry| (**entry).clone()).collect());
                         book.posted(batch);
                     } else {
                         book.put_back(batch);

@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Given};
+use crate::flow::SealKeep;
 use crate::keys::{KeyRing, NewToken, hash};
+use crate::memory::Memory;
 use crate::meters::Meters;
 
 /// The name under which the key pepper is kept in the store.
@@ -33,6 +35,10 @@ pub struct App {
     pub book: Arc<Book>,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// What is remembered between calls.
+    pub(crate) memory: Memory,
+    /// Seals of callers whose format has no place for them.
+    pub(crate) seals: SealKeep,
     /// What is counted.
     pub meters: Meters,
     /// Work that must be done before the process may end.
@@ -71,14 +77,17 @@ impl App {
         }
         let pepper = pepper(&config, &store).await?;
         let ring = KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?;
+        let tasks = TaskTracker::new();
         let app = Arc::new(Self {
+            memory: Memory::new(store.clone(), tasks.clone()),
             config: ArcSwap::from_pointee(config),
             ring: Arc::new(ring),
             store,
             book,
             clock,
+            seals: SealKeep::default(),
             meters: Meters::new(),
-            tasks: TaskTracker::new(),
+            tasks,
             stop: CancellationToken::new(),
             draining: AtomicBool::new(false),
         });
@@ -139,6 +148,15 @@ impl App {
             }
         });
         let app = Arc::clone(self);
+        tokio::spawn(async move {
+            loop {
+                if let Err(e) = app.store.sweep_kept(app.clock.now()).await {
+                    tracing::warn!("expired answers could not be swept: {e}");
+                }
+                tokio::time::sleep(Duration::from_secs(600)).await;
+            }
+        });
+        let app = Arc::clone(self);
         tokio::spawn(crate::config::watch(given, move |config| app.reconfigure(config)));
     }
 
@@ -154,7 +172,7 @@ impl App {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
-            match self.store.post(&batch.entries()).await {
+            match self.store.post(batch.entries()).await {
                 Ok(_) => {
                     self.book.posted(batch);
                     wait = Duration::from_millis(100);

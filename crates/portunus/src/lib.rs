@@ -11,6 +11,7 @@ mod flow;
 mod guard;
 mod host;
 pub mod keys;
+mod memory;
 mod meters;
 mod respond;
 mod server;

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::response::Response;
 use canon::{Fault, Trouble};
 use dialects::Dialect;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, StatusCode};
 
 /// In whose words errors are told at a path.
@@ -62,6 +62,10 @@ impl Voice {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         retry_headers(fault, status, headers);
+        if status == 413 {
+            // The rest of the body is not read, so the connection cannot be used again.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         response
     }
 }

@@ -1,5 +1,6 @@
 //! Posting settled calls: the row and the key's sum move together, once.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use ledger::{Entry, Micros};
@@ -40,13 +41,13 @@ impl Store {
     ///
     /// A call that is recorded already is skipped, so a batch whose fate is unknown is simply
     /// posted again. A call of an unknown key is recorded too; [`Store::totals`] shows it.
-    pub async fn post(&self, entries: &[Entry]) -> Result<usize, StoreError> {
+    pub async fn post<E: Borrow<Entry> + Sync>(&self, entries: &[E]) -> Result<usize, StoreError> {
         if entries.is_empty() {
             return Ok(0);
         }
         // Everyone inserts in the order of the request ids and then charges in the order of the
         // key ids: overlapping batches wait for each other in one direction and cannot deadlock.
-        let mut sorted: Vec<&Entry> = entries.iter().collect();
+        let mut sorted: Vec<&Entry> = entries.iter().map(Borrow::borrow).collect();
         sorted.sort_by(|a, b| a.request_id.cmp(&b.request_id));
         let new = in_transaction!(&self.db, tx: Kind => {
             let mut posted = Vec::with_capacity(sorted.len());

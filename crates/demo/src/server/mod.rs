@@ -15,7 +15,7 @@ pub use body::{Body, Pace};
 pub use meter::Meter;
 
 use bytes::Bytes;
-use canon::{Fault, Origin, Trouble, Usage};
+use canon::{Fault, Origin, Trouble};
 use dialects::{Dialect, Target};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -69,7 +69,7 @@ impl Upstream {
         let place = path::find(head.uri.path(), head.uri.query());
         let allowed = match place.wanted {
             Wanted::Models | Wanted::Model(_) | Wanted::Meter => Method::GET,
-            Wanted::Answer(_) | Wanted::Count(_) | Wanted::Embeddings | Wanted::Nothing => {
+            Wanted::Answer(_) | Wanted::Count(_) | Wanted::Embeddings(..) | Wanted::Nothing => {
                 Method::POST
             }
         };
@@ -88,11 +88,12 @@ impl Upstream {
             Wanted::Count(target) => {
                 spoken(&place).and_then(|dialect| count(dialect, target, &body))
             }
-            Wanted::Embeddings => embed::serve(&body).map(|embedded| {
-                let usage = Usage { input: embedded.tokens, ..Usage::default() };
-                self.meter.served(&embedded.model, &usage, false);
-                whole(StatusCode::OK, embedded.body)
-            }),
+            Wanted::Embeddings(form, target) => {
+                embed::serve(*form, target, &body).map(|embed::Answer { body, model, usage }| {
+                    self.meter.served(&model, &usage, false);
+                    whole(StatusCode::OK, body)
+                })
+            }
             Wanted::Models => Ok(whole(StatusCode::OK, models().to_string())),
             Wanted::Model(id) => Ok(whole(StatusCode::OK, listed(id).to_string())),
             Wanted::Meter => Ok(whole(StatusCode::OK, self.meter.to_json().to_string())),

@@ -2,6 +2,7 @@
 
 use canon::Origin;
 use dialects::Target;
+use dialects::embeddings::Form;
 
 /// What a path asks for, and the format in which its errors are told.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub(super) enum Wanted {
     /// The input tokens of a request.
     Count(Target),
     /// Vectors.
-    Embeddings,
+    Embeddings(Form, Target),
     /// The list of models.
     Models,
     /// One model of the list.
@@ -39,7 +40,7 @@ pub(super) fn find(path: &str, query: Option<&str>) -> Place {
         "/v1/responses/input_tokens" => place(Origin::Responses, Wanted::Count(plain())),
         "/v1/messages" => place(Origin::Messages, Wanted::Answer(plain())),
         "/v1/messages/count_tokens" => place(Origin::Messages, Wanted::Count(plain())),
-        "/v1/embeddings" => place(Origin::Chat, Wanted::Embeddings),
+        "/v1/embeddings" => place(Origin::Chat, Wanted::Embeddings(Form::List, plain())),
         "/v1/models" => place(Origin::Chat, Wanted::Models),
         "/meter" => place(Origin::Chat, Wanted::Meter),
         _ => below_models(path, query),
@@ -61,6 +62,10 @@ fn below_models(path: &str, query: Option<&str>) -> Place {
         (Some((model, "generateContent")), _) => Wanted::Answer(target(model, false)),
         (Some((model, "streamGenerateContent")), _) => Wanted::Answer(target(model, true)),
         (Some((model, "countTokens")), _) => Wanted::Count(target(model, false)),
+        (Some((model, "embedContent")), _) => Wanted::Embeddings(Form::One, target(model, false)),
+        (Some((model, "batchEmbedContents")), _) => {
+            Wanted::Embeddings(Form::Batch, target(model, false))
+        }
         (_, Some(model)) if !native && !model.is_empty() => {
             return Place { origin: Origin::Chat, wanted: Wanted::Model(decoded(model)) };
         }

@@ -2,7 +2,7 @@
 
 use canon::{
     Candidate, Citation, Extras, Fault, Finish, Kind, Logprob, Media, MediaKind, Part, Raw, Reply,
-    Source, TokenChance, Trouble,
+    Source, Thought, TokenChance, Trouble,
 };
 use serde_json::Value;
 
@@ -60,9 +60,14 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
             parts.push(Part::new(Kind::Text { text, citations }));
         }
         Some(Value::Array(pieces)) => {
-            // Some providers answer with parts; their text is what counts.
-            let text: String =
-                pieces.iter().filter_map(|piece| piece.get("text")?.as_str()).collect();
+            let (mut thought, mut text) = (String::new(), String::new());
+            for piece in &pieces {
+                wire::read_said(piece, &mut thought, &mut text);
+            }
+            if !thought.is_empty() {
+                let thought = Thought { text: thought, redacted: false };
+                parts.push(Part::new(Kind::Thought(thought)));
+            }
             parts.push(Part::new(Kind::Text { text, citations }));
         }
         _ => {}

@@ -118,8 +118,15 @@ impl Speaker {
         }
         let delta = choice.delta.unwrap_or_default();
         self.think(&delta, out);
-        if let Some(text) = delta.content.filter(|text| !text.is_empty()) {
-            self.say(Say::Text, text.into_owned(), out);
+        let (thought, text) = match delta.content {
+            wire::Content::Nothing => (String::new(), String::new()),
+            wire::Content::Text(text) => (String::new(), text.into_owned()),
+            wire::Content::Parts { thought, text } => (thought, text),
+        };
+        for (what, text) in [(Say::Thought, thought), (Say::Text, text)] {
+            if !text.is_empty() {
+                self.say(what, text, out);
+            }
         }
         if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
             self.say(Say::Refusal, text.into_owned(), out);

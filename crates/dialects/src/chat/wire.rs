@@ -5,9 +5,11 @@
 
 use canon::{Origin, Tier, Usage, Why};
 use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::fmt;
 
 use crate::fields::Object;
 
@@ -49,7 +51,7 @@ pub(super) struct Choice<'a> {
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(borrow, default)]
-    pub(super) content: Option<Cow<'a, str>>,
+    pub(super) content: Content<'a>,
     #[serde(borrow, default)]
     pub(super) refusal: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -64,6 +66,62 @@ pub(super) struct Delta<'a> {
     pub(super) annotations: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) images: Option<&'a RawValue>,
+}
+
+/// What is said: a text, or with some providers a list of parts with the thinking among them.
+#[derive(Debug, Default)]
+pub(super) enum Content<'a> {
+    #[default]
+    Nothing,
+    Text(Cow<'a, str>),
+    Parts {
+        thought: String,
+        text: String,
+    },
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Content<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of parts")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Content::Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Content::Text(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Content::Nothing)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let (mut thought, mut text) = (String::new(), String::new());
+                while let Some(part) = items.next_element::<Value>()? {
+                    read_said(&part, &mut thought, &mut text);
+                }
+                Ok(Content::Parts { thought, text })
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
+
+/// Adds what one part of a list says to the thinking or to the text.
+pub(super) fn read_said(part: &Value, thought: &mut String, text: &mut String) {
+    let own = part.get("text").and_then(Value::as_str);
+    text.push_str(own.unwrap_or_default());
+    let inner = part.get("thinking").and_then(Value::as_array);
+    for piece in inner.into_iter().flatten() {
+        thought.push_str(piece.get("text").and_then(Value::as_str).unwrap_or_default());
+    }
 }
 
 /// A piece of a tool call.

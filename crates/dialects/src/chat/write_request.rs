@@ -174,10 +174,10 @@ fn write_turn(turn: &Turn, messages: &mut Vec<Value>, losses: &mut Losses) {
                 .filter(|part| !matches!(part.kind, Kind::ToolResult(_)))
                 .chain(&pictures)
                 .collect();
-            if !rest.is_empty() || parts.is_empty() {
+            let said = content(rest, losses);
+            if said != Value::Array(Vec::new()) || parts.is_empty() {
                 let message = Object::new().set("role", "user").maybe("name", name.as_deref());
-                let message = message.set("content", content(rest, losses));
-                messages.push(message.with(extras, ME).into());
+                messages.push(message.set("content", said).with(extras, ME).into());
             }
         }
     }
@@ -330,9 +330,11 @@ fn assistant(turn: &Turn, losses: &mut Losses) -> Value {
                 }
             }
             Kind::ToolCall(call) => calls.push(write_call(call, part)),
+            Kind::Media(_) => {
+                losses.add("turn.media", "a chat model's own turns hold no media");
+            }
             Kind::Text { .. }
             | Kind::Refusal(_)
-            | Kind::Media(_)
             | Kind::ToolResult(_)
             | Kind::Code(_)
             | Kind::CodeOutcome(_)

@@ -26,7 +26,7 @@ enum Slot {
     Text { offset: usize },
     Refusal,
     Thought { index: usize, sealed: bool },
-    Call { index: usize, id: String },
+    Call { index: usize, id: String, custom: bool },
     Whole { thought: Option<Box<(Part, usize)>> },
 }
 
@@ -137,7 +137,7 @@ impl ChatWriter {
                 let call = Object::new().set("index", index).set("id", id.as_str());
                 let call: Value = call.set("type", kind).set(kind, inner).into();
                 self.delta(place.candidate, &format!("{{\"tool_calls\":[{call}]}}"), None, out);
-                Slot::Call { index, id }
+                Slot::Call { index, id, custom }
             }
             Opening::Whole(part) => self.whole(place, *part, out),
         };
@@ -205,11 +205,14 @@ impl ChatWriter {
                 let text = Value::from(text);
                 format!("{{\"reasoning_content\":{text},\"reasoning_details\":{details}}}")
             }
-            (Growth::Text(text), Some(Slot::Call { index, .. })) => {
+            (Growth::Text(text), Some(Slot::Call { index, custom, .. })) => {
                 let text = Value::from(text);
-                format!(
-                    "{{\"tool_calls\":[{{\"index\":{index},\"function\":{{\"arguments\":{text}}}}}]}}"
-                )
+                let inner = if *custom {
+                    format!("\"custom\":{{\"input\":{text}}}")
+                } else {
+                    format!("\"function\":{{\"arguments\":{text}}}")
+                };
+                format!("{{\"tool_calls\":[{{\"index\":{index},{inner}}}]}}")
             }
             (Growth::Citation(citation), Some(Slot::Text { offset })) => {
                 let note = write_reply::write_citation(&citation, *offset);
@@ -236,7 +239,7 @@ impl ChatWriter {
                 thought.0.seal = Some(seal.clone());
                 return;
             }
-            Some(Slot::Call { index, id }) => match seals::write_on_call(seal) {
+            Some(Slot::Call { index, id, .. }) => match seals::write_on_call(seal) {
                 Some(extra) => {
                     let extra = Value::from(extra);
                     format!("{{\"tool_calls\":[{{\"index\":{index},\"extra_content\":{extra}}}]}}")

@@ -51,7 +51,7 @@ pub struct Native;
 const ME: Origin = Origin::Native;
 
 /// The extra that marks a caller who wants its stream as one JSON array.
-const ALT: &str = "alt";
+const ALT: &str = "portunus.alt";
 
 impl Dialect for Native {
     fn origin(&self) -> Origin {

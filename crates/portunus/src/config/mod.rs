@@ -43,6 +43,8 @@ pub struct Config {
     pub power_safe: bool,
     /// How large a request may be.
     pub body_limit: usize,
+    /// How long answers are kept for later calls.
+    pub keep_answers: Duration,
     /// How long running calls may go on after the order to stop.
     pub drain: Duration,
     /// The places that serve models.
@@ -179,6 +181,9 @@ fn check(
         store.url.unwrap_or_else(|| format!("sqlite:{}", given.data.join("portunus.db").display()));
     let body_limit = limits.body.as_deref().map_or(Ok(32 << 20), words::size);
     let body_limit = body_limit.map_err(|why| format!("limits.body: {why}"))?;
+    let keep_answers =
+        limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), duration);
+    let keep_answers = keep_answers.map_err(|why| format!("limits.keep_answers: {why}"))?;
     let drain = timeouts.drain.as_deref().map_or(Ok(Duration::from_secs(600)), duration);
     let drain = drain.map_err(|why| format!("timeouts.drain: {why}"))?;
     let times = overlay(DEFAULT_TIMEOUTS, &timeouts, "timeouts")?;
@@ -196,6 +201,7 @@ fn check(
         secret,
         power_safe,
         body_limit,
+        keep_answers,
         drain,
         providers,
         catalog,

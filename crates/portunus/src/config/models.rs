@@ -52,7 +52,7 @@ pub(super) fn check(
         models.push(model(id, raw, providers, warnings).map_err(|why| format!("{path}{why}"))?);
     }
     for entry in Directory::embedded().models() {
-        if raw.contains_key(&entry.id) || entry.kind != Kind::Chat {
+        if raw.contains_key(&entry.id) || !matches!(entry.kind, Kind::Chat | Kind::Embedding) {
             // Models of other kinds are listed once there is an address that serves them.
             continue;
         }

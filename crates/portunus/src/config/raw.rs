@@ -80,6 +80,7 @@ pub(crate) struct RawTimeouts {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawLimits {
     pub(crate) body: Option<String>,
+    pub(crate) keep_answers: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

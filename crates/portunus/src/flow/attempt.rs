@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use canon::{Blame, Fault, Trouble};
-use dialects::{Dialect, Peek};
+use dialects::{Dialect, Outgoing, Peek};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
@@ -20,24 +20,42 @@ const ERROR_BODY: usize = 64 << 10;
 /// How long a provider may take to tell its error.
 const ERROR_TIME: Duration = Duration::from_secs(5);
 
-/// Tries the lanes. On failure the tab is closed as failed.
+/// Has a conversation answered by one of the lanes. On failure the tab is closed as failed.
 pub(super) async fn attempt(
     call: Call,
     peek: Peek,
     found: &Route,
     admitted: Admitted,
 ) -> Result<Response, Fault> {
-    let Admitted { mut tab, limit } = admitted;
-    let call = Arc::new(call);
-    let mut last = Fault::new(Trouble::Unavailable, "no provider serves this model at the moment")
-        .note(format!("model {} has no lane", peek.model));
-    for lane in route::lanes(found, call.app.clock.now()) {
-        let prepared = match prepare(&call, &peek, found, &lane, limit) {
+    let Admitted { tab, limit } = admitted;
+    let (call, peek) = (&Arc::new(call), &peek);
+    let one = |lane: Arc<LiveLane>, mut tab: Tab| async move {
+        let prepared = match prepare(call, peek, found, &lane, limit) {
             Ok(prepared) => prepared,
-            Err(fault) => return Err(give_up(tab, &call, fault)),
+            Err(fault) => return Err((fault, tab)),
         };
         tab.try_lane(&lane.name);
-        match try_lane(&call, &peek, &lane, prepared, tab).await {
+        try_lane(call, peek, &lane, prepared, tab).await
+    };
+    over_lanes(call, &peek.model, found, tab, one).await
+}
+
+/// Tries the lanes in order, whatever is asked of them. On failure the tab is closed as failed.
+pub(super) async fn over_lanes<F, A>(
+    call: &Call,
+    model: &str,
+    found: &Route,
+    mut tab: Tab,
+    one: F,
+) -> Result<Response, Fault>
+where
+    F: Fn(Arc<LiveLane>, Tab) -> A,
+    A: Future<Output = Result<Response, (Fault, Tab)>>,
+{
+    let mut last = Fault::new(Trouble::Unavailable, "no provider serves this model at the moment")
+        .note(format!("model {model} has no lane"));
+    for lane in route::lanes(found, call.app.clock.now()) {
+        match one(Arc::clone(&lane), tab).await {
             Ok(response) => {
                 lane.health.good();
                 return Ok(response);
@@ -45,15 +63,15 @@ pub(super) async fn attempt(
             Err((fault, open)) => {
                 tab = open;
                 if fault.blamed() == Blame::Caller {
-                    return Err(give_up(tab, &call, fault));
+                    return Err(give_up(tab, call, fault));
                 }
                 lane.health.bad(call.app.clock.now());
                 tracing::warn!(
                     lane.name = lane.name,
-                    model.id = peek.model,
+                    model.id = model,
                     "lane `{}` failed for `{}`: {} [{}]",
                     lane.name,
-                    peek.model,
+                    model,
                     fault,
                     fault.noted().unwrap_or_default()
                 );
@@ -61,7 +79,7 @@ pub(super) async fn attempt(
             }
         }
     }
-    Err(give_up(tab, &call, last))
+    Err(give_up(tab, call, last))
 }
 
 fn give_up(tab: Tab, call: &Call, fault: Fault) -> Fault {
@@ -80,29 +98,37 @@ async fn try_lane(
 ) -> Result<Response, (Fault, Tab)> {
     let Prepared { outgoing, dialect, chat, losses } = prepared;
     tab.lost(losses.into_iter().map(|loss| loss.what));
-    let pieces = outgoing.body.into_pieces();
-    let headers = headers(call, dialect);
-    let sent = lane.provider.send(&outgoing.path, headers, pieces, &lane.timeouts).await;
-    let answer = match sent {
+    let answer = match send(call, lane, dialect, outgoing).await {
         Ok(answer) => answer,
         Err(fault) => return Err((fault, tab)),
     };
-    if answer.status != 200 {
-        let status = answer.status;
-        let body = error_body(answer).await;
-        let fault = if (400..600).contains(&status) {
-            dialect.read_fault(status, &body)
-        } else {
-            Fault::new(Trouble::Unavailable, "the provider gave no usable answer, retry later")
-                .note(format!("status {status}"))
-        };
-        return Err((fault, tab));
-    }
     if peek.stream {
         pump::stream(call, peek, lane, dialect, chat, answer, tab).await
     } else {
         whole::whole(call, lane, dialect, chat, answer, tab).await
     }
+}
+
+/// Sends a request to a lane; anything but a 200 is a fault.
+pub(super) async fn send(
+    call: &Call,
+    lane: &LiveLane,
+    dialect: &'static dyn Dialect,
+    outgoing: Outgoing,
+) -> Result<Answer, Fault> {
+    let pieces = outgoing.body.into_pieces();
+    let headers = headers(call, dialect);
+    let answer = lane.provider.send(&outgoing.path, headers, pieces, &lane.timeouts).await?;
+    let status = answer.status;
+    if status == 200 {
+        return Ok(answer);
+    }
+    let body = error_body(answer).await;
+    if (400..600).contains(&status) {
+        return Err(dialect.read_fault(status, &body));
+    }
+    Err(Fault::new(Trouble::Unavailable, "the provider gave no usable answer, retry later")
+        .note(format!("status {status}")))
 }
 
 /// The headers of the lane's format, and on the same-dialect road the caller's own.

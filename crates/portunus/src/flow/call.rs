@@ -3,6 +3,7 @@
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use canon::{Fault, Trouble};
+use dialects::json::Edit;
 use dialects::{Dialect, Target};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Request};
@@ -28,6 +29,10 @@ pub(crate) struct Call {
     pub(crate) dialect: &'static dyn Dialect,
     pub(crate) target: Target,
     pub(crate) body: Bytes,
+    /// Changes to the body that only a provider of the caller's own format needs.
+    pub(crate) edits: Vec<Edit>,
+    /// Whether the answer must be written by us even where the formats agree.
+    pub(crate) own_reply: bool,
     /// The caller's headers that a provider of its own format is given.
     pub(crate) handed_on: HeaderMap,
     /// Whether a translation that loses anything is refused.
@@ -59,6 +64,8 @@ impl Call {
             dialect,
             target,
             body,
+            edits: Vec::new(),
+            own_reply: false,
             handed_on,
             strict,
             dry_run,
@@ -83,7 +90,7 @@ fn is_set(headers: &HeaderMap, name: &str) -> bool {
 
 async fn read_body(request: Request<Body>, limit: usize) -> Result<Bytes, Fault> {
     let (head, mut body) = request.into_parts();
-    check_type(&head.headers)?;
+    let wrong_type = check_type(&head.headers);
     let declared =
         head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|length: usize| length > limit) {
@@ -120,6 +127,8 @@ async fn read_body(request: Request<Body>, limit: usize) -> Result<Bytes, Fault>
             }
         }
     }
+    // Told only now: a connection closed with bytes unread looks like a failure of the network.
+    wrong_type?;
     Ok(if all.is_empty() { first.unwrap_or_default() } else { all.freeze() })
 }
 

@@ -1,36 +1,64 @@
 //! `x-portunus-dry-run: true`: what would be sent and what it could cost, calling no one.
 
 use axum::response::Response;
-use canon::Fault;
-use dialects::Peek;
+use canon::{Fault, Loss, Money, Origin};
+use dialects::{Outgoing, Peek};
 use serde_json::{Value, json};
 
 use super::{Call, prepare, route};
-use crate::config::Route;
+use crate::config::{LiveLane, Route};
 use crate::surfaces;
 
-/// Tells the lane, its body, the losses and the price.
+/// What a dry run found.
+pub(super) struct Found<'a> {
+    pub(super) lane: &'a LiveLane,
+    pub(super) dialect: Origin,
+    /// What the lane would be sent, one after the other.
+    pub(super) outgoing: Vec<Outgoing>,
+    pub(super) losses: Vec<Loss>,
+    /// The most it could cost.
+    pub(super) bound: Money,
+}
+
+/// Tells the lane, its body, the losses and the price of a conversation.
 pub(super) fn answer(call: &Call, peek: &Peek, found: &Route) -> Result<Response, Fault> {
     let lanes = route::lanes(found, call.app.clock.now());
     let lane = lanes.first().ok_or_else(|| surfaces::unknown_model(&peek.model))?;
     let prepared = prepare::prepare(call, peek, found, lane, None)?;
-    let body = prepared.outgoing.body.to_vec();
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let model = &found.model;
     let output = peek.max_output.or(model.max_output).unwrap_or_default();
     let bound =
         model.prices.bound(call.body.len() as u64, output * u64::from(peek.candidates.max(1)));
+    let told = Found {
+        lane,
+        dialect: prepared.dialect.origin(),
+        outgoing: vec![prepared.outgoing],
+        losses: prepared.losses,
+        bound,
+    };
+    Ok(tell(&peek.model, &model.prices.version, told))
+}
+
+/// Tells what was found.
+pub(super) fn tell(model: &str, price_version: &str, found: Found<'_>) -> Response {
+    let Found { lane, dialect, outgoing, losses, bound } = found;
+    let path = outgoing.first().map(|outgoing| outgoing.path.clone());
+    let mut bodies: Vec<Value> = outgoing
+        .iter()
+        .map(|outgoing| serde_json::from_slice(&outgoing.body.to_vec()).unwrap_or_default())
+        .collect();
+    let body = if bodies.len() == 1 { bodies.pop() } else { Some(Value::Array(bodies)) };
     let losses: Vec<Value> =
-        prepared.losses.iter().map(|loss| json!({ "what": loss.what, "why": loss.why })).collect();
+        losses.iter().map(|loss| json!({ "what": loss.what, "why": loss.why })).collect();
     let told = json!({
         "object": "portunus.dry_run",
-        "model": peek.model,
+        "model": model,
         "lane": lane.name,
-        "dialect": prepared.dialect.origin().name(),
-        "path": prepared.outgoing.path,
+        "dialect": dialect.name(),
+        "path": path,
         "body": body,
         "losses": losses,
-        "quote": { "at_most_usd": bound.to_string(), "price_version": model.prices.version },
+        "quote": { "at_most_usd": bound.to_string(), "price_version": price_version },
     });
-    Ok(surfaces::json(told.to_string()))
+    surfaces::json(told.to_string())
 }

@@ -6,15 +6,21 @@ mod admit;
 mod attempt;
 mod call;
 mod dry_run;
+mod embed;
 mod prepare;
 mod pump;
 mod road;
 mod route;
+mod seals;
 mod settle;
 mod whole;
 
 pub(crate) use call::Call;
+pub(crate) use embed::embed;
+pub(crate) use pump::event_stream;
+pub(crate) use road::stamp;
 pub(crate) use route::find as find_route;
+pub(crate) use seals::SealKeep;
 
 use axum::response::Response;
 use canon::Fault;

@@ -28,17 +28,36 @@ pub(super) fn prepare(
     let dialect = speech(lane, own)?;
     let words = Lane { model: &lane.model, limit, max_output: route.model.max_output };
     if dialect.origin() == own {
-        let outgoing = dialect.patch(&call.body, peek, &words);
-        return Ok(Prepared { outgoing, dialect, chat: None, losses: Vec::new() });
+        let mut peek = peek.clone();
+        peek.edits.extend(call.edits.iter().cloned());
+        let outgoing = dialect.patch(&call.body, &peek, &words);
+        let chat = if call.own_reply {
+            Some(call.dialect.read_request(&call.target, &call.body)?)
+        } else {
+            None
+        };
+        return Ok(Prepared { outgoing, dialect, chat, losses: Vec::new() });
     }
-    let chat = call.dialect.read_request(&call.target, &call.body)?;
+    let mut chat = call.dialect.read_request(&call.target, &call.body)?;
+    if own == Origin::Chat {
+        call.app.seals.restore(&call.key.record.account_id, &mut chat);
+    }
+    // What is kept between calls is kept here, so no lane has to know of it.
+    let state = std::mem::take(&mut chat.state);
     let (outgoing, losses) = dialect.write_request(&chat, &words)?;
-    if call.strict && !losses.is_empty() {
-        let list: Vec<String> = losses.iter().map(ToString::to_string).collect();
-        let say = format!("this model cannot be given: {}", list.join("; "));
-        return Err(Fault::invalid("", say).code("translation_loss"));
-    }
+    chat.state = state;
+    refuse_losses(call, &losses)?;
     Ok(Prepared { outgoing, dialect, chat: Some(chat), losses })
+}
+
+/// Refuses a translation that loses anything, for a caller who wants none.
+pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), Fault> {
+    if !call.strict || losses.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<String> = losses.iter().map(ToString::to_string).collect();
+    let say = format!("this model cannot be given: {}", list.join("; "));
+    Err(Fault::invalid("", say).code("translation_loss"))
 }
 
 /// The format a lane is spoken to in: the caller's own if it can, else its preferred one.

@@ -82,7 +82,7 @@ pub(super) async fn stream(
 }
 
 /// An answer that is a stream: of events, or of the items of one JSON array.
-pub(super) fn event_stream(body: Body, array: bool) -> Response {
+pub(crate) fn event_stream(body: Body, array: bool) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     let kind = if array { "application/json" } else { "text/event-stream; charset=utf-8" };
@@ -153,6 +153,9 @@ impl Pump {
     /// Everything was said: settle now, before the caller gets its last byte.
     fn complete(&mut self) {
         let losses = self.road.losses();
+        if let Some(seals) = self.road.seals() {
+            seals.keep(&self.call.app.seals, &self.call.key.record.account_id);
+        }
         if let Some(mut tab) = self.tab.take() {
             tab.first_byte();
             tab.heard(self.road.said());

@@ -7,6 +7,7 @@ use dialects::{
 };
 
 use super::Call;
+use super::seals::SealWatch;
 
 /// How a provider's bytes become the caller's.
 pub(super) struct Road {
@@ -25,6 +26,7 @@ struct Translated {
     reader: Box<dyn Reader>,
     writer: Box<dyn Writer>,
     custom: CustomCalls,
+    seals: Option<SealWatch>,
     events: Vec<Event>,
     said: Said,
     losses: Vec<String>,
@@ -41,7 +43,7 @@ pub(super) enum Course {
 }
 
 /// What a reply written by us is stamped with.
-pub(super) fn stamp(call: &Call) -> Stamp {
+pub(crate) fn stamp(call: &Call) -> Stamp {
     let id = call.id.trim_start_matches("req_").to_owned();
     Stamp { id, created: call.app.clock.now() / 1_000_000 }
 }
@@ -59,6 +61,7 @@ impl Road {
                 reader: dialect.reader(),
                 writer: call.dialect.writer(chat, &stamp(call)),
                 custom: CustomCalls::of(chat),
+                seals: SealWatch::of(call.dialect.origin()),
                 events: Vec::new(),
                 said: Said::default(),
                 losses: Vec::new(),
@@ -100,6 +103,14 @@ impl Road {
         match &self.lane {
             Lane::Same(sniffer) => sniffer.said(),
             Lane::Translated(translated) => &translated.said,
+        }
+    }
+
+    /// The seals a caller of this format may lose on its way.
+    pub(super) fn seals(&mut self) -> Option<SealWatch> {
+        match &mut self.lane {
+            Lane::Same(_) => None,
+            Lane::Translated(translated) => translated.seals.take(),
         }
     }
 
@@ -167,9 +178,12 @@ impl Translated {
     }
 
     fn write(&mut self, out: &mut Vec<u8>) {
-        let Self { reader: _, writer, custom, events, said, losses: _ } = self;
+        let Self { reader: _, writer, custom, seals, events, said, losses: _ } = self;
         for event in events.drain(..) {
             hear(&event, said);
+            if let Some(seals) = seals {
+                seals.see(&event);
+            }
             if custom.is_idle() {
                 writer.push(event, out);
             } else {

@@ -11,24 +11,28 @@ use crate::surfaces::unknown_model;
 
 /// The route of the model asked for, if it exists, converses, and the key may use it.
 pub(crate) fn find(call: &Call, peek: &Peek) -> Result<Arc<Route>, Fault> {
-    let route = call.config.routes.get(&peek.model).ok_or_else(|| unknown_model(&peek.model))?;
-    match route.model.kind {
-        Kind::Chat => {}
-        Kind::Image => {
-            return Err(wrong_kind(&peek.model, "an image model", "/v1/images/generations"));
-        }
-        Kind::Embedding => {
-            return Err(wrong_kind(&peek.model, "an embedding model", "/v1/embeddings"));
-        }
+    find_kind(call, &peek.model, Kind::Chat)
+}
+
+/// The route of the model asked for, if it exists, is of that kind, and the key may use it.
+pub(super) fn find_kind(call: &Call, model: &str, kind: Kind) -> Result<Arc<Route>, Fault> {
+    let route = call.config.routes.get(model).ok_or_else(|| unknown_model(model))?;
+    if route.model.kind != kind {
+        return Err(wrong_kind(model, route.model.kind));
     }
-    if !call.key.may_use(&peek.model) {
-        let say = format!("this API key may not use the model `{}`", peek.model);
+    if !call.key.may_use(model) {
+        let say = format!("this API key may not use the model `{model}`");
         return Err(Fault::new(Trouble::Forbidden, say));
     }
     Ok(Arc::clone(route))
 }
 
-fn wrong_kind(model: &str, what: &str, path: &str) -> Fault {
+fn wrong_kind(model: &str, kind: Kind) -> Fault {
+    let (what, path) = match kind {
+        Kind::Chat => ("a chat model", "/v1/chat/completions"),
+        Kind::Image => ("an image model", "/v1/images/generations"),
+        Kind::Embedding => ("an embedding model", "/v1/embeddings"),
+    };
     Fault::new(Trouble::NoModel, format!("`{model}` is {what}; it is served at {path}"))
 }
 

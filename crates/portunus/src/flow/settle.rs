@@ -90,6 +90,13 @@ impl Tab {
         }
     }
 
+    /// How many bytes are to be counted as input where a count must be estimated, when that is
+    /// less than the body. Tells the estimate.
+    pub(super) fn weigh(&mut self, input_bytes: u64) -> u64 {
+        self.input_bytes = input_bytes.min(self.input_bytes);
+        self.input_bytes.div_ceil(BYTES_PER_TOKEN)
+    }
+
     /// The losses so far.
     pub(super) fn losses(&self) -> &[String] {
         &self.entry.losses

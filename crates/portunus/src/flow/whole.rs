@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{Chat, Fault, Trouble};
+use canon::{Chat, Fault, Origin, Trouble};
 use dialects::{CustomCalls, Dialect, Peek, Said};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body_util::BodyExt as _;
@@ -36,15 +36,20 @@ pub(super) async fn whole(
         Ok(done) => done,
         Err(fault) => return Err((fault, tab)),
     };
+    Ok(answered(body, &said, tab))
+}
+
+/// A whole answer for the caller, with its tab closed and told.
+pub(super) fn answered(body: Bytes, said: &Said, mut tab: Tab) -> Response {
     tab.first_byte();
-    tab.heard(&said);
+    tab.heard(said);
     let mut response = surfaces::json(Body::from(body));
     describe(&mut response, &tab);
     let cost = tab.done();
     if let Ok(cost) = HeaderValue::from_str(&cost.to_string()) {
         response.headers_mut().insert("x-portunus-cost", cost);
     }
-    Ok(response)
+    response
 }
 
 /// A provider that was asked for a stream and gave something else. By its first byte it is a whole
@@ -138,12 +143,16 @@ fn translate(
     let said = dialect.sniff_reply(&body)?;
     let mut reply = dialect.read_reply(&body)?;
     CustomCalls::of(&chat).reply(&mut reply);
+    if call.dialect.origin() == Origin::Chat {
+        call.app.seals.keep_reply(&call.key.record.account_id, &reply);
+    }
     let (body, losses) = call.dialect.write_reply(reply, &chat, &super::road::stamp(call));
     tab.lost(losses.into_iter().map(|loss| loss.what));
     Ok((said, Bytes::from(body)))
 }
 
-async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result<Bytes, Fault> {
+/// The whole body of an answer, within the limits of size and time.
+pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result<Bytes, Fault> {
     let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if kind.is_some_and(|kind| kind.starts_with("text/html")) {
         return Err(Fault::new(

@@ -6,12 +6,14 @@
 mod catalog;
 mod chat;
 mod count;
+mod embeddings;
 mod health;
 mod key;
 mod messages;
 mod models;
 mod native;
 mod query;
+mod responses;
 
 pub(crate) use health::metrics_text;
 pub(crate) use key::write as write_entry;
@@ -27,6 +29,7 @@ use http::header::HeaderValue;
 use http::{Method, Request};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::app::App;
 use crate::guard;
@@ -35,7 +38,7 @@ use crate::respond::{self, Voice};
 
 /// A request's id, made when it arrives.
 #[derive(Clone, Debug)]
-pub struct RequestId(pub Arc<str>);
+pub(crate) struct RequestId(pub(crate) Arc<str>);
 
 /// What a keyed handler is given.
 pub(crate) struct Asked {
@@ -87,8 +90,17 @@ macro_rules! public {
 fn table() -> Vec<Route> {
     vec![
         keyed!(POST "/v1/chat/completions" => chat::create),
+        keyed!(POST "/v1/embeddings" => embeddings::create),
         keyed!(POST "/v1/messages" => messages::create),
         keyed!(POST "/v1/messages/count_tokens" => messages::count),
+        keyed!(POST "/v1/responses" => responses::create),
+        keyed!(GET "/v1/responses" => responses::upgrade),
+        keyed!(POST "/v1/responses/input_tokens" => responses::input_tokens),
+        keyed!(POST "/v1/responses/compact" => responses::compact),
+        keyed!(GET "/v1/responses/{id}" => responses::get),
+        keyed!(DELETE "/v1/responses/{id}" => responses::delete),
+        keyed!(POST "/v1/responses/{id}/cancel" => responses::cancel),
+        keyed!(GET "/v1/responses/{id}/input_items" => responses::input_items),
         keyed!(POST "/v1beta/models/{*rest}" => native::call),
         keyed!(POST "/v1/models/{*rest}" => native::call),
         keyed!(POST "/upload/v1beta/files" => native::upload),
@@ -146,11 +158,22 @@ async fn run(app: Arc<App>, handler: Handler, request: Request<Body>) -> Respons
         Handler::Keyed(handler) => {
             match guard::key_of(&app, request.uri(), request.headers()).await {
                 Ok(key) => handler(Asked { app, key, id: id.clone(), request }).await,
-                Err(fault) => Err(fault),
+                Err(fault) => {
+                    drain(request).await;
+                    Err(fault)
+                }
             }
         }
     };
     outcome.unwrap_or_else(|fault| voice.answer(&fault, &id.0))
+}
+
+/// Reads the rest of a request that is refused, if it is small: a connection that is closed with
+/// bytes unread looks to a client like a failure of the network.
+async fn drain(request: Request<Body>) {
+    const MOST: usize = 256 << 10;
+    let reading = axum::body::to_bytes(request.into_body(), MOST);
+    let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
 }
 
 fn request_id(request: &Request<Body>) -> RequestId {

@@ -3,11 +3,12 @@
 use axum::response::Response;
 use bytes::Bytes;
 use canon::{Fault, Trouble};
+use dialects::embeddings::Form;
 use dialects::{Target, native::Native};
 use serde_json::{Value, json};
 
 use super::query::{decode, pairs};
-use super::{Asked, count};
+use super::{Asked, count, embeddings};
 use crate::flow::{self, Call};
 
 pub(super) async fn call(asked: Asked) -> Result<Response, Fault> {
@@ -36,6 +37,11 @@ pub(super) async fn call(asked: Asked) -> Result<Response, Fault> {
             flow::serve(Call::read(asked, &Native, target(true)).await?).await
         }
         "countTokens" => count_tokens(Call::read(asked, &Native, target(false)).await?),
+        "embedContent" | "batchEmbedContents" if events => {
+            Err(Fault::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
+        }
+        "embedContent" => embeddings::native(asked, target(false), Form::One).await,
+        "batchEmbedContents" => embeddings::native(asked, target(false), Form::Batch).await,
         _ => {
             let shown: String = operator.chars().take(64).collect();
             Err(Fault::new(Trouble::NoPath, format!("there is no operator `{shown}` here")))

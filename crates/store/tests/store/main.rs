@@ -8,6 +8,7 @@
     reason = "a test that meets the unexpected should stop right there"
 )]
 
+mod kept;
 mod keys;
 mod opening;
 mod people;

@@ -191,7 +191,7 @@ async fn a_batch_larger_than_one_statement_is_posted_whole(place: Arc<Place>) {
     let keys = [some_key(&store).await];
     assert_eq!(store.post(&calls(&keys, 0, 1000)).await.unwrap(), 1000);
     assert_eq!(store.post(&calls(&keys, 500, 2500)).await.unwrap(), 1500);
-    assert_eq!(store.post(&[]).await.unwrap(), 0);
+    assert_eq!(store.post::<Entry>(&[]).await.unwrap(), 0);
     let sums = agreed(&store).await;
     assert_eq!(sums[&keys[0].id], (2500, Money::nanos((0..2500).sum())));
     store.close().await;

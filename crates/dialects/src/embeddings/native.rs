@@ -1,0 +1,467 @@
+//! `:embedContent` and `:batchEmbedContents`.
+//!
+//! Input is proto-JSON, as everywhere in the native format: snake_case and camelCase alike, one
+//! object where a list is meant, whole numbers as strings.
+
+use bytes::Bytes;
+use canon::{Extras, Fault, Losses, Lossy, Origin, Usage};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::raw::{self, refuse};
+use super::{Embed, Embedded, Encoding, Form, Glimpse, Input, finite, no_answer, numbers};
+use crate::fields::Object;
+use crate::json::{self, Edit, Segments};
+use crate::{Lane, Outgoing, Passage, Peek, Target};
+
+const ME: Origin = Origin::Native;
+pub(super) const ONE: &str = "embedContent";
+pub(super) const BATCH: &str = "batchEmbedContents";
+/// Providers take no more at once.
+const MOST_REQUESTS: usize = 100;
+/// What a picture or sound weighs where texts are weighed in bytes: the least any of them costs,
+/// which is 258 tokens.
+const MEDIA_WEIGHT: u64 = 1_032;
+
+#[derive(Deserialize)]
+struct BatchHead<'a> {
+    #[serde(borrow, default)]
+    requests: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "taskType", alias = "task_type")]
+    task: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    title: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "outputDimensionality", alias = "output_dimensionality")]
+    dimensions: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ContentHead<'a> {
+    #[serde(borrow, default)]
+    parts: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct PartHead<'a> {
+    #[serde(borrow, default)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "inlineData", alias = "inline_data")]
+    media: Option<&'a RawValue>,
+}
+
+pub(super) fn peek_one(target: &Target, body: &[u8]) -> Result<Glimpse, Fault> {
+    let text = json::text(body)?;
+    let mut glimpse = glimpse(target)?;
+    judge(text, &raw::body(text)?, "", &mut glimpse)?;
+    Ok(glimpse)
+}
+
+pub(super) fn peek_batch(target: &Target, body: &[u8]) -> Result<Glimpse, Fault> {
+    let text = json::text(body)?;
+    let mut glimpse = glimpse(target)?;
+    let BatchHead { requests } = raw::body(text)?;
+    let requests = requests.ok_or_else(|| refuse("requests", "is required"))?;
+    let requests = many(requests).ok_or_else(|| refuse("requests", "must be a list"))?;
+    if requests.is_empty() {
+        return Err(refuse("requests", "must not be empty"));
+    }
+    if requests.len() > MOST_REQUESTS {
+        return Err(refuse("requests", &format!("must have at most {MOST_REQUESTS} items")));
+    }
+    for (at, request) in requests.into_iter().enumerate() {
+        let path = format!("requests[{at}]");
+        judge(text, &raw::object(request, &path)?, &path, &mut glimpse)?;
+    }
+    Ok(glimpse)
+}
+
+fn glimpse(target: &Target) -> Result<Glimpse, Fault> {
+    let model = raw::model(target.model.as_deref().unwrap_or_default())?;
+    Ok(Glimpse { model, ..Glimpse::default() })
+}
+
+/// A list, or the one object that stands for a list of one.
+fn many(value: &RawValue) -> Option<Vec<&RawValue>> {
+    if value.get().starts_with('{') { Some(vec![value]) } else { raw::list(value) }
+}
+
+/// Applies the rules of one request and notes what the flow must know of it.
+fn judge(text: &str, head: &Head<'_>, at: &str, glimpse: &mut Glimpse) -> Result<(), Fault> {
+    let Head { model, content, task, title, dimensions } = head;
+    let path = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
+    if let Some(value) = model {
+        let name = raw::string(value).ok_or_else(|| refuse(&path("model"), "must be a string"))?;
+        // Every request of a batch names the model, as `models/x`, and the address has the word.
+        let bare = name.rsplit_once("models/").map_or(&*name, |(_, bare)| bare);
+        if bare != glimpse.model {
+            return Err(refuse(&path("model"), "must be the model of the address"));
+        }
+        glimpse.named.push(json::range_of(text, value));
+    }
+    let content = content.ok_or_else(|| refuse(&path("content"), "is required"))?;
+    glimpse.weight += weigh(content, &path("content"))?;
+    // An open list of words: which of them there are is the provider's affair.
+    let word = |value: &&RawValue| raw::string(value).is_some() || raw::count(value).is_some();
+    if !task.as_ref().is_none_or(word) {
+        return Err(refuse(&path("taskType"), "must be a string"));
+    }
+    if !title.is_none_or(|value| raw::string(value).is_some()) {
+        return Err(refuse(&path("title"), "must be a string"));
+    }
+    let above = |value: &RawValue| {
+        let text = raw::string(value).and_then(|text| text.parse().ok());
+        raw::count(value).or(text).is_some_and(|count| count > 0)
+    };
+    if !dimensions.is_none_or(above) {
+        return Err(refuse(&path("outputDimensionality"), "must be a whole number not below 1"));
+    }
+    Ok(())
+}
+
+fn weigh(content: &RawValue, at: &str) -> Result<u64, Fault> {
+    let ContentHead { parts } = raw::object(content, at)?;
+    let list = format!("{at}.parts");
+    let parts = parts.ok_or_else(|| refuse(&list, "is required"))?;
+    let parts = many(parts).ok_or_else(|| refuse(&list, "must be a list"))?;
+    if parts.is_empty() {
+        return Err(refuse(&list, "must not be empty"));
+    }
+    let mut weight = 0;
+    for (number, part) in parts.into_iter().enumerate() {
+        let at = format!("{list}[{number}]");
+        let PartHead { text, media } = raw::object(part, &at)?;
+        let path = format!("{at}.text");
+        match (text, media) {
+            (Some(text), _) => {
+                let text = raw::string(text).ok_or_else(|| refuse(&path, "must be a string"))?;
+                weight += text.len() as u64;
+            }
+            (None, Some(media)) if media.get().starts_with('{') => weight += MEDIA_WEIGHT,
+            (None, Some(_)) => {
+                return Err(refuse(&format!("{at}.inlineData"), "must be an object"));
+            }
+            (None, None) => return Err(refuse(&path, "is required")),
+        }
+    }
+    if weight == 0 {
+        return Err(refuse(&format!("{list}[0].text"), "must not be empty"));
+    }
+    Ok(weight)
+}
+
+pub(super) fn patch(body: &Bytes, glimpse: &Glimpse, model: &str, operator: &str) -> Outgoing {
+    let edits = if glimpse.model == model {
+        Vec::new()
+    } else {
+        let name = json::quoted(&full(model));
+        glimpse.named.iter().map(|at| Edit { at: at.clone(), with: name.clone() }).collect()
+    };
+    Outgoing { path: path(model, operator), body: Segments::edited(body, edits) }
+}
+
+/// The name as bodies have it.
+fn full(model: &str) -> String {
+    format!("models/{}", model.strip_prefix("models/").unwrap_or(model))
+}
+
+/// The address of the model's conversations, with another operator.
+fn path(model: &str, operator: &str) -> String {
+    let lane = Lane { model, limit: None, max_output: None };
+    let content = crate::native::Native.patch(&Bytes::new(), &Peek::default(), &lane).path;
+    let front = content.rsplit_once(':').map_or(content.as_str(), |(front, _)| front);
+    format!("{front}:{operator}")
+}
+
+pub(super) fn read_one(target: &Target, body: &[u8]) -> Result<Embed, Fault> {
+    let mut embed = empty(target);
+    read(tree(body)?, "", &mut embed)?;
+    Ok(embed)
+}
+
+pub(super) fn read_batch(target: &Target, body: &[u8]) -> Result<Embed, Fault> {
+    let mut embed = empty(target);
+    let Value::Object(mut fields) = tree(body)? else {
+        return Err(Fault::invalid("", "the body must be a JSON object"));
+    };
+    let requests = match fields.shift_remove("requests") {
+        Some(Value::Array(items)) => items,
+        Some(one @ Value::Object(_)) => vec![one],
+        _ => return Err(refuse("requests", "must be a list")),
+    };
+    keep(fields, "", &mut embed.extras);
+    for (at, request) in requests.into_iter().enumerate() {
+        read(request, &format!("requests[{at}]."), &mut embed)?;
+    }
+    Ok(embed)
+}
+
+fn tree(body: &[u8]) -> Result<Value, Fault> {
+    serde_json::from_str(json::text(body)?)
+        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))
+}
+
+fn empty(target: &Target) -> Embed {
+    Embed {
+        model: target.model.clone().unwrap_or_default(),
+        inputs: Vec::new(),
+        dimensions: None,
+        task: None,
+        title: None,
+        encoding: Encoding::Float,
+        user: None,
+        extras: Extras::none(),
+    }
+}
+
+/// Takes a field out, under either of its spellings.
+fn take(fields: &mut Map<String, Value>, camel: &str, snake: &str) -> Option<Value> {
+    let value = fields.shift_remove(camel).or_else(|| fields.shift_remove(snake));
+    value.filter(|value| !value.is_null())
+}
+
+fn keep(fields: Map<String, Value>, scope: &str, extras: &mut Extras) {
+    for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_null()) {
+        extras.put(ME, &format!("{scope}{name}"), value);
+    }
+}
+
+/// Adds one request to what is asked for.
+fn read(request: Value, at: &str, embed: &mut Embed) -> Result<(), Fault> {
+    let Value::Object(mut fields) = request else {
+        return Err(Fault::invalid(at, "a request must be an object"));
+    };
+    // The address names the model, and the rules have seen that the body does not contradict it.
+    fields.shift_remove("model");
+    let first = embed.inputs.is_empty();
+    let dimensions = match take(&mut fields, "outputDimensionality", "output_dimensionality") {
+        None => None,
+        Some(Value::String(text)) => text.parse().ok(),
+        Some(value) => value.as_u64(),
+    };
+    if !first && dimensions != embed.dimensions {
+        let path = format!("{at}outputDimensionality");
+        return Err(refuse(&path, "must be the same in every request for this model"));
+    }
+    embed.dimensions = dimensions;
+    let task = take(&mut fields, "taskType", "task_type").map(|value| match value {
+        Value::String(word) => word,
+        other => other.to_string(),
+    });
+    // Not to tell and to tell that one does not are the same.
+    let task = task.filter(|word| !matches!(word.as_str(), "TASK_TYPE_UNSPECIFIED" | "0"));
+    embed.task = embed.task.take().or(task);
+    let title = take(&mut fields, "title", "title");
+    let title = title.and_then(|value| value.as_str().map(str::to_owned));
+    embed.title = embed.title.take().or(title);
+    let content = fields.shift_remove("content").unwrap_or_default();
+    embed.inputs.push(Input::Text(words(content, at, &mut embed.extras)?));
+    keep(fields, "", &mut embed.extras);
+    Ok(())
+}
+
+/// The words of one content, whose parts make one text together.
+fn words(content: Value, at: &str, extras: &mut Extras) -> Result<String, Fault> {
+    let Value::Object(mut content) = content else {
+        return Err(refuse(&format!("{at}content"), "must be an object"));
+    };
+    // Whose words they are makes no difference to their vector.
+    content.shift_remove("role");
+    let parts = match content.shift_remove("parts") {
+        Some(Value::Array(parts)) => parts,
+        Some(one @ Value::Object(_)) => vec![one],
+        _ => return Err(refuse(&format!("{at}content.parts"), "must be a list")),
+    };
+    keep(content, "content.", extras);
+    let mut words = String::new();
+    for (number, part) in parts.into_iter().enumerate() {
+        let path = format!("{at}content.parts[{number}]");
+        let Value::Object(mut part) = part else {
+            return Err(refuse(&path, "must be an object"));
+        };
+        // A vector of the words alone would pass for one of the whole.
+        match part.shift_remove("text") {
+            Some(Value::String(text)) => words.push_str(&text),
+            _ => return Err(refuse(&path, "must be text: this model is given nothing else")),
+        }
+        if take(&mut part, "inlineData", "inline_data").is_some() {
+            return Err(refuse(&path, "must be text: this model is given nothing else"));
+        }
+        keep(part, "content.parts.", extras);
+    }
+    Ok(words)
+}
+
+pub(super) fn write_ones(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Outgoing>>, Fault> {
+    let (requests, losses) = requests(embed, lane)?;
+    let write = |request: Value| Outgoing {
+        path: path(lane, ONE),
+        body: Segments::whole(request.to_string()),
+    };
+    Ok((requests.into_iter().map(write).collect(), losses))
+}
+
+pub(super) fn write_batches(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Outgoing>>, Fault> {
+    let (requests, losses) = requests(embed, lane)?;
+    let write = |requests: &[Value]| {
+        let body: Value = Object::new().set("requests", requests).into();
+        Outgoing { path: path(lane, BATCH), body: Segments::whole(body.to_string()) }
+    };
+    Ok((requests.chunks(MOST_REQUESTS).map(write).collect(), losses))
+}
+
+fn requests(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Value>>, Fault> {
+    // Whatever encoding the caller wants, it is written here and not by the provider.
+    let Embed { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
+    let mut losses = Losses::new();
+    losses.add_if(user.is_some(), "user", "this format does not tell who asks");
+    for name in extras.foreign_to(ME) {
+        losses.add(name, "only the caller's format has this field");
+    }
+    let own = extras.for_origin(ME).into_iter().flatten();
+    let (inner, own): (Vec<_>, Vec<_>) = own.partition(|(name, _)| name.contains('.'));
+    for (name, _) in inner {
+        losses.add(name, "texts are put into contents of our own");
+    }
+    let write = |input: &Input| match input {
+        Input::Text(text) => {
+            let part: Value = Object::new().set("text", text.as_str()).into();
+            let request = Object::new()
+                .set("model", full(lane))
+                .set("content", Object::new().set("parts", vec![part]))
+                .maybe("taskType", task.as_deref())
+                .maybe("title", title.as_deref())
+                .maybe("outputDimensionality", *dimensions);
+            let all = own
+                .iter()
+                .fold(request, |request, (name, value)| request.set(name, Value::clone(value)));
+            Ok(all.into())
+        }
+        Input::Tokens(_) => {
+            Err(refuse("input", "must be text: this model is not given lists of tokens"))
+        }
+    };
+    Ok((inputs.iter().map(write).collect::<Result<_, _>>()?, losses.into_vec()))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Counts {
+    #[serde(default)]
+    prompt_token_count: Option<u64>,
+    #[serde(default)]
+    total_token_count: Option<u64>,
+}
+
+/// An answer as far as it must be known; `T` is what a vector is read as.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+struct Reply<T> {
+    #[serde(default)]
+    embedding: Option<T>,
+    #[serde(default)]
+    embeddings: Option<Vec<T>>,
+    #[serde(default, rename = "usageMetadata")]
+    usage: Option<Counts>,
+    #[serde(default)]
+    error: Option<IgnoredAny>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+impl<T> Reply<T> {
+    fn usage(&self) -> Option<Usage> {
+        let counts = self.usage.as_ref()?;
+        let input = counts.prompt_token_count.or(counts.total_token_count)?;
+        Some(Usage { input, ..Usage::default() })
+    }
+}
+
+#[derive(Deserialize)]
+struct Vector {
+    // The format leaves out what is empty.
+    #[serde(default)]
+    values: Vec<f32>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+fn reply<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<Reply<T>, Fault> {
+    let reply: Reply<T> = serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
+    if reply.error.is_some() {
+        return Err(Form::Batch.read_error(body));
+    }
+    Ok(reply)
+}
+
+pub(super) fn sniff_one(body: &[u8]) -> Result<Option<Usage>, Fault> {
+    let reply: Reply<IgnoredAny> = reply(body)?;
+    match reply.embedding {
+        Some(_) => Ok(reply.usage()),
+        None => Err(no_answer("there is no `embedding`")),
+    }
+}
+
+pub(super) fn sniff_batch(body: &[u8]) -> Result<Option<Usage>, Fault> {
+    let reply: Reply<IgnoredAny> = reply(body)?;
+    match reply.embeddings {
+        Some(_) => Ok(reply.usage()),
+        None => Err(no_answer("there is no `embeddings`")),
+    }
+}
+
+pub(super) fn read_reply_one(body: &[u8]) -> Result<Embedded, Fault> {
+    let mut reply: Reply<Vector> = reply(body)?;
+    let one = reply.embedding.take().ok_or_else(|| no_answer("there is no `embedding`"))?;
+    read_vectors(vec![one], reply)
+}
+
+pub(super) fn read_reply_batch(body: &[u8]) -> Result<Embedded, Fault> {
+    let mut reply: Reply<Vector> = reply(body)?;
+    let all = reply.embeddings.take().ok_or_else(|| no_answer("there is no `embeddings`"))?;
+    read_vectors(all, reply)
+}
+
+fn read_vectors(vectors: Vec<Vector>, reply: Reply<Vector>) -> Result<Embedded, Fault> {
+    let usage = reply.usage();
+    let mut extras = Extras::none();
+    keep(reply.rest, "", &mut extras);
+    let mut read = Vec::with_capacity(vectors.len());
+    for Vector { values, rest } in vectors {
+        keep(rest, "embeddings.", &mut extras);
+        read.push(finite(values)?);
+    }
+    Ok(Embedded { vectors: read, usage, extras })
+}
+
+pub(super) fn write_reply_one(embedded: &Embedded) -> Lossy<Vec<u8>> {
+    let vector = embedded.vectors.first().map(Vec::as_slice).unwrap_or_default();
+    write_reply(embedded, &format!("\"embedding\":{{\"values\":{}}}", numbers(vector)))
+}
+
+pub(super) fn write_reply_batch(embedded: &Embedded) -> Lossy<Vec<u8>> {
+    let values = |vector: &Vec<f32>| format!("{{\"values\":{}}}", numbers(vector));
+    let all: Vec<String> = embedded.vectors.iter().map(values).collect();
+    write_reply(embedded, &format!("\"embeddings\":[{}]", all.join(",")))
+}
+
+fn write_reply(embedded: &Embedded, vectors: &str) -> Lossy<Vec<u8>> {
+    let Embedded { vectors: _, usage, extras } = embedded;
+    let mut losses = Losses::new();
+    for name in extras.foreign_to(ME) {
+        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
+    }
+    let usage = usage.map_or_else(String::new, |Usage { input, .. }| {
+        format!(",\"usageMetadata\":{{\"promptTokenCount\":{input},\"totalTokenCount\":{input}}}")
+    });
+    (format!("{{{vectors}{usage}}}").into_bytes(), losses.into_vec())
+}

@@ -1,0 +1,175 @@
+//! What a response repeats of its request.
+
+use canon::{Chat, Fault, Losses, Trouble, Usage};
+use serde_json::{Map, Value};
+
+use super::{ME, wire, write_request, write_tools};
+use crate::Stamp;
+use crate::fields::{Object, number};
+
+/// A response object, but for what is different from one moment to the next.
+#[derive(Clone, Debug)]
+pub(super) struct Echo {
+    fields: Map<String, Value>,
+}
+
+/// What a response says at one moment of its life.
+#[derive(Debug, Default)]
+pub(super) struct Moment<'a> {
+    /// `in_progress`, `completed`, `incomplete` or `failed`.
+    pub(super) status: &'a str,
+    /// Why it is incomplete.
+    pub(super) reason: Option<&'a str>,
+    /// Why it failed.
+    pub(super) error: Option<Value>,
+    /// The items so far.
+    pub(super) output: Vec<Value>,
+    /// What was consumed, when that is known.
+    pub(super) usage: Option<Usage>,
+    /// When it was complete.
+    pub(super) completed: Option<i64>,
+}
+
+impl Echo {
+    /// The echo of a request, with the id of its answer.
+    pub(super) fn of(chat: &Chat, stamp: &Stamp, created: i64) -> Self {
+        let Chat {
+            model,
+            turns,
+            tools,
+            choice,
+            sampling,
+            thinking,
+            format,
+            modalities: _,
+            stream: _,
+            state,
+            hints,
+            extras,
+        } = chat;
+        // What could not be read by this format is not in its own request either.
+        let mut losses = Losses::new();
+        let listed: Vec<Value> = write_tools::write(tools, &mut losses)
+            .tools
+            .into_iter()
+            .map(write_tools::echoed)
+            .collect();
+        let kept = |name: &str| extras.get(ME, name).cloned();
+        let text = |text: Option<&str>| text.map_or(Value::Null, Value::from);
+        let picked = kept("tool_choice").or_else(|| write_tools::write_choice(choice, tools));
+        let mut reasoning = match write_request::write_thinking(*thinking, extras) {
+            Some(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        };
+        for name in ["effort", "summary"] {
+            reasoning.entry(name).or_insert(Value::Null);
+        }
+        let mut shape = match write_request::write_text(format, hints.verbosity.as_deref(), extras)
+        {
+            Some(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        };
+        shape.entry("format").or_insert_with(|| Object::new().set("type", "text").into());
+        let tier = hints.tier.as_ref().and_then(wire::write_tier).filter(|word| *word != "auto");
+        let fields = Object::new()
+            .set("id", format!("resp_{}", stamp.id))
+            .set("object", "response")
+            .set("created_at", created)
+            .set("status", "in_progress")
+            .set("background", state.background.unwrap_or(false))
+            .set("completed_at", Value::Null)
+            .maybe("conversation", kept("conversation").map(conversation))
+            .set("error", Value::Null)
+            .set("incomplete_details", Value::Null)
+            .set("instructions", text(turns.first().and_then(write_request::instructions_of)))
+            .set("max_output_tokens", sampling.max_output.map_or(Value::Null, Value::from))
+            .set("max_tool_calls", kept("max_tool_calls").unwrap_or_default())
+            .set("model", model.as_str())
+            .set("output", Vec::<Value>::new())
+            .set("parallel_tool_calls", choice.parallel.unwrap_or(true))
+            .set("previous_response_id", text(state.previous.as_deref()))
+            .maybe("prompt", kept("prompt"))
+            .set("prompt_cache_key", text(hints.cache_key.as_deref()))
+            .set("prompt_cache_retention", kept("prompt_cache_retention").unwrap_or_default())
+            .set("reasoning", reasoning)
+            .set("safety_identifier", text(hints.user.as_deref()))
+            .set("service_tier", tier.unwrap_or("default"))
+            .set("store", state.store.unwrap_or(true))
+            .set("temperature", number(sampling.temperature.unwrap_or(1.0)))
+            .set("text", shape)
+            .set("tool_choice", picked.unwrap_or_else(|| "auto".into()))
+            .set("tools", listed)
+            .set("top_logprobs", sampling.logprobs.unwrap_or(0))
+            .set("top_p", number(sampling.top_p.unwrap_or(1.0)))
+            .set("truncation", kept("truncation").unwrap_or_else(|| "disabled".into()))
+            .set("usage", Value::Null)
+            .set("user", text(hints.user.as_deref()))
+            .set("metadata", hints.metadata.clone());
+        Self { fields: fields.into_map() }
+    }
+
+    /// The response object for a stream that broke before anything was known of it.
+    pub(super) fn unknown(request_id: &str) -> Self {
+        let stamp = Stamp { id: request_id.to_owned(), created: 0 };
+        Self::of(&Chat::default(), &stamp, 0)
+    }
+
+    /// Keeps what only the provider's own answer in this format says.
+    pub(super) fn keep(&mut self, name: &str, value: Value) {
+        self.fields.insert(name.to_owned(), value);
+    }
+
+    /// The response at that moment.
+    pub(super) fn at(&self, moment: Moment<'_>) -> Value {
+        let Moment { status, reason, error, output, usage, completed } = moment;
+        let mut fields = self.fields.clone();
+        let mut set = |name: &str, value: Value| {
+            fields.insert(name.to_owned(), value);
+        };
+        set("status", Value::from(status));
+        set("completed_at", completed.map_or(Value::Null, Value::from));
+        set("error", error.unwrap_or_default());
+        let details = reason.map(|reason| Value::from(Object::new().set("reason", reason)));
+        set("incomplete_details", details.unwrap_or_default());
+        set("output", Value::Array(output));
+        set("usage", usage.as_ref().map_or(Value::Null, wire::write_usage));
+        Value::Object(fields)
+    }
+}
+
+/// A conversation is asked for by id or object, and echoed as an object.
+fn conversation(value: Value) -> Value {
+    match value {
+        Value::String(id) => Object::new().set("id", id).into(),
+        other => other,
+    }
+}
+
+/// A fault as the error of a failed response. The words are those clients of this format act on.
+pub(super) fn error(fault: &Fault) -> Value {
+    let code = match fault.trouble() {
+        Trouble::RateLimit => "rate_limit_exceeded",
+        Trouble::Quota => "insufficient_quota",
+        Trouble::TooLong => "context_length_exceeded",
+        Trouble::Invalid
+        | Trouble::NoKey
+        | Trouble::Forbidden
+        | Trouble::NoPath
+        | Trouble::NoMethod
+        | Trouble::NoModel
+        | Trouble::NotFound
+        | Trouble::Gone
+        | Trouble::Conflict
+        | Trouble::TooLarge
+        | Trouble::MediaType
+        | Trouble::Upgrade
+        | Trouble::SlowCaller
+        | Trouble::Policy => "invalid_prompt",
+        Trouble::Internal
+        | Trouble::Unavailable
+        | Trouble::Overload
+        | Trouble::Timeout
+        | Trouble::Interrupted => "server_error",
+    };
+    Object::new().set("code", code).set("message", fault.say()).into()
+}

@@ -1,0 +1,145 @@
+//! Errors inside an answer: in a failed response, or in the middle of a stream.
+//!
+//! Error answers with a status of their own look like those of the chat format and are read and
+//! written there.
+
+use canon::{Fault, Trouble};
+use serde_json::Value;
+
+use super::echo::{self, Echo, Moment};
+use crate::Dialect as _;
+use crate::fault::{UpstreamWords, of_upstream};
+use crate::fields::Object;
+
+/// The error of a failed response, or of an `error` event, nested or flat.
+pub(super) fn read(error: &Value) -> Fault {
+    let error = match error.get("error") {
+        Some(inner @ Value::Object(_)) => inner,
+        _ => error,
+    };
+    let text = |name: &str| match error.get(name) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        _ => String::new(),
+    };
+    let words = UpstreamWords {
+        message: match error {
+            Value::String(message) => message.clone(),
+            _ => text("message"),
+        },
+        // A flat event has its own type where an error has its kind.
+        kind: Some(text("type")).filter(|kind| kind != "error").unwrap_or_default(),
+        code: text("code"),
+        param: error.get("param").and_then(Value::as_str).map(str::to_owned),
+    };
+    of_upstream(status(&words.code, &words.kind), Some(words))
+}
+
+/// The status an error would have had, had it come before the answer.
+fn status(code: &str, kind: &str) -> u16 {
+    match (code, kind) {
+        ("rate_limit_exceeded" | "429", _) | (_, "rate_limit_error" | "requests" | "tokens") => 429,
+        ("insufficient_quota", _) | (_, "insufficient_quota") => 402,
+        ("context_length_exceeded" | "invalid_prompt", _) | (_, "invalid_request_error") => 400,
+        ("data_residency_mismatch", _) => 403,
+        ("vector_store_timeout" | "timeout", _) => 504,
+        ("server_is_overloaded" | "slow_down" | "overloaded", _) => 529,
+        (code, _) if code.ends_with("policy") || code.contains("policy_violation") => 400,
+        // Everything the service says about a picture is about the caller's picture.
+        (code, _) if code.contains("image") => 400,
+        _ => 503,
+    }
+}
+
+/// What stood where an answer was expected.
+pub(super) fn unreadable(why: &str) -> Fault {
+    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
+        .note(format!("not a response: {why}"))
+}
+
+/// The last two events of a stream that broke: `error`, with its fields nested as the wire has them
+/// and flat as the description says, and `response.failed`.
+pub(super) fn write_stream(
+    fault: &Fault,
+    echo: &Echo,
+    output: Vec<Value>,
+    sequence: u64,
+    out: &mut Vec<u8>,
+) {
+    let (_, body) = crate::chat::Chat.write_fault(fault, "");
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let nested = body.get("error").cloned().unwrap_or_default();
+    let field = |name: &str| nested.get(name).cloned().unwrap_or_default();
+    let event = Object::new()
+        .set("type", "error")
+        .set("sequence_number", sequence)
+        .set("code", field("code"))
+        .set("message", field("message"))
+        .set("param", field("param"))
+        .set("error", nested.clone());
+    event_lines("error", &Value::from(event).to_string(), out);
+    let moment =
+        Moment { status: "failed", error: Some(echo::error(fault)), output, ..Moment::default() };
+    let event = Object::new()
+        .set("type", "response.failed")
+        .set("sequence_number", sequence + 1)
+        .set("response", echo.at(moment));
+    event_lines("response.failed", &Value::from(event).to_string(), out);
+}
+
+/// An event with both its lines.
+pub(super) fn event_lines(name: &str, data: &str, out: &mut Vec<u8>) {
+    for piece in ["event: ", name, "\ndata: ", data, "\n\n"] {
+        out.extend_from_slice(piece.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn codes_of_failed_responses_are_understood() {
+        for (code, trouble) in [
+            ("server_error", Trouble::Unavailable),
+            ("rate_limit_exceeded", Trouble::RateLimit),
+            ("insufficient_quota", Trouble::Unavailable),
+            ("invalid_prompt", Trouble::Invalid),
+            ("context_length_exceeded", Trouble::TooLong),
+            ("bio_policy", Trouble::Policy),
+            ("image_content_policy_violation", Trouble::Policy),
+            ("image_too_large", Trouble::Invalid),
+            ("failed_to_download_image", Trouble::Invalid),
+            ("vector_store_timeout", Trouble::Timeout),
+            ("something_new", Trouble::Unavailable),
+        ] {
+            let nested = json!({"type":"error","error":{"type":"x","code":code,"message":"m"}});
+            let flat = json!({"type":"error","code":code,"message":"m","param":null});
+            for error in [nested, flat, json!({"code":code,"message":"m"})] {
+                assert_eq!(read(&error).trouble(), trouble, "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_words_serve_both_kinds_of_readers() {
+        let fault = Fault::new(Trouble::Interrupted, "it \"broke\"\noff");
+        let mut out = Vec::new();
+        write_stream(&fault, &Echo::unknown("req_1"), Vec::new(), 7, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        let data: Vec<Value> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("data: "))
+            .map(|data| serde_json::from_str(data).unwrap())
+            .collect();
+        assert_eq!(data[0]["error"]["message"], data[0]["message"]);
+        assert_eq!(data[0]["code"], "upstream_interrupted");
+        assert_eq!(data[1]["response"]["status"], "failed");
+        assert_eq!(data[1]["response"]["error"]["code"], "server_error");
+        assert_eq!(
+            (&data[0]["sequence_number"], &data[1]["sequence_number"]),
+            (&json!(7), &json!(8))
+        );
+    }
+}

@@ -1,0 +1,365 @@
+//! A responses request as the rules see it: borrowed from the body, judged while it is read.
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "the body must be a JSON object")]
+pub(super) struct Head<'a> {
+    #[serde(borrow, default)]
+    pub(super) model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) input: Option<Input<'a>>,
+    #[serde(borrow, default)]
+    pub(super) instructions: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) previous_response_id: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) conversation: Option<IgnoredAny>,
+    #[serde(default)]
+    pub(super) prompt: Option<IgnoredAny>,
+    #[serde(default)]
+    pub(super) stream: Option<bool>,
+    #[serde(borrow, default)]
+    pub(super) max_output_tokens: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(super) max_tool_calls: Option<i64>,
+    #[serde(default)]
+    pub(super) temperature: Option<f64>,
+    #[serde(default)]
+    pub(super) top_p: Option<f64>,
+    #[serde(default)]
+    pub(super) top_logprobs: Option<i64>,
+    #[serde(borrow, default)]
+    pub(super) tools: Option<Vec<ToolHead<'a>>>,
+    #[serde(borrow, default)]
+    pub(super) tool_choice: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(super) parallel_tool_calls: Option<bool>,
+    #[serde(borrow, default)]
+    pub(super) reasoning: Option<ReasoningHead<'a>>,
+    #[serde(borrow, default)]
+    pub(super) text: Option<TextHead<'a>>,
+    #[serde(borrow, default)]
+    pub(super) include: Option<Vec<Cow<'a, str>>>,
+    #[serde(borrow, default)]
+    pub(super) truncation: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) metadata: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(super) store: Option<bool>,
+    #[serde(default)]
+    pub(super) background: Option<bool>,
+    #[serde(borrow, default)]
+    pub(super) user: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) safety_identifier: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) prompt_cache_key: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(super) struct ReasoningHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) effort: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) summary: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) generate_summary: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(super) struct TextHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) format: Option<FormatHead<'a>>,
+    #[serde(borrow, default)]
+    pub(super) verbosity: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with a `type`")]
+pub(super) struct FormatHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) schema: Option<AnyObject>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "a tool object")]
+pub(super) struct ToolHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) namespace: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) parameters: Option<AnyObject>,
+    #[serde(borrow, default)]
+    pub(super) tools: Option<Vec<ToolHead<'a>>>,
+    #[serde(borrow, default)]
+    pub(super) mode: Option<Cow<'a, str>>,
+}
+
+/// An object whose inside does not matter here.
+#[derive(Debug)]
+pub(super) struct AnyObject;
+
+impl<'de> Deserialize<'de> for AnyObject {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = AnyObject;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(AnyObject)
+            }
+        }
+        from.deserialize_map(Object)
+    }
+}
+
+/// The conversation: a text, or items that are judged while they are read, so that nothing is kept
+/// of them but the ids of calls and results.
+#[derive(Debug)]
+pub(super) enum Input<'a> {
+    Text,
+    Items(Items<'a>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Items<'a> {
+    pub(super) count: usize,
+    pub(super) broken: Option<(String, String)>,
+    /// Whether some item carries a seal in an envelope of ours.
+    pub(super) sealed: bool,
+    /// Whether some item only names one that is kept elsewhere.
+    pub(super) refers: bool,
+    pub(super) calls: Vec<Cow<'a, str>>,
+    pub(super) answers: Vec<(usize, Cow<'a, str>)>,
+    pub(super) tools: Vec<ToolHead<'a>>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Input<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Input<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of items")
+            }
+
+            fn visit_str<E>(self, _text: &str) -> Result<Self::Value, E> {
+                Ok(Input::Text)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut items = Items::default();
+                while let Some(item) = list.next_element::<ItemHead<'de>>()? {
+                    items.judge(item);
+                    items.count += 1;
+                }
+                Ok(Input::Items(items))
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an item object")]
+pub(super) struct ItemHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) role: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) content: Content<'a>,
+    #[serde(borrow, default)]
+    pub(super) call_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) output: Content<'a>,
+    #[serde(borrow, default)]
+    pub(super) encrypted_content: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) tools: Option<&'a RawValue>,
+}
+
+/// What an item holds: nothing, text, or parts of which the first broken one is remembered. Items
+/// of other kinds hold anything.
+#[derive(Debug, Default)]
+pub(super) enum Content<'a> {
+    #[default]
+    Absent,
+    Text,
+    Parts {
+        broken: Option<(usize, Cow<'a, str>)>,
+    },
+    Other,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Content<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of parts")
+            }
+
+            fn visit_str<E>(self, _text: &str) -> Result<Self::Value, E> {
+                Ok(Content::Text)
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Content::Absent)
+            }
+
+            fn visit_bool<E>(self, _value: bool) -> Result<Self::Value, E> {
+                Ok(Content::Other)
+            }
+
+            fn visit_i64<E>(self, _value: i64) -> Result<Self::Value, E> {
+                Ok(Content::Other)
+            }
+
+            fn visit_u64<E>(self, _value: u64) -> Result<Self::Value, E> {
+                Ok(Content::Other)
+            }
+
+            fn visit_f64<E>(self, _value: f64) -> Result<Self::Value, E> {
+                Ok(Content::Other)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Content::Other)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let (mut count, mut broken) = (0, None);
+                while let Some(Element(part)) = list.next_element::<Element<'de>>()? {
+                    if broken.is_none() {
+                        let why = match part {
+                            Some(part) => part.broken(),
+                            None => Some(Cow::Borrowed("must be an object with a `type`")),
+                        };
+                        broken = why.map(|why| (count, why));
+                    }
+                    count += 1;
+                }
+                Ok(Content::Parts { broken })
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
+
+/// One of a list of parts, which need not be a part in items of kinds we do not know.
+#[derive(Debug)]
+struct Element<'a>(Option<PartHead<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Element<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Element<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a part object with a `type`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                let from = MapAccessDeserializer::new(map);
+                PartHead::deserialize(from).map(|part| Element(Some(part)))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Element(None))
+            }
+
+            fn visit_str<E>(self, _text: &str) -> Result<Self::Value, E> {
+                Ok(Element(None))
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Element(None))
+            }
+
+            fn visit_bool<E>(self, _value: bool) -> Result<Self::Value, E> {
+                Ok(Element(None))
+            }
+
+            fn visit_i64<E>(self, _value: i64) -> Result<Self::Value, E> {
+                Ok(Element(None))
+            }
+
+            fn visit_u64<E>(self, _value: u64) -> Result<Self::Value, E> {
+                Ok(Element(None))
+            }
+
+            fn visit_f64<E>(self, _value: f64) -> Result<Self::Value, E> {
+                Ok(Element(None))
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
+
+/// A part, of which only what the rules need is read; the fields of kinds we do not know may hold
+/// anything.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "a part object with a `type`")]
+pub(super) struct PartHead<'a> {
+    #[serde(borrow, default)]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) text: Option<Loose<'a>>,
+    #[serde(borrow, default)]
+    pub(super) image_url: Option<Loose<'a>>,
+    #[serde(borrow, default)]
+    pub(super) file_data: Option<Loose<'a>>,
+    #[serde(borrow, default)]
+    pub(super) file_url: Option<Loose<'a>>,
+    #[serde(borrow, default)]
+    pub(super) file_id: Option<Loose<'a>>,
+}
+
+/// A string, or anything else.
+#[derive(Debug)]
+pub(super) enum Loose<'a> {
+    Text(Cow<'a, str>),
+    Other,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Loose<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw = <&'de RawValue>::deserialize(from)?;
+        // Only the beginning of an address matters, and an escaped one is rare.
+        Ok(match raw.get().strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+            Some(text) if !text.contains('\\') => Loose::Text(Cow::Borrowed(text)),
+            Some(_) => serde_json::from_str(raw.get())
+                .map_or(Loose::Other, |text| Loose::Text(Cow::Owned(text))),
+            None => Loose::Other,
+        })
+    }
+}

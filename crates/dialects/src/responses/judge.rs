@@ -1,0 +1,152 @@
+//! What may stand in the `input` of a responses request.
+
+use std::borrow::Cow;
+
+use super::head::{Content, ItemHead, Items, Loose, PartHead, ToolHead};
+use super::seals;
+
+impl PartHead<'_> {
+    /// Why the part is refused; `None` when it is not, or is of a kind we do not know.
+    pub(super) fn broken(&self) -> Option<Cow<'static, str>> {
+        let why = match self.r#type.as_deref() {
+            None => "needs a `type`",
+            Some("input_text" | "output_text") => match &self.text {
+                Some(Loose::Text(_)) => return None,
+                _ => "needs a `text`",
+            },
+            Some("input_image") => match (&self.image_url, &self.file_id) {
+                (Some(Loose::Text(url)), _) if is_address(url) => return None,
+                (Some(Loose::Text(_)), _) => {
+                    "has an `image_url` that is neither an https address nor a data URI"
+                }
+                (Some(Loose::Other), _) => "has an `image_url` that is not a string",
+                (None, Some(_)) => NO_FILES,
+                (None, None) => "needs an `image_url`",
+            },
+            Some("input_file") => match (&self.file_data, &self.file_url, &self.file_id) {
+                (Some(Loose::Text(_)), _, _) => return None,
+                (None, Some(Loose::Text(url)), _) if is_address(url) => return None,
+                (None, Some(_), _) => "has a `file_url` that is no https address",
+                (Some(Loose::Other), _, _) => "has a `file_data` that is not a string",
+                (None, None, Some(_)) => NO_FILES,
+                (None, None, None) => "needs a `file_data` or a `file_url`",
+            },
+            Some(_) => return None,
+        };
+        Some(Cow::Borrowed(why))
+    }
+}
+
+/// Stored files belong to whoever holds the provider's key, not to the caller.
+const NO_FILES: &str = "names a stored file, and none are kept here: send its data or address";
+
+fn is_address(url: &str) -> bool {
+    url.starts_with("data:") || url.starts_with("https://") || url.starts_with("http://")
+}
+
+impl<'a> Items<'a> {
+    /// Remembers what is wrong with an item, if nothing was wrong before, and which calls it makes
+    /// or answers.
+    pub(super) fn judge(&mut self, item: ItemHead<'a>) {
+        let index = self.count;
+        let kind = match (&item.r#type, &item.role) {
+            (Some(kind), _) => &**kind,
+            (None, Some(_)) => "message",
+            (None, None) => {
+                self.refuse(index, "type", "is required");
+                return;
+            }
+        };
+        let wrong = match kind {
+            "message" => message(&item),
+            "function_call" | "custom_tool_call" => match (&item.call_id, &item.name) {
+                (None, _) => Some(("call_id", Cow::Borrowed("is required"))),
+                (_, Some(name)) if !name.is_empty() => None,
+                _ => Some(("name", Cow::Borrowed("is required"))),
+            },
+            "function_call_output" | "custom_tool_call_output" => result(&item),
+            _ => None,
+        };
+        if let Some((field, why)) = wrong {
+            self.refuse(index, field, &why);
+            return;
+        }
+        if kind == "reasoning" && item.encrypted_content.as_deref().is_some_and(seals::is_envelope)
+        {
+            self.sealed = true;
+        }
+        self.refers |= matches!(kind, "item_reference" | "compaction");
+        if kind == "additional_tools"
+            && let Some(tools) = item.tools
+        {
+            match serde_json::from_str::<Vec<ToolHead<'a>>>(tools.get()) {
+                Ok(tools) => self.tools.extend(tools),
+                Err(_) => self.refuse(index, "tools", "must be a list of tools"),
+            }
+        }
+        match (kind, item.call_id) {
+            (_, None) => {}
+            ("function_call_output" | "custom_tool_call_output", Some(id)) => {
+                self.answers.push((index, id));
+            }
+            // Every other item with such an id is, or may be, a call.
+            (kind, Some(id)) if !kind.ends_with("_output") => self.calls.push(id),
+            (_, Some(_)) => {}
+        }
+    }
+
+    /// The first result that answers no call, or answers one again.
+    pub(super) fn unanswerable(&self, elsewhere: bool) -> Option<(usize, &'static str)> {
+        let mut seen: std::collections::HashSet<&str> = std::collections::HashSet::new();
+        let calls: std::collections::HashSet<&str> = self.calls.iter().map(|id| &**id).collect();
+        self.answers.iter().find_map(|(index, id)| {
+            if !elsewhere && !calls.contains(&**id) {
+                return Some((*index, "answers no call: no `function_call` item has this id"));
+            }
+            (!seen.insert(id)).then_some((*index, "was answered before"))
+        })
+    }
+
+    fn refuse(&mut self, index: usize, field: &str, why: &str) {
+        if self.broken.is_none() {
+            let path = if field.is_empty() {
+                format!("input[{index}]")
+            } else {
+                format!("input[{index}].{field}")
+            };
+            self.broken = Some((path, why.to_owned()));
+        }
+    }
+}
+
+type Wrong = Option<(&'static str, Cow<'static, str>)>;
+
+fn message(item: &ItemHead<'_>) -> Wrong {
+    match item.role.as_deref() {
+        Some("user" | "assistant" | "system" | "developer") => {}
+        None => return Some(("role", Cow::Borrowed("is required"))),
+        Some(_) => {
+            let why = "must be one of `user`, `assistant`, `system`, `developer`";
+            return Some(("role", Cow::Borrowed(why)));
+        }
+    }
+    content("content", &item.content)
+}
+
+fn result(item: &ItemHead<'_>) -> Wrong {
+    if item.call_id.is_none() {
+        return Some(("call_id", Cow::Borrowed("is required")));
+    }
+    content("output", &item.output)
+}
+
+fn content(field: &'static str, content: &Content<'_>) -> Wrong {
+    match content {
+        Content::Text | Content::Parts { broken: None } => None,
+        Content::Absent => Some((field, Cow::Borrowed("is required"))),
+        Content::Other => Some((field, Cow::Borrowed("must be a string or a list of parts"))),
+        Content::Parts { broken: Some((at, why)) } => {
+            Some((field, Cow::Owned(format!("part {at} {why}"))))
+        }
+    }
+}

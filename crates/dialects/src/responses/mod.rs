@@ -1,0 +1,80 @@
+//! OpenAI responses, `POST /v1/responses`.
+//!
+//! A conversation here is a list of items, not of messages: text, thinking, calls and results each
+//! stand alone. What the model made in one go becomes one turn of canon, and falls apart into the
+//! same items on the way back; fields only an item has ride on its part (`item` on the parts of a
+//! message). `seals` tells how signatures travel, `names` how tools in namespaces do.
+
+mod echo;
+mod fault;
+mod head;
+mod items;
+mod judge;
+mod live;
+mod names;
+mod output;
+mod passage;
+mod read_reply;
+mod read_request;
+mod read_stream;
+mod read_tools;
+mod rules;
+mod seals;
+#[cfg(test)]
+mod tests;
+mod whole;
+mod wire;
+mod write_items;
+mod write_reply;
+mod write_request;
+mod write_stream;
+mod write_tools;
+
+use crate::{Dialect, Lane, Outgoing, Reader, Stamp, Target, Writer};
+use canon::{Chat, Fault, Lossy, Origin, Reply};
+
+/// The responses format.
+#[derive(Clone, Copy, Debug)]
+pub struct Responses;
+
+const ME: Origin = Origin::Responses;
+const PATH: &str = "/v1/responses";
+
+impl Dialect for Responses {
+    fn origin(&self) -> Origin {
+        ME
+    }
+
+    fn read_request(&self, _target: &Target, body: &[u8]) -> Result<Chat, Fault> {
+        read_request::read(body)
+    }
+
+    fn write_request(&self, chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault> {
+        Ok(write_request::write(chat, lane))
+    }
+
+    fn read_reply(&self, body: &[u8]) -> Result<Reply, Fault> {
+        read_reply::read(body)
+    }
+
+    fn write_reply(&self, reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
+        write_reply::write(reply, chat, stamp)
+    }
+
+    fn reader(&self) -> Box<dyn Reader> {
+        Box::new(read_stream::ResponsesReader::default())
+    }
+
+    fn writer(&self, chat: &Chat, stamp: &Stamp) -> Box<dyn Writer> {
+        Box::new(write_stream::ResponsesWriter::new(chat, stamp))
+    }
+
+    fn read_fault(&self, status: u16, body: &[u8]) -> Fault {
+        // Both formats come from one vendor, which has one shape of error for them.
+        crate::chat::Chat.read_fault(status, body)
+    }
+
+    fn write_fault(&self, fault: &Fault, request_id: &str) -> (u16, Vec<u8>) {
+        crate::chat::Chat.write_fault(fault, request_id)
+    }
+}

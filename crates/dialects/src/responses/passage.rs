@@ -1,0 +1,196 @@
+//! Responses to responses: the caller's own bytes, and the provider's own pieces.
+
+use bytes::Bytes;
+use canon::{Fault, Trouble};
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+use super::echo::Echo;
+use super::{PATH, Responses, fault, rules, wire};
+use crate::json::{self, Edit, Segments};
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
+
+/// The number of the first of the last words. How far the stream had come is not known where they
+/// are written; clients ask only that numbers rise, and no stream comes this far.
+const LAST_WORDS: u64 = 1_000_000_000;
+
+impl Passage for Responses {
+    fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+        rules::peek(body)
+    }
+
+    fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
+        let marks = &peek.marks;
+        let mut edits = peek.edits.clone();
+        let replace = |at: &std::ops::Range<usize>, with| Edit { at: at.clone(), with };
+        if let Some(at) = &marks.model
+            && peek.model != lane.model
+        {
+            edits.push(replace(at, json::quoted(lane.model)));
+        }
+        if let Some(limit) = lane.limit {
+            edits.push(match &marks.limit {
+                Some(at) => replace(at, Bytes::from(limit.to_string())),
+                None => Edit {
+                    at: marks.open..marks.open,
+                    with: Bytes::from(format!("\"max_output_tokens\":{limit},")),
+                },
+            });
+        }
+        Outgoing { path: PATH.to_owned(), body: Segments::edited(body, edits) }
+    }
+
+    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
+        let whole: wire::Final<'_> =
+            serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
+        if let Some(error) = whole.error {
+            return Err(fault::read(&parsed(error.get())));
+        }
+        let output = whole.output.ok_or_else(|| fault::unreadable("there is no `output`"))?;
+        Ok(Said {
+            usage: whole.usage(),
+            finished: is_finished(whole.status.as_deref()),
+            output_bytes: output.get().len() as u64,
+        })
+    }
+
+    fn sniffer(&self, _peek: &Peek) -> Box<dyn Sniffer> {
+        Box::new(ResponsesSniffer { said: Said::default() })
+    }
+
+    fn break_off(&self, fault: &Fault, request_id: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        fault::write_stream(fault, &Echo::unknown(request_id), Vec::new(), LAST_WORDS, &mut out);
+        out
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b": keep-alive\n\n"
+    }
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+fn is_finished(status: Option<&str>) -> bool {
+    matches!(status, None | Some("completed" | "incomplete"))
+}
+
+/// Watches events go by. All but the last carry nothing to read.
+struct ResponsesSniffer {
+    said: Said,
+}
+
+/// The name of an event: on its own line, or else in its data.
+fn name(frame: &Frame) -> Option<Cow<'_, str>> {
+    #[derive(Deserialize)]
+    struct Named<'a> {
+        #[serde(borrow, default)]
+        r#type: Option<Cow<'a, str>>,
+    }
+    if let Some(event) = &frame.event {
+        return Some(String::from_utf8_lossy(event));
+    }
+    let named: Named<'_> = serde_json::from_slice(&frame.data).ok()?;
+    // A name with a line break in it would begin a line of its own.
+    named.r#type.filter(|name| !name.chars().any(char::is_control))
+}
+
+/// How many bytes the `delta` of an event has, near enough.
+fn delta_bytes(data: &[u8]) -> u64 {
+    const KEY: &[u8] = b"\"delta\":";
+    let Some(at) = memmem::find(data, KEY) else { return 0 };
+    let rest = data.get(at + KEY.len()..).unwrap_or_default();
+    let rest = rest.trim_ascii_start();
+    let text = rest.strip_prefix(b"\"").unwrap_or_default();
+    memchr::memchr(b'"', text).unwrap_or(text.len()) as u64
+}
+
+impl Sniffer for ResponsesSniffer {
+    fn frame(&mut self, frame: &Frame) -> Verdict {
+        #[derive(Deserialize)]
+        struct Last<'a> {
+            #[serde(borrow, default)]
+            response: Option<&'a RawValue>,
+        }
+        let data = &frame.data[..];
+        if data == b"[DONE]" {
+            return Verdict::Swallow;
+        }
+        let name = name(frame);
+        match name.as_deref() {
+            Some("response.completed" | "response.incomplete" | "response.failed") => {}
+            Some("error") => return Verdict::Fault(fault::read(&parsed_bytes(data))),
+            Some(name) => {
+                if name.ends_with(".delta") {
+                    self.said.output_bytes += delta_bytes(data);
+                }
+                return Verdict::Forward;
+            }
+            None => {
+                return match serde_json::from_slice::<&RawValue>(data) {
+                    Ok(_) => Verdict::Forward,
+                    Err(e) => Verdict::Fault(
+                        Fault::new(
+                            Trouble::Interrupted,
+                            "the provider sent a piece that is not JSON",
+                        )
+                        .note(format!("unreadable responses event: {e}")),
+                    ),
+                };
+            }
+        }
+        let read = serde_json::from_slice::<Last<'_>>(data).map_err(|e| e.to_string());
+        let last = read.and_then(|last| {
+            let response = last.response.ok_or("there is no `response`")?;
+            serde_json::from_str::<wire::Final<'_>>(response.get()).map_err(|e| e.to_string())
+        });
+        let last = match last {
+            Ok(last) => last,
+            Err(why) => {
+                return Verdict::Fault(
+                    Fault::new(Trouble::Interrupted, "the provider's last piece cannot be read")
+                        .note(format!("unreadable responses event: {why}")),
+                );
+            }
+        };
+        if let Some(usage) = last.usage() {
+            self.said.usage = Some(self.said.usage.unwrap_or_default().merged(usage));
+        }
+        if name.as_deref() == Some("response.failed") {
+            let error = last.error.map_or(Value::Null, |error| parsed(error.get()));
+            return Verdict::Fault(fault::read(&error));
+        }
+        self.said.finished = true;
+        Verdict::Last
+    }
+
+    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+        if let Some(name) = name(frame) {
+            out.extend_from_slice(b"event: ");
+            out.extend_from_slice(name.as_bytes());
+            out.push(b'\n');
+        }
+        out.extend_from_slice(b"data: ");
+        // A payload of several lines stays several data lines; it means the same.
+        for (at, line) in frame.data.split(|byte| *byte == b'\n').enumerate() {
+            if at > 0 {
+                out.extend_from_slice(b"\ndata: ");
+            }
+            out.extend_from_slice(line);
+        }
+        out.extend_from_slice(b"\n\n");
+    }
+
+    fn said(&self) -> &Said {
+        &self.said
+    }
+}
+
+fn parsed_bytes(data: &[u8]) -> Value {
+    serde_json::from_slice(data).unwrap_or_default()
+}

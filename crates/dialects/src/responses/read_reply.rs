@@ -1,0 +1,174 @@
+//! A provider's whole response into canon.
+
+use canon::{Candidate, Extras, Fault, Finish, Kind, Part, Raw, Reply, Usage, Why};
+use serde_json::Value;
+
+use super::items::{Item, Items};
+use super::seals::Side;
+use super::{ME, fault, wire};
+use crate::fields::{Fields, Path};
+
+/// What a response only repeats of its request, or tells in another place as well.
+const ECHOES: [&str; 36] = [
+    "object",
+    "background",
+    "billing",
+    "completed_at",
+    "conversation",
+    "created_at",
+    "frequency_penalty",
+    "id",
+    "image",
+    "incomplete_details",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "model",
+    "output_text",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "previous_response_id",
+    "prompt",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "reasoning",
+    "safety_identifier",
+    "status",
+    "store",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tool_usage",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
+];
+
+/// Reads an answer; a failed response is its error.
+pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
+    let value: Value =
+        serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
+    let whole = Whole::read(value)?;
+    let mut items = Items::of(Side::Provider);
+    let mut parts = Vec::new();
+    for item in whole.output {
+        let item = items.read(item, &Path::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
+        parts.extend(parts_of(item));
+    }
+    let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
+    let candidate = Candidate {
+        index: 0,
+        parts,
+        finish: whole.finish.map(|finish| with_calls(finish, calls)),
+        logprobs: items.logprobs,
+        extras: Extras::none(),
+    };
+    Ok(Reply {
+        id: whole.id,
+        model: whole.model,
+        created: whole.created,
+        candidates: vec![candidate],
+        usage: whole.usage,
+        extras: whole.extras,
+    })
+}
+
+/// A response taken apart, its items not yet read.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) id: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) created: Option<i64>,
+    pub(super) output: Vec<Value>,
+    pub(super) finish: Option<Finish>,
+    pub(super) usage: Option<Usage>,
+    pub(super) extras: Extras,
+}
+
+impl Whole {
+    /// Takes a response apart.
+    pub(super) fn read(value: Value) -> Result<Self, Fault> {
+        let mut fields = Fields::new(value, &Path::Root).map_err(|e| fault::unreadable(e.say()))?;
+        if let Some(error) = fields.take("error") {
+            return Err(fault::read(&error));
+        }
+        let read = |fields: &mut Fields<'_>| -> Result<Self, Fault> {
+            let output = fields.list("output")?;
+            let output = output.ok_or_else(|| fault::unreadable("there is no `output`"))?;
+            let status = fields.string("status")?;
+            let reason = fields.object("incomplete_details")?.and_then(|details| {
+                details.get("reason").and_then(Value::as_str).map(str::to_owned)
+            });
+            let tools =
+                fields.take("tool_usage").and_then(|tools| serde_json::from_value(tools).ok());
+            let searched = output
+                .iter()
+                .filter(|item| item.get("type").and_then(Value::as_str) == Some("web_search_call"))
+                .count();
+            let usage = fields
+                .take("usage")
+                .and_then(|counts| serde_json::from_value::<wire::Counts>(counts).ok())
+                .map(|counts| counts.read(tools, searched as u64));
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "seconds, at times with a fraction"
+            )]
+            let created = fields.take("created_at").and_then(|at| at.as_f64()).map(|at| at as i64);
+            Ok(Self {
+                id: fields.string("id")?,
+                model: fields.string("model")?,
+                created,
+                output,
+                finish: finish(status.as_deref(), reason)?,
+                usage,
+                extras: Extras::none(),
+            })
+        };
+        let mut whole = read(&mut fields)
+            .map_err(|e| if e.noted().is_some() { e } else { fault::unreadable(&e.to_string()) })?;
+        let mut rest = fields.rest();
+        rest.retain(|name, value| {
+            let usual = name == "service_tier" && (value == "default" || value == "auto");
+            !usual && !ECHOES.contains(&name.as_str())
+        });
+        whole.extras = Extras::of(ME, rest);
+        Ok(whole)
+    }
+}
+
+/// Why an answer ended; `None` for one that has not.
+fn finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Finish>, Fault> {
+    let word = match status {
+        None | Some("completed") => "completed".to_owned(),
+        Some("incomplete") => reason.unwrap_or_else(|| "incomplete".to_owned()),
+        Some("in_progress" | "queued") => return Ok(None),
+        Some("failed") => return Err(fault::read(&Value::Null)),
+        Some("cancelled") => "cancelled".to_owned(),
+        // A status this format does not have yet is told apart from the reasons above.
+        Some(other) => format!("status:{other}"),
+    };
+    Ok(Some(Finish::new(wire::read_why(&word), Raw::new(ME, word))))
+}
+
+/// The end of an answer that calls tools: the format has no word for it.
+pub(super) fn with_calls(mut finish: Finish, calls: bool) -> Finish {
+    if calls && finish.why == Why::Stop {
+        finish.why = Why::ToolCalls;
+    }
+    finish
+}
+
+/// The parts of an item of an answer.
+pub(super) fn parts_of(item: Item) -> Vec<Part> {
+    match item {
+        Item::Said(parts) | Item::Did(parts) => parts,
+        Item::Given(part) => vec![part],
+        Item::Turn(turn) => turn.parts,
+        // A provider's answer is read without opening envelopes.
+        Item::OnCall(..) | Item::OnNext(_) | Item::OnPrev(_) | Item::OnCode(_) => Vec::new(),
+    }
+}

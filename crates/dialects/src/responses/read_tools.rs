@@ -1,0 +1,192 @@
+//! Tools and the choice among them, from a request into canon.
+
+use canon::{Choice, Extras, Fault, FunctionTool, Location, Schema, SearchTool, Tool};
+use serde_json::{Map, Value};
+
+use super::{ME, items, names};
+use crate::fields::{Fields, Object, Path};
+
+/// The extra of a tool that was declared inside the conversation.
+pub(super) const ADDED: &str = "portunus.added";
+
+/// The tools of a list. Groups are taken apart; `added` marks where in the conversation the list
+/// stood, if it did.
+pub(super) fn read(
+    list: Vec<Value>,
+    path: &Path<'_>,
+    added: Option<&Value>,
+    tools: &mut Vec<Tool>,
+) -> Result<(), Fault> {
+    for (at, value) in list.into_iter().enumerate() {
+        let path = path.item(at);
+        let kind = value.get("type").and_then(Value::as_str).map(str::to_owned);
+        match (kind.as_deref(), value) {
+            (Some("namespace"), Value::Object(group)) => {
+                namespace(group, &path, added, tools)?;
+            }
+            (_, value) => tools.push(tool(value, &path, None, added)?),
+        }
+    }
+    Ok(())
+}
+
+fn namespace(
+    mut group: Map<String, Value>,
+    path: &Path<'_>,
+    added: Option<&Value>,
+    tools: &mut Vec<Tool>,
+) -> Result<(), Fault> {
+    let members = match group.shift_remove("tools") {
+        Some(Value::Array(members)) => members,
+        _ => Vec::new(),
+    };
+    group.shift_remove("type");
+    let space = Value::Object(group);
+    let list = path.key("tools");
+    for (at, member) in members.into_iter().enumerate() {
+        tools.push(tool(member, &list.item(at), Some(&space), added)?);
+    }
+    Ok(())
+}
+
+fn tool(
+    value: Value,
+    path: &Path<'_>,
+    space: Option<&Value>,
+    added: Option<&Value>,
+) -> Result<Tool, Fault> {
+    let mut original = value.clone();
+    let mut fields = Fields::new(value, path)?;
+    let name_of = |name: &str| {
+        names::flat(space.and_then(|space| space.get("name")).and_then(Value::as_str), name)
+    };
+    let mark = |mut extras: Extras| {
+        for (name, value) in [(names::NAMESPACE, space), (ADDED, added)] {
+            if let Some(value) = value {
+                extras.put(ME, name, value.clone());
+            }
+        }
+        extras
+    };
+    let kind = fields.string("type")?.unwrap_or_default();
+    Ok(match kind.as_str() {
+        "function" => {
+            let mut tool = function(&mut fields)?;
+            tool.name = name_of(&tool.name);
+            Tool::Function(FunctionTool { extras: mark(fields.extras(ME)), ..tool })
+        }
+        "custom" => Tool::Custom {
+            name: name_of(&fields.required("name")?),
+            description: fields.string("description")?,
+            grammar: fields.take("format").map(nested),
+            extras: mark(fields.extras(ME)),
+        },
+        "code_interpreter" => Tool::Code(mark(fields.extras(ME))),
+        word if word.starts_with("web_search") => {
+            let (mut tool, filters) = search(&mut fields)?;
+            let mut extras = fields.extras(ME);
+            if !filters.is_empty() {
+                extras.put(ME, "filters", Value::Object(filters));
+            }
+            if word != "web_search" {
+                extras.put(ME, "type", Value::from(word));
+            }
+            tool.extras = mark(extras);
+            Tool::Search(tool)
+        }
+        _ => {
+            if let Value::Object(object) = &mut original {
+                for (name, value) in [(names::NAMESPACE, space), (ADDED, added)] {
+                    if let Some(value) = value {
+                        object.insert(name.to_owned(), value.clone());
+                    }
+                }
+            }
+            Tool::Foreign { origin: ME, value: original }
+        }
+    })
+}
+
+/// The grammar of free text as canon has it: the chat format nests what is flat here.
+fn nested(format: Value) -> Value {
+    match format {
+        Value::Object(mut fields)
+            if fields.get("type").and_then(Value::as_str) == Some("grammar")
+                && !fields.contains_key("grammar") =>
+        {
+            fields.shift_remove("type");
+            Object::new().set("type", "grammar").set("grammar", fields).into()
+        }
+        format => format,
+    }
+}
+
+fn function(fields: &mut Fields<'_>) -> Result<FunctionTool, Fault> {
+    Ok(FunctionTool {
+        name: fields.required("name")?,
+        description: fields.string("description")?,
+        parameters: fields.take("parameters").map(Schema::new),
+        result: fields.take("output_schema").map(Schema::new),
+        strict: fields.flag("strict")?,
+        deferred: fields.flag("defer_loading")?.unwrap_or(false),
+        cache: items::cache_mark(fields),
+        extras: Extras::none(),
+    })
+}
+
+/// The search, and filters canon has no place for.
+fn search(fields: &mut Fields<'_>) -> Result<(SearchTool, Map<String, Value>), Fault> {
+    let domains = |name: &str, filters: &mut Map<String, Value>| -> Vec<String> {
+        match filters.shift_remove(name) {
+            Some(Value::Array(list)) => {
+                list.iter().filter_map(|domain| domain.as_str().map(str::to_owned)).collect()
+            }
+            _ => Vec::new(),
+        }
+    };
+    let mut filters = fields.object("filters")?.unwrap_or_default();
+    let allowed = domains("allowed_domains", &mut filters);
+    let location = fields.object("user_location")?.map(|near| {
+        let text = |name: &str| near.get(name).and_then(Value::as_str).map(str::to_owned);
+        Location {
+            country: text("country"),
+            region: text("region"),
+            city: text("city"),
+            timezone: text("timezone"),
+        }
+    });
+    Ok((SearchTool { allowed, blocked: Vec::new(), location, extras: Extras::none() }, filters))
+}
+
+/// The choice, and whether all of it has a place in canon.
+pub(super) fn choice(value: &Value) -> (Choice, bool) {
+    let name = |tool: &Value| {
+        let kind = tool.get("type").and_then(Value::as_str);
+        if !matches!(kind, Some("function" | "custom")) {
+            return None;
+        }
+        // Clients of the chat format nest the name.
+        let nested = kind.and_then(|kind| tool.get(kind)).and_then(|inner| inner.get("name"));
+        let name = tool.get("name").or(nested)?.as_str()?;
+        Some(names::flat(tool.get("namespace").and_then(Value::as_str), name))
+    };
+    match value {
+        Value::String(word) => match word.as_str() {
+            "auto" => (Choice::Auto, true),
+            "none" => (Choice::Never, true),
+            "required" => (Choice::Required, true),
+            _ => (Choice::Unset, false),
+        },
+        _ if value.get("type").and_then(Value::as_str) == Some("allowed_tools") => {
+            let list = value.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            let names: Vec<String> = list.iter().filter_map(name).collect();
+            let required = value.get("mode").and_then(Value::as_str) == Some("required");
+            let whole = names.len() == list.len();
+            (Choice::Among { names, required }, whole)
+        }
+        _ => match name(value) {
+            Some(name) => (Choice::Named(name), true),
+            None => (Choice::Unset, false),
+        },
+    }
+}

@@ -1,0 +1,572 @@
+//! The laws, over this format's fixtures, and what its own conventions promise.
+
+use bytes::Bytes;
+use canon::{
+    Candidate, Chat, Event, Finish, Fold, Grammar, Kind, Opening, Origin, Part, Place, Raw, Reply,
+    Role, Sampling, Seal, Thought, Tool, ToolCall, Turn, Usage, Why, unfold,
+};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+use super::{ME, Responses};
+use crate::{Cutter, Dialect, Frame, Lane, Passage, Stamp, Target, Verdict};
+
+fn fixtures(ending: &str) -> Vec<(String, Vec<u8>)> {
+    let folder =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join("fixtures").join("responses");
+    let mut found: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.strip_suffix(ending)?.to_owned();
+            Some((name, std::fs::read(&path).unwrap()))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn read(body: &[u8]) -> Chat {
+    Responses.read_request(&Target::default(), body).unwrap()
+}
+
+fn lane(model: &str) -> Lane<'_> {
+    Lane { model, limit: None, max_output: None }
+}
+
+fn stamp() -> Stamp {
+    Stamp { id: "abc123".to_owned(), created: 1_790_000_000 }
+}
+
+fn frames(pieces: &[&[u8]]) -> Vec<Frame> {
+    let mut cutter = Cutter::default();
+    let mut frames = Vec::new();
+    for piece in pieces {
+        cutter.push(Bytes::copy_from_slice(piece));
+        while let Some(frame) = cutter.next_frame().unwrap() {
+            frames.push(frame);
+        }
+    }
+    frames.extend(cutter.finish().unwrap());
+    frames
+}
+
+fn events(frames: &[Frame]) -> Vec<Event> {
+    let mut reader = Responses.reader();
+    let mut events = Vec::new();
+    for frame in frames {
+        reader.push(frame, &mut events).unwrap();
+    }
+    reader.finish(&mut events).unwrap();
+    assert!(reader.is_done());
+    events
+}
+
+fn fold(events: Vec<Event>, name: &str) -> Reply {
+    let (mut grammar, mut fold) = (Grammar::default(), Fold::default());
+    for event in events {
+        grammar.push(&event).unwrap_or_else(|e| panic!("{name}: {e}"));
+        fold.push(event).unwrap();
+    }
+    grammar.finish().unwrap();
+    fold.finish()
+}
+
+fn written(chat: &Chat, events: Vec<Event>) -> Vec<u8> {
+    let (mut writer, mut out) = (Responses.writer(chat, &stamp()), Vec::new());
+    for event in events {
+        writer.push(event, &mut out);
+    }
+    writer.finish(&mut out);
+    out
+}
+
+fn data(stream: &[u8]) -> Vec<Value> {
+    frames(&[stream]).iter().map(|frame| serde_json::from_slice(&frame.data).unwrap()).collect()
+}
+
+#[test]
+fn there_are_fixtures() {
+    assert!(fixtures(".request.json").len() >= 12);
+    assert!(fixtures(".reply.json").len() >= 10);
+    let streams: Vec<String> = fixtures(".sse").into_iter().map(|(name, _)| name).collect();
+    let whole: Vec<String> = fixtures(".reply.json").into_iter().map(|(name, _)| name).collect();
+    assert_eq!(streams, whole);
+}
+
+#[test]
+fn a_request_comes_back_as_it_was() {
+    for (name, body) in fixtures(".request.json") {
+        let chat = read(&body);
+        let (outgoing, losses) = Responses.write_request(&chat, &lane(&chat.model)).unwrap();
+        assert_eq!(losses, vec![], "{name}");
+        let again = outgoing.body.to_vec();
+        assert_eq!(read(&again), chat, "{name}: {}", String::from_utf8_lossy(&again));
+    }
+}
+
+#[test]
+fn a_request_passes_with_nothing_changed_but_the_model() {
+    for (name, body) in fixtures(".request.json") {
+        let peek = Responses.peek(&Target::default(), &body);
+        if name == "media" {
+            // Files are kept by the provider for whoever holds its key, so none may be named.
+            assert_eq!(peek.unwrap_err().path(), Some("input[0].content"));
+            continue;
+        }
+        let peek = peek.unwrap_or_else(|e| panic!("{name}: {e}"));
+        let body = Bytes::from(body);
+        let same = Responses.patch(&body, &peek, &lane(&peek.model));
+        assert_eq!(same.body.to_vec(), body, "{name}");
+        let limited = Lane { model: "other \"x\"", limit: Some(99), max_output: None };
+        let patched = Responses.patch(&body, &peek, &limited).body.to_vec();
+        let mut expected: Value = serde_json::from_slice(&body).unwrap();
+        expected["model"] = json!("other \"x\"");
+        expected["max_output_tokens"] = json!(99);
+        assert_eq!(serde_json::from_slice::<Value>(&patched).unwrap(), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_stream_folds_into_the_whole_answer() {
+    for ((name, stream), (_, whole)) in fixtures(".sse").into_iter().zip(fixtures(".reply.json")) {
+        let reply = Responses.read_reply(&whole).unwrap();
+        assert_eq!(fold(events(&frames(&[&stream])), &name), reply, "{name}");
+    }
+}
+
+#[test]
+fn a_stream_that_only_ends_is_understood() {
+    for ((name, stream), (_, whole)) in fixtures(".sse").into_iter().zip(fixtures(".reply.json")) {
+        let mut few = frames(&[&stream]);
+        few.retain(|frame| {
+            let event = String::from_utf8_lossy(frame.event.as_ref().unwrap()).into_owned();
+            matches!(&*event, "response.completed" | "response.incomplete")
+        });
+        for frame in &mut few {
+            frame.event = None;
+        }
+        let reply = Responses.read_reply(&whole).unwrap();
+        assert_eq!(fold(events(&few), &name), reply, "{name}");
+    }
+}
+
+#[test]
+fn cutting_the_bytes_anywhere_changes_nothing() {
+    for (name, stream) in fixtures(".sse") {
+        let whole = frames(&[&stream]);
+        let told = events(&whole);
+        for at in 0..=stream.len() {
+            let (one, two) = stream.split_at(at);
+            let cut = frames(&[one, two]);
+            assert_eq!(cut, whole, "{name} at {at}");
+            if at % 997 == 0 {
+                assert_eq!(events(&cut), told, "{name} at {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_answer_comes_back_as_it_was() {
+    let sampling = Sampling { logprobs: Some(2), ..Sampling::default() };
+    let chat = Chat { model: "m".to_owned(), sampling, ..Chat::default() };
+    for (name, body) in fixtures(".reply.json") {
+        let reply = Responses.read_reply(&body).unwrap();
+        let (again, losses) = Responses.write_reply(reply.clone(), &chat, &stamp());
+        assert_eq!(losses, vec![], "{name}");
+        let mut again = Responses.read_reply(&again).unwrap();
+        again.id = reply.id.clone();
+        again.model = reply.model.clone();
+        if name == "computed" {
+            // Searches have no place in the counts, and this answer shows none.
+            again.usage = reply.usage;
+        }
+        assert_eq!(again, reply, "{name}");
+    }
+}
+
+#[test]
+fn the_passage_counts_what_the_reader_reads() {
+    for ((name, stream), (_, whole)) in fixtures(".sse").into_iter().zip(fixtures(".reply.json")) {
+        let reply = Responses.read_reply(&whole).unwrap();
+        let said = Responses.sniff_reply(&whole).unwrap();
+        assert_eq!((said.usage, said.finished), (reply.usage, true), "{name}");
+
+        let mut sniffer = Responses.sniffer(&crate::Peek::default());
+        let frames = frames(&[&stream]);
+        let (last, rest) = frames.split_last().unwrap();
+        let mut out = Vec::new();
+        for frame in rest {
+            assert_eq!(sniffer.frame(frame), Verdict::Forward, "{name}");
+            sniffer.write(frame, &mut out);
+        }
+        assert!(!sniffer.said().finished);
+        assert_eq!(sniffer.frame(last), Verdict::Last, "{name}");
+        let nameless = Frame { event: None, data: last.data.clone() };
+        sniffer.write(&nameless, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), String::from_utf8(stream).unwrap(), "{name}");
+        assert_eq!((sniffer.said().usage, sniffer.said().finished), (reply.usage, true));
+        assert_eq!(sniffer.frame(&Frame::data("[DONE]")), Verdict::Swallow);
+    }
+}
+
+#[test]
+fn errors_in_a_stream_are_faults() {
+    let nested = json!({"type":"error","sequence_number":2,"error":{"type":"insufficient_quota",
+        "code":"insufficient_quota","message":"no money","param":null}});
+    let flat = json!({"type":"error","code":"rate_limit_exceeded","message":"slow","param":null});
+    let failed = json!({"type":"response.failed","response":{"id":"r","status":"failed","output":[],
+        "error":{"code":"server_error","message":"oops"},
+        "usage":{"input_tokens":3,"output_tokens":4}}});
+    for event in [&nested, &flat, &failed] {
+        let frame = Frame::data(event.to_string());
+        let mut sniffer = Responses.sniffer(&crate::Peek::default());
+        assert!(matches!(sniffer.frame(&frame), Verdict::Fault(_)), "{event}");
+        assert!(Responses.reader().push(&frame, &mut Vec::new()).is_err(), "{event}");
+        if event == &failed {
+            assert_eq!(sniffer.said().usage.unwrap().total(), 7);
+        }
+    }
+    assert!(Responses.read_reply(failed["response"].to_string().as_bytes()).is_err());
+    assert!(Responses.sniff_reply(failed["response"].to_string().as_bytes()).is_err());
+    assert!(Responses.reader().finish(&mut Vec::new()).is_err());
+}
+
+/// What a caller that brings an answer back says in its next request.
+fn brought_back(output: &Value) -> Vec<Part> {
+    let body = json!({"model": "m", "input": output}).to_string();
+    let chat = read(body.as_bytes());
+    assert!(chat.turns.iter().all(|turn| turn.role == Role::Assistant), "{chat:?}");
+    chat.turns.into_iter().flat_map(|turn| turn.parts).collect()
+}
+
+/// Checks the order the official clients insist on, and gives the last response.
+fn checked(stream: &[u8]) -> Value {
+    let events = data(stream);
+    let frames = frames(&[stream]);
+    let (mut open, mut done): (Option<Value>, Vec<Value>) = (None, Vec::new());
+    for (at, (event, frame)) in events.iter().zip(&frames).enumerate() {
+        assert_eq!(event["sequence_number"], json!(at));
+        let kind = event["type"].as_str().unwrap();
+        assert_eq!(frame.event.as_deref(), Some(kind.as_bytes()));
+        match kind {
+            "response.created" => assert_eq!(at, 0),
+            "response.in_progress" => assert_eq!(at, 1),
+            "response.output_item.added" => {
+                assert!(open.is_none(), "one item at a time");
+                assert_eq!(event["output_index"], json!(done.len()));
+                open = Some(event["item"].clone());
+            }
+            "response.output_item.done" => {
+                let open = open.take().unwrap();
+                for field in ["id", "type", "call_id", "name", "role"] {
+                    assert_eq!(open[field], event["item"][field], "{field}");
+                }
+                done.push(event["item"].clone());
+            }
+            "response.completed" | "response.incomplete" | "response.failed" => {
+                assert_eq!(at, events.len() - 1);
+                assert_eq!(event["response"]["output"], Value::Array(done.clone()));
+                assert_eq!(event["response"]["id"], events[0]["response"]["id"]);
+            }
+            _ => {
+                let open = open.as_ref().unwrap();
+                assert_eq!(event["item_id"], open["id"], "{kind}");
+                assert_eq!(event["output_index"], json!(done.len()), "{kind}");
+            }
+        }
+    }
+    events.last().unwrap()["response"].clone()
+}
+
+fn stop(why: Why) -> Option<Finish> {
+    Some(Finish::new(why, Raw::new(Origin::Native, "STOP")))
+}
+
+fn reply_of(parts: Vec<Part>, why: Why) -> Reply {
+    let candidate = Candidate { parts, finish: stop(why), ..Candidate::default() };
+    let usage = Some(Usage { input: 9, output: 7, thinking: 3, ..Usage::default() });
+    Reply { candidates: vec![candidate], usage, ..Reply::default() }
+}
+
+fn call(id: &str, name: &str, arguments: &str) -> Part {
+    let call = ToolCall {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        arguments: arguments.to_owned(),
+        custom: false,
+    };
+    Part::new(Kind::ToolCall(call))
+}
+
+fn thought(text: &str, redacted: bool) -> Part {
+    Part::new(Kind::Thought(Thought { text: text.to_owned(), redacted }))
+}
+
+#[test]
+fn seals_come_back_from_streams_and_whole_answers() {
+    let native = |token: &str| Some(Seal::new(Origin::Native, token));
+    let messages = |token: &str| Some(Seal::new(Origin::Messages, token));
+    let own = Some(Seal::new(ME, "rs_9:gAAA"));
+    let parts = vec![
+        thought("Let me see.", false).sealed(messages("EqQB")),
+        thought("", true).sealed(messages("redacted+/=")),
+        thought("", false).sealed(messages("omitted")),
+        thought("Mine.", false).sealed(own),
+        thought("Unsealed.", false),
+        Part::text("Hi").sealed(native("dGV4dA==")),
+        Part::text(" there"),
+        call("call_1", "f", "{\"a\":1}").sealed(native("c2lnMQ==")),
+        call("call_2", "f", "{}"),
+        call("call_3", "f", "{\"b\":2}").sealed(native("c2lnMw==")),
+        Part::text("").sealed(native("ZW1wdHk=")),
+        Part::new(Kind::Code(canon::Code {
+            id: None,
+            language: "python".to_owned(),
+            code: "1".to_owned(),
+        }))
+        .sealed(native("Y29kZQ==")),
+        Part::new(Kind::CodeOutcome(canon::CodeOutcome {
+            id: None,
+            output: "1".to_owned(),
+            failed: false,
+        }))
+        .sealed(native("b3V0")),
+        Part::new(Kind::Foreign { origin: Origin::Native, value: json!({}) })
+            .sealed(native("bG9zdA==")),
+    ];
+    let chat = Chat { model: "m".to_owned(), stream: true, ..Chat::default() };
+    let reply = reply_of(parts.clone(), Why::ToolCalls);
+    let stream = written(&chat, unfold(reply.clone()));
+    let streamed = checked(&stream);
+    let (whole, losses) = Responses.write_reply(reply, &chat, &stamp());
+    assert_eq!(losses.len(), 1);
+    let whole: Value = serde_json::from_slice(&whole).unwrap();
+    for output in [&streamed["output"], &whole["output"]] {
+        let mut back = brought_back(output);
+        for part in &mut back {
+            if let Kind::Code(canon::Code { id, .. })
+            | Kind::CodeOutcome(canon::CodeOutcome { id, .. }) = &mut part.kind
+            {
+                *id = None;
+            }
+        }
+        let kept: Vec<_> = back.iter().map(|part| (&part.kind, &part.seal)).collect();
+        let shown = &parts[..parts.len() - 1];
+        let sent: Vec<_> = shown.iter().map(|part| (&part.kind, &part.seal)).collect();
+        assert_eq!(kept, sent, "{output:#}");
+    }
+    // A client that sorts calls to the end still gives each call its own seal.
+    let mut moved = streamed["output"].as_array().unwrap().clone();
+    moved.sort_by_key(|item| item["type"] == "function_call");
+    let back = brought_back(&Value::Array(moved));
+    for (id, token) in
+        [("call_1", native("c2lnMQ==")), ("call_2", None), ("call_3", native("c2lnMw=="))]
+    {
+        let found = back.iter().find(|part| matches!(&part.kind, Kind::ToolCall(c) if c.id == id));
+        assert_eq!(found.unwrap().seal, token, "{id}");
+    }
+}
+
+#[test]
+fn foreign_seals_never_reach_a_provider() {
+    let parts = vec![
+        thought("a", false).sealed(Some(Seal::new(Origin::Messages, "EqQB"))),
+        thought("b", false),
+        thought("c", false).sealed(Some(Seal::new(ME, "rs_9:gAAA"))),
+        call("call_1", "f", "{}").sealed(Some(Seal::new(Origin::Native, "c2ln"))),
+        thought("dangling", false).sealed(Some(Seal::new(ME, "rs_10:gAAB"))),
+    ];
+    let turns = vec![Turn::new(Role::Assistant, parts)];
+    let chat = Chat { model: "m".to_owned(), turns, ..Chat::default() };
+    let (outgoing, losses) = Responses.write_request(&chat, &lane("up")).unwrap();
+    let body: Value = serde_json::from_slice(&outgoing.body.to_vec()).unwrap();
+    assert_eq!(
+        body["input"],
+        json!([
+            {"type":"reasoning","id":"rs_9","summary":[{"type":"summary_text","text":"c"}],
+             "encrypted_content":"gAAA"},
+            {"type":"function_call","call_id":"call_1","name":"f","arguments":"{}"},
+        ])
+    );
+    let lost: Vec<&str> = losses.iter().map(|loss| loss.what.as_str()).collect();
+    assert_eq!(lost, ["thought.seal", "thought", "part.seal"]);
+    assert_eq!(
+        (&body["store"], &body["include"]),
+        (&json!(false), &json!([super::read_request::ENCRYPTED]))
+    );
+}
+
+#[test]
+fn every_kind_of_part_is_shown_in_order() {
+    let search = canon::Search {
+        id: Some("srv_1".to_owned()),
+        queries: vec!["rust".to_owned()],
+        found: vec![("https://example.org".to_owned(), "E".to_owned())],
+    };
+    let code = canon::Code { id: None, language: "python".to_owned(), code: "1+1".to_owned() };
+    let outcome = canon::CodeOutcome { id: None, output: "2".to_owned(), failed: false };
+    let source =
+        canon::Source::Inline { mime: "image/png".to_owned(), data: "iVBORw0KGgo=".to_owned() };
+    let image = canon::Media {
+        kind: canon::MediaKind::Image,
+        source,
+        name: None,
+        detail: None,
+        clip: None,
+    };
+    let cited = canon::Citation {
+        url: Some("https://example.org".to_owned()),
+        title: Some("E".to_owned()),
+        ..canon::Citation::default()
+    };
+    let parts = vec![
+        thought("Hm.", false),
+        Part::new(Kind::Search(search)),
+        Part::new(Kind::Text { text: "Found é.".to_owned(), citations: vec![cited] }),
+        Part::text(" More."),
+        Part::new(Kind::Code(code)),
+        Part::new(Kind::CodeOutcome(outcome)),
+        Part::new(Kind::Media(image)).sealed(Some(Seal::new(Origin::Native, "aW1n"))),
+        Part::new(Kind::Refusal("No.".to_owned())),
+        call("call_1", "agents__spawn", ""),
+        call("call_2", "write_sql", "{\"input\":\"SELECT\"}"),
+    ];
+    let chat = read(
+        json!({"model":"m","input":"x","instructions":"Be.","stream":true,"tools":[
+            {"type":"namespace","name":"agents","description":"d","tools":[
+                {"type":"function","name":"spawn","parameters":{"type":"object"}}]},
+            {"type":"custom","name":"write_sql"}]})
+        .to_string()
+        .as_bytes(),
+    );
+    let reply = reply_of(parts.clone(), Why::ToolCalls);
+    let streamed = checked(&written(&chat, unfold(reply.clone())));
+    let (whole, losses) = Responses.write_reply(reply, &chat, &stamp());
+    assert_eq!(losses, vec![]);
+    let whole: Value = serde_json::from_slice(&whole).unwrap();
+    assert_eq!(streamed["instructions"], "Be.");
+    let calm = |response: &Value| -> Vec<Value> {
+        let items = response["output"].as_array().unwrap().clone();
+        let loose = |item: &Value| {
+            item["type"] == "reasoning" && item["summary"].as_array().unwrap().is_empty()
+        };
+        items.into_iter().filter(|item| !loose(item)).collect()
+    };
+    assert_eq!(calm(&streamed), calm(&whole));
+    let output = calm(&whole);
+    let message = &output[2]["content"];
+    assert_eq!(message[0]["annotations"][0]["end_index"], json!(8));
+    assert_eq!(message[1]["text"], " More.");
+    let named = |at: usize| (&output[at]["type"], &output[at]["name"], &output[at]["namespace"]);
+    assert_eq!(named(6), (&json!("function_call"), &json!("spawn"), &json!("agents")));
+    assert_eq!(named(7), (&json!("custom_tool_call"), &json!("write_sql"), &Value::Null));
+    assert_eq!((&output[6]["arguments"], &output[7]["input"]), (&json!("{}"), &json!("SELECT")));
+    for response in [&streamed, &whole] {
+        let back = brought_back(&response["output"]);
+        let image = back.iter().find(|part| matches!(part.kind, Kind::Media(_))).unwrap();
+        assert_eq!(image.seal, Some(Seal::new(Origin::Native, "aW1n")));
+    }
+}
+
+#[test]
+fn parts_that_grow_together_are_told_one_after_the_other() {
+    let (a, b) = (Place::first(0), Place::first(1));
+    let open = |name: &str| Opening::ToolCall {
+        id: format!("call_{name}"),
+        name: name.to_owned(),
+        custom: false,
+    };
+    let grow = |place, text: &str| Event::Grow(place, canon::Growth::Text(text.to_owned()));
+    let chat = Chat { model: "m".to_owned(), ..Chat::default() };
+    let events = vec![
+        Event::Begin { id: None, model: None, created: None },
+        Event::Open(a, open("a")),
+        Event::Open(b, open("b")),
+        grow(b, "{\"x\""),
+        grow(a, "{\"y\""),
+        grow(b, ":1}"),
+        Event::Close(b),
+        grow(a, ":2}"),
+        Event::Close(a),
+        Event::End { candidate: 0, finish: stop(Why::Length).unwrap() },
+    ];
+    let response = checked(&written(&chat, events));
+    let output = response["output"].as_array().unwrap();
+    assert_eq!(output[0]["arguments"], "{\"y\":2}");
+    assert_eq!(output[1]["arguments"], "{\"x\":1}");
+    assert_eq!(
+        (&output[0]["status"], &output[1]["status"]),
+        (&json!("completed"), &json!("incomplete"))
+    );
+    assert_eq!(response["incomplete_details"]["reason"], "max_output_tokens");
+}
+
+#[test]
+fn an_empty_answer_and_a_broken_one_have_their_events() {
+    let chat = Chat { model: "m".to_owned(), ..Chat::default() };
+    let response = checked(&written(&chat, unfold(reply_of(Vec::new(), Why::Stop))));
+    assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!([])));
+
+    let fault = canon::Fault::new(canon::Trouble::Interrupted, "it broke");
+    let begin = Event::Begin { id: None, model: None, created: None };
+    let out = written(
+        &chat,
+        vec![begin, Event::Open(Place::first(0), Opening::Text), Event::Fault(fault.clone())],
+    );
+    let events = data(&out);
+    let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.content_part.added",
+            "error",
+            "response.failed"
+        ]
+    );
+    assert_eq!(events[5]["sequence_number"], json!(5));
+    let last = data(&Responses.break_off(&fault, "req_1"));
+    assert_eq!(last[1]["response"]["error"]["code"], "server_error");
+}
+
+#[test]
+fn what_other_formats_say_is_lost_by_name() {
+    let sampling = Sampling {
+        top_k: Some(1),
+        presence_penalty: Some(0.5),
+        frequency_penalty: Some(0.5),
+        seed: Some(1),
+        stop: vec!["x".to_owned()],
+        max_output: Some(4),
+        candidates: Some(2),
+        ..Sampling::default()
+    };
+    let turns = vec![Turn::new(Role::User, vec![Part::text("x")])];
+    let tools = vec![Tool::Function(canon::FunctionTool {
+        name: "f".to_owned(),
+        ..canon::FunctionTool::default()
+    })];
+    let chat = Chat { model: "m".to_owned(), turns, tools, sampling, ..Chat::default() };
+    let (outgoing, losses) = Responses.write_request(&chat, &lane("up")).unwrap();
+    let lost: Vec<&str> = losses.iter().map(|loss| loss.what.as_str()).collect();
+    assert_eq!(
+        lost,
+        [
+            "sampling.top_k",
+            "sampling.presence_penalty",
+            "sampling.frequency_penalty",
+            "sampling.seed",
+            "sampling.stop",
+            "sampling.candidates",
+            "sampling.max_output",
+        ]
+    );
+    let body: Value = serde_json::from_slice(&outgoing.body.to_vec()).unwrap();
+    assert_eq!(body["max_output_tokens"], json!(16));
+    assert_eq!(body["tools"][0]["strict"], json!(false));
+    assert_eq!(body["input"], json!([{"role":"user","content":"x"}]));
+}

@@ -1,0 +1,272 @@
+//! The JSON shapes of a responses stream and the words of the format.
+//!
+//! Events are read into a borrowed struct, because there is one per token. Items and whole answers
+//! are read field by field instead, so that unknown fields are kept.
+
+use canon::{Detail, Level, Origin, Show, Tier, Usage, Why};
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+use crate::fields::Object;
+
+/// One event of a stream, whatever its type.
+#[derive(Debug, Deserialize)]
+pub(super) struct Piece<'a> {
+    #[serde(borrow, default)]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) response: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) item: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(super) output_index: Option<u32>,
+    #[serde(default)]
+    pub(super) content_index: Option<u32>,
+    #[serde(default)]
+    pub(super) summary_index: Option<u32>,
+    /// Text in every event we read, but events we do not know may hold anything here.
+    #[serde(borrow, default)]
+    pub(super) delta: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) annotation: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) logprobs: Option<&'a RawValue>,
+}
+
+impl Piece<'_> {
+    /// The text this event adds.
+    pub(super) fn text(&self) -> String {
+        self.delta.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+    }
+}
+
+/// What a whole answer, or the last event of a stream, says of itself.
+#[derive(Debug, Deserialize)]
+pub(super) struct Final<'a> {
+    #[serde(borrow, default)]
+    pub(super) status: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) output: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tool_usage: Option<&'a RawValue>,
+}
+
+impl Final<'_> {
+    /// What was consumed; `None` when the answer does not tell.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        let counts: Counts = serde_json::from_str(self.usage?.get()).ok()?;
+        let tools = self.tool_usage.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        Some(counts.read(tools, self.searches()))
+    }
+
+    /// How many searches the answer shows.
+    fn searches(&self) -> u64 {
+        #[derive(Deserialize)]
+        struct Item<'a> {
+            #[serde(borrow, default)]
+            r#type: Option<Cow<'a, str>>,
+        }
+        const SEARCH: &str = "web_search_call";
+        let text = self.output.map(RawValue::get).unwrap_or_default();
+        if memmem::find(text.as_bytes(), SEARCH.as_bytes()).is_none() {
+            return 0;
+        }
+        let items: Vec<Item<'_>> = serde_json::from_str(text).unwrap_or_default();
+        items.iter().filter(|item| item.r#type.as_deref() == Some(SEARCH)).count() as u64
+    }
+}
+
+/// Token counts.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(super) struct Counts {
+    #[serde(default)]
+    input_tokens: Option<u64>,
+    #[serde(default)]
+    output_tokens: Option<u64>,
+    #[serde(default)]
+    input_tokens_details: Option<InputDetails>,
+    #[serde(default)]
+    output_tokens_details: Option<OutputDetails>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct InputDetails {
+    #[serde(default)]
+    cached_tokens: Option<u64>,
+    #[serde(default)]
+    cache_write_tokens: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct OutputDetails {
+    #[serde(default)]
+    reasoning_tokens: Option<u64>,
+}
+
+/// What the provider's own tools did.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(super) struct ToolCounts {
+    #[serde(default)]
+    web_search: Option<SearchCounts>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct SearchCounts {
+    #[serde(default)]
+    num_requests: Option<u64>,
+}
+
+impl Counts {
+    /// The counts in our convention, which for this format is the same one. Searches are what the
+    /// provider counted, or else what the answer shows.
+    pub(super) fn read(self, tools: Option<ToolCounts>, searched: u64) -> Usage {
+        let input = self.input_tokens_details.unwrap_or_default();
+        let output = self.output_tokens_details.unwrap_or_default();
+        let counted = tools.and_then(|tools| tools.web_search?.num_requests);
+        Usage {
+            input: self.input_tokens.unwrap_or_default(),
+            cache_read: input.cached_tokens.unwrap_or_default(),
+            cache_write: input.cache_write_tokens.unwrap_or_default(),
+            output: self.output_tokens.unwrap_or_default(),
+            thinking: output.reasoning_tokens.unwrap_or_default(),
+            searches: counted.unwrap_or(searched),
+            ..Usage::default()
+        }
+    }
+}
+
+/// Token counts in this format's words. Sound, pictures and searches have no place in them.
+pub(super) fn write_usage(usage: &Usage) -> Value {
+    let Usage {
+        input,
+        cache_read,
+        cache_write,
+        cache_write_long,
+        input_audio: _,
+        input_image: _,
+        output,
+        thinking,
+        output_audio: _,
+        output_image: _,
+        searches: _,
+    } = *usage;
+    let details = Object::new()
+        .set("cached_tokens", cache_read)
+        .set("cache_write_tokens", cache_write.saturating_add(cache_write_long));
+    Object::new()
+        .set("input_tokens", input)
+        .set("input_tokens_details", details)
+        .set("output_tokens", output)
+        .set("output_tokens_details", Object::new().set("reasoning_tokens", thinking))
+        .set("total_tokens", usage.total())
+        .into()
+}
+
+/// Why an answer ended, from the word for an incomplete one, or from its status.
+pub(super) fn read_why(word: &str) -> Why {
+    match word {
+        "completed" => Why::Stop,
+        "max_output_tokens" => Why::Length,
+        "content_filter" => Why::Filtered,
+        _ => Why::Other,
+    }
+}
+
+/// Effort by this format's word; `None` for a word it does not have.
+pub(super) fn read_level(word: &str) -> Option<Level> {
+    Some(match word {
+        "none" => Level::Off,
+        "minimal" => Level::Minimal,
+        "low" => Level::Low,
+        "medium" => Level::Medium,
+        "high" => Level::High,
+        "xhigh" => Level::XHigh,
+        "max" => Level::Max,
+        _ => return None,
+    })
+}
+
+/// This format's word for effort.
+pub(super) const fn write_level(level: Level) -> &'static str {
+    match level {
+        Level::Off => "none",
+        Level::Minimal => "minimal",
+        Level::Low => "low",
+        Level::Medium => "medium",
+        Level::High => "high",
+        Level::XHigh => "xhigh",
+        Level::Max => "max",
+    }
+}
+
+/// What is shown of the thinking; `None` for a word this format does not have.
+pub(super) fn read_show(word: &str) -> Option<Show> {
+    match word {
+        "auto" => Some(Show::Auto),
+        "concise" => Some(Show::Concise),
+        "detailed" => Some(Show::Detailed),
+        _ => None,
+    }
+}
+
+/// This format's word for what is shown of the thinking; hidden is what it is by default.
+pub(super) const fn write_show(show: Show) -> Option<&'static str> {
+    match show {
+        Show::Hidden => None,
+        Show::Auto => Some("auto"),
+        Show::Concise => Some("concise"),
+        Show::Detailed => Some("detailed"),
+    }
+}
+
+/// How closely to look; `auto` is the same as saying nothing.
+pub(super) fn read_detail(word: &str) -> Option<Detail> {
+    match word {
+        "low" => Some(Detail::Low),
+        "high" => Some(Detail::High),
+        "original" => Some(Detail::Original),
+        _ => None,
+    }
+}
+
+/// This format's word for how closely to look.
+pub(super) const fn write_detail(detail: Detail) -> &'static str {
+    match detail {
+        Detail::Low => "low",
+        Detail::Medium => "auto",
+        Detail::High => "high",
+        Detail::Original => "original",
+    }
+}
+
+/// How urgent a call is, from this format's word.
+pub(super) fn read_tier(word: &str) -> Tier {
+    match word {
+        "auto" => Tier::Auto,
+        "default" => Tier::Standard,
+        "flex" => Tier::Flex,
+        "priority" => Tier::Priority,
+        "fast" => Tier::Fast,
+        other => Tier::Other(Origin::Responses, other.to_owned()),
+    }
+}
+
+/// This format's word for how urgent a call is; `None` when it has none.
+pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
+    match tier {
+        Tier::Auto => Some("auto"),
+        Tier::Standard => Some("default"),
+        Tier::Flex => Some("flex"),
+        Tier::Priority => Some("priority"),
+        Tier::Fast => Some("fast"),
+        Tier::Other(Origin::Chat | Origin::Responses, word) => Some(word),
+        Tier::Other(Origin::Messages | Origin::Native | Origin::Images, _) => None,
+    }
+}

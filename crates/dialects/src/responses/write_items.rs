@@ -1,0 +1,461 @@
+//! Turns of canon into the items of a request.
+
+use canon::{
+    CacheMark, Code, CodeOutcome, Kind, Losses, Media, MediaKind, Part, Role, Search, Source, Tool,
+    ToolCall, ToolResult, Turn,
+};
+use serde_json::{Map, Value};
+
+use super::items::{CUSTOM, INSIDE, ITEM};
+use super::names::Names;
+use super::read_tools::ADDED;
+use super::{ME, names, output, seals, wire};
+use crate::fields::Object;
+
+/// Writes turns as items, one behind the other.
+pub(super) struct Writer<'a> {
+    items: Vec<Value>,
+    losses: &'a mut Losses,
+    /// The calls of tools that take free text, whose results have a kind of their own.
+    custom: Vec<&'a str>,
+    names: Names,
+    /// How many messages were given an id.
+    named: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// A writer for those turns.
+    pub(super) fn new(turns: &'a [Turn], tools: &[Tool], losses: &'a mut Losses) -> Self {
+        let mut custom = Vec::new();
+        for part in turns.iter().flat_map(|turn| &turn.parts) {
+            if let Kind::ToolCall(call) = &part.kind
+                && call.custom
+            {
+                custom.push(call.id.as_str());
+            }
+        }
+        Self { items: Vec::new(), losses, custom, names: Names::of(tools), named: 0 }
+    }
+
+    /// Adds an item as it is.
+    pub(super) fn push(&mut self, item: Value) {
+        self.items.push(item);
+    }
+
+    /// Adds a turn.
+    pub(super) fn turn(&mut self, turn: &Turn) {
+        let Turn { role, parts, name, extras } = turn;
+        self.losses.add_if(name.is_some(), "turn.name", "the responses format names no speakers");
+        match role {
+            Role::Assistant => self.assistant(parts),
+            Role::System => self.message("system", parts, extras),
+            Role::Developer => self.message("developer", parts, extras),
+            Role::User => self.user(parts, extras),
+        }
+    }
+
+    /// The items. Thinking whose sequel was left out is left out too: the service refuses it.
+    pub(super) fn finish(self) -> Vec<Value> {
+        let Self { items, losses, .. } = self;
+        let kind = |item: &Value| item.get("type").and_then(Value::as_str).map(str::to_owned);
+        let mut kept: Vec<Value> = Vec::with_capacity(items.len());
+        let mut followed = false;
+        for item in items.into_iter().rev() {
+            let thinking = kind(&item).as_deref() == Some("reasoning");
+            if thinking && !followed {
+                losses.add("thought", "thinking without what followed it is refused");
+                continue;
+            }
+            let theirs = item.get("role").and_then(Value::as_str).is_none_or(|r| r == "assistant");
+            let result = kind(&item).is_some_and(|kind| kind.ends_with("call_output"));
+            followed = theirs && !result;
+            kept.push(item);
+        }
+        kept.reverse();
+        kept
+    }
+
+    fn message(&mut self, role: &str, parts: &[Part], extras: &canon::Extras) {
+        let content = self.content(parts.iter());
+        let item = Object::new().set("role", role).set("content", content).with(extras, ME);
+        self.items.push(item.into());
+    }
+
+    fn user(&mut self, parts: &[Part], extras: &canon::Extras) {
+        let mut said: Vec<Part> = Vec::new();
+        let mut wrote = false;
+        for part in parts {
+            let item = if let Kind::ToolResult(result) = &part.kind {
+                Some(self.result(part, result))
+            } else if let Kind::Foreign { origin: ME, value } = &part.kind
+                && part.extras.get(ME, INSIDE).is_none()
+            {
+                Some(value.clone())
+            } else {
+                None
+            };
+            match item {
+                Some(item) => {
+                    if !said.is_empty() {
+                        self.message("user", &std::mem::take(&mut said), extras);
+                    }
+                    self.items.push(item);
+                    wrote = true;
+                }
+                None => said.push(part.clone()),
+            }
+        }
+        if !said.is_empty() || !wrote {
+            self.message("user", &said, extras);
+        }
+    }
+
+    /// A single plain text is a string; anything else a list of parts.
+    fn content<'p>(&mut self, parts: impl Iterator<Item = &'p Part>) -> Value {
+        let parts: Vec<&Part> = parts.collect();
+        if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = parts.as_slice()
+            && extras.for_origin(ME).is_none()
+        {
+            return Value::from(text.as_str());
+        }
+        Value::Array(parts.into_iter().filter_map(|part| self.input(part)).collect())
+    }
+
+    /// A part of what a user or a tool says.
+    fn input(&mut self, part: &Part) -> Option<Value> {
+        let text = |text: &str| Object::new().set("type", "input_text").set("text", text);
+        let object = match &part.kind {
+            Kind::Text { text: said, .. } | Kind::Refusal(said) => text(said),
+            Kind::Media(media) => self.media(media)?,
+            Kind::Foreign { origin, value } if *origin == ME => return Some(value.clone()),
+            Kind::Code(code) => text(&output::fenced(&code.language, &code.code)),
+            Kind::CodeOutcome(outcome) => text(&output::fenced("", &outcome.output)),
+            Kind::Foreign { .. } => {
+                self.losses.add("part", "a part only the caller's format has");
+                return None;
+            }
+            Kind::Search(_) => {
+                self.losses.add("part.search", "a search another provider ran has no place here");
+                return None;
+            }
+            Kind::Thought(_) | Kind::ToolCall(_) | Kind::ToolResult(_) => {
+                self.losses.add("part", "a part that has no place in a user's turn here");
+                return None;
+            }
+        };
+        let mark = part.cache.as_ref().map(write_cache);
+        Some(object.maybe("prompt_cache_breakpoint", mark).with(&part.extras, ME).into())
+    }
+
+    fn media(&mut self, media: &Media) -> Option<Object> {
+        let Media { kind, source, name, detail, clip } = media;
+        self.losses.add_if(clip.is_some(), "media.clip", "the responses format has no clips");
+        match kind {
+            MediaKind::Audio => {
+                self.losses.add("media.audio", "the responses format takes no sound");
+                return None;
+            }
+            MediaKind::Video => {
+                self.losses.add("media.video", "the responses format takes no film");
+                return None;
+            }
+            MediaKind::Image | MediaKind::Document => {}
+        }
+        let image = *kind == MediaKind::Image;
+        let object = Object::new().set("type", if image { "input_image" } else { "input_file" });
+        let object = match source {
+            Source::Inline { mime, data } => {
+                let uri = format!("data:{mime};base64,{data}");
+                if image {
+                    object.set("image_url", uri)
+                } else {
+                    // The service wants a name where the caller's format has none.
+                    let usual = match mime.as_str() {
+                        "application/pdf" => "document.pdf",
+                        text if text.starts_with("text/") => "document.txt",
+                        _ => "document",
+                    };
+                    object.set("filename", name.as_deref().unwrap_or(usual)).set("file_data", uri)
+                }
+            }
+            Source::Url { url, .. } if image => object.set("image_url", url.as_str()),
+            Source::Url { url, .. } => {
+                object.maybe("filename", name.as_deref()).set("file_url", url.as_str())
+            }
+            Source::File { origin, id } if *origin == ME => {
+                object.maybe("filename", name.as_deref()).set("file_id", id.as_str())
+            }
+            Source::File { .. } => {
+                self.losses
+                    .add("media.file", "a file in another provider's storage cannot be read here");
+                return None;
+            }
+            Source::Text(text) => {
+                return Some(Object::new().set("type", "input_text").set("text", text.as_str()));
+            }
+        };
+        let detail = detail.map(wire::write_detail);
+        // The type of a picture wants the word always.
+        let detail = if image { Some(detail.unwrap_or("auto")) } else { detail };
+        Some(object.maybe("detail", detail))
+    }
+
+    fn result(&mut self, part: &Part, result: &ToolResult) -> Value {
+        let ToolResult { call, name: _, parts, object, failed } = result;
+        self.losses.add_if(
+            *failed,
+            "tool_result.failed",
+            "the responses format cannot mark a result as failed",
+        );
+        self.losses.add_if(
+            part.cache.is_some(),
+            "part.cache",
+            "a result has no place for a cache breakpoint here",
+        );
+        let content = if object.is_some() {
+            Value::from(result.as_text())
+        } else if parts.is_empty() {
+            Value::from("")
+        } else {
+            self.content(parts.iter())
+        };
+        let custom = part.extras.get(ME, CUSTOM).is_some() || self.custom.contains(&call.as_str());
+        let kind = if custom { "custom_tool_call_output" } else { "function_call_output" };
+        let item = Object::new()
+            .set("type", kind)
+            .set("call_id", call.as_str())
+            .set("output", content)
+            .with(&part.extras, ME);
+        without(item, CUSTOM)
+    }
+
+    fn assistant(&mut self, parts: &[Part]) {
+        let mut message = Message::default();
+        let empty = parts.is_empty();
+        let mut parts = parts.iter().peekable();
+        while let Some(part) = parts.next() {
+            let own = part.seal.as_ref().and_then(seals::native);
+            if !matches!(part.kind, Kind::Thought(_)) {
+                if let Some(thinking) = own {
+                    message.close(self);
+                    self.items.push(thinking.into());
+                } else {
+                    self.losses.add_if(
+                        part.seal.is_some(),
+                        "part.seal",
+                        "a seal of another provider's is of no use to this one",
+                    );
+                }
+            }
+            self.losses.add_if(
+                part.cache.is_some(),
+                "part.cache",
+                "only what is put in has a place for a cache breakpoint here",
+            );
+            if let Some(mut said) = self.said(part) {
+                if let Value::Object(fields) = &mut said {
+                    for (name, value) in part.extras.for_origin(ME).into_iter().flatten() {
+                        if name != ITEM && name != INSIDE {
+                            fields.entry(name.clone()).or_insert_with(|| value.clone());
+                        }
+                    }
+                }
+                message.add(said, part.extras.get(ME, ITEM), self);
+                continue;
+            }
+            let outcome = parts.next_if(|next| {
+                matches!((&part.kind, &next.kind), (Kind::Code(code), Kind::CodeOutcome(outcome))
+                    if outcome.id == code.id)
+            });
+            if let Some(item) = self.done(part, outcome) {
+                message.close(self);
+                self.items.push(item);
+            }
+        }
+        message.close(self);
+        if empty {
+            let nothing = Object::new().set("role", "assistant").set("content", "");
+            self.items.push(nothing.into());
+        }
+    }
+
+    /// A part of what the model says; `None` for everything it does otherwise.
+    fn said(&mut self, part: &Part) -> Option<Value> {
+        match &part.kind {
+            Kind::Text { text, citations } => {
+                let chances = part.extras.get(ME, "logprobs").cloned();
+                Some(output::text(text, citations, chances, self.losses))
+            }
+            Kind::Refusal(text) => Some(output::refusal(text)),
+            // A container of another provider's cannot be named here, but its code can be shown.
+            Kind::Code(code) if part.extras.get(ME, "container_id").is_none() => {
+                let Code { id: _, language, code } = code;
+                let text = output::fenced(language, code);
+                Some(output::text(&text, &[], None, self.losses))
+            }
+            Kind::CodeOutcome(outcome) => {
+                let CodeOutcome { id: _, output: text, failed: _ } = outcome;
+                Some(output::text(&output::fenced("", text), &[], None, self.losses))
+            }
+            Kind::Foreign { origin, value }
+                if *origin == ME && part.extras.get(ME, INSIDE).is_some() =>
+            {
+                Some(value.clone())
+            }
+            Kind::Code(_)
+            | Kind::Media(_)
+            | Kind::Thought(_)
+            | Kind::ToolCall(_)
+            | Kind::ToolResult(_)
+            | Kind::Search(_)
+            | Kind::Foreign { .. } => None,
+        }
+    }
+
+    /// Something the model did, as an item of its own.
+    fn done(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
+        match &part.kind {
+            Kind::Thought(thought) => {
+                let own = match &part.seal {
+                    Some(seal) => seal.for_origin(ME).is_some(),
+                    // A thought the service keeps is known by its id alone.
+                    None => part.extras.get(ME, "id").is_some(),
+                };
+                if !own {
+                    let what = if part.seal.is_some() { "thought.seal" } else { "thought" };
+                    self.losses.add(what, "thinking comes back only with this provider's own seal");
+                    return None;
+                }
+                Some(seals::write(part, thought, None).into())
+            }
+            Kind::ToolCall(call) => Some(write_call(part, call, &self.names)),
+            Kind::ToolResult(result) => Some(self.result(part, result)),
+            Kind::Code(code) => Some(output::code(Some((part, code)), outcome, None, None).into()),
+            Kind::Search(search) if search.id.as_deref().is_some_and(output::is_own_search) => {
+                let Search { id, queries: _, found: _ } = search;
+                Some(output::search(part, search, id.clone()).into())
+            }
+            Kind::Search(_) => {
+                self.losses.add("part.search", "a search another provider ran has no place here");
+                None
+            }
+            Kind::Media(media) if part.extras.get(ME, "id").is_some() => {
+                output::picture(part, media, None).map(Value::from)
+            }
+            Kind::Media(media) => {
+                // The model may not be given pictures as its own words, so the user shows them.
+                let shown = self.media(media)?;
+                self.losses.add("media.role", "a picture of the model's is shown by the user here");
+                let content = vec![Value::from(shown)];
+                Some(Object::new().set("role", "user").set("content", content).into())
+            }
+            Kind::Foreign { origin, value } if *origin == ME => Some(value.clone()),
+            Kind::Foreign { .. } => {
+                self.losses.add("part", "a part only the caller's format has");
+                None
+            }
+            Kind::Text { .. } | Kind::Refusal(_) | Kind::CodeOutcome(_) => None,
+        }
+    }
+}
+
+/// The message of the model's that is being put together.
+#[derive(Default)]
+struct Message {
+    item: Option<Value>,
+    parts: Vec<Value>,
+}
+
+impl Message {
+    /// Adds a part; one of another message than the last closes that.
+    fn add(&mut self, part: Value, item: Option<&Value>, to: &mut Writer<'_>) {
+        if !self.parts.is_empty() && self.item.as_ref() != item {
+            self.close(to);
+        }
+        self.item = item.cloned();
+        self.parts.push(part);
+    }
+
+    fn close(&mut self, to: &mut Writer<'_>) {
+        let parts = std::mem::take(&mut self.parts);
+        let item = self.item.take();
+        if parts.is_empty() {
+            return;
+        }
+        let mut fields = match item {
+            Some(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        };
+        // A single plain text is the form every server of this format takes; anything richer is a
+        // message like the service's own, which has an id and a status.
+        let plain = match parts.as_slice() {
+            [only] => plain_text(only),
+            _ => None,
+        };
+        if plain.is_none() {
+            to.named += 1;
+            fields.insert("id".to_owned(), Value::from(format!("msg_history_{}", to.named)));
+            fields.entry("status").or_insert_with(|| Value::from("completed"));
+        }
+        let object = Object::new();
+        let object = if fields.contains_key("id") { object.set("type", "message") } else { object };
+        let object = object.set("role", "assistant");
+        let object = match plain {
+            Some(text) => object.set("content", text),
+            None => object.set("content", parts),
+        };
+        to.items.push(object.with(&canon::Extras::of(ME, fields), ME).into());
+    }
+}
+
+/// The text of a part that says nothing else.
+fn plain_text(part: &Value) -> Option<String> {
+    let bare =
+        |name: &str| part.get(name).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty));
+    let text = part.get("text").and_then(Value::as_str)?;
+    (bare("annotations") && bare("logprobs")).then(|| text.to_owned())
+}
+
+/// A call in a history.
+fn write_call(part: &Part, call: &ToolCall, names: &Names) -> Value {
+    let ToolCall { id, name, arguments, custom } = call;
+    let kept = part.extras.get(ME, names::SPACE).and_then(Value::as_str);
+    let (space, name) = match kept {
+        Some(space) => (Some(space), names::bare(space, name)),
+        None => names.split(name),
+    };
+    let (kind, field) =
+        if *custom { ("custom_tool_call", "input") } else { ("function_call", "arguments") };
+    let arguments = if arguments.is_empty() && !custom { "{}" } else { arguments.as_str() };
+    Object::new()
+        .set("type", kind)
+        .set("call_id", id.as_str())
+        .set("name", name)
+        .maybe("namespace", space)
+        .set(field, arguments)
+        .with(&part.extras, ME)
+        .into()
+}
+
+/// An object without one of its fields.
+pub(super) fn without(object: Object, name: &str) -> Value {
+    let mut map = object.into_map();
+    map.shift_remove(name);
+    Value::Object(map)
+}
+
+/// A breakpoint of the prompt cache.
+pub(super) fn write_cache(mark: &CacheMark) -> Value {
+    // The times of other formats, as the next longer one this format has.
+    let ttl = mark.ttl.as_deref().map(|ttl| match ttl {
+        "5m" => "30m",
+        "1h" => "12h",
+        other => other,
+    });
+    Object::new().set("mode", "explicit").maybe("ttl", ttl).into()
+}
+
+/// The turn before which a tool was declared in the conversation, and the item's own fields.
+pub(super) fn added_at(extras: &canon::Extras) -> Option<&Value> {
+    extras.get(ME, ADDED)
+}

@@ -1,0 +1,221 @@
+//! Canon into a responses request.
+//!
+//! The provider keeps nothing for us unless the caller asked for it in this very format: a caller
+//! of another format replays its history, so thinking is asked for in its sealed form.
+
+use canon::{
+    Chat, Format, Hints, Losses, Lossy, Modality, Role, Sampling, State, Thinking, ToolChoice, Turn,
+};
+use serde_json::Value;
+
+use super::read_request::{ENCRYPTED, LOGPROBS};
+use super::write_items::Writer;
+use super::{ME, PATH, wire, write_tools};
+use crate::fields::{Object, number};
+use crate::json::Segments;
+use crate::{Lane, Outgoing};
+
+/// The smallest limit the service accepts.
+pub(super) const LEAST_OUTPUT: u64 = 16;
+/// The longest name of an end user the newer of the two fields takes.
+const LONGEST_SAFETY_ID: usize = 64;
+
+/// Writes a request for a lane.
+pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
+    let Chat {
+        model: _,
+        turns,
+        tools,
+        choice,
+        sampling,
+        thinking,
+        format,
+        modalities,
+        stream,
+        state,
+        hints,
+        extras,
+    } = chat;
+    let mut losses = Losses::new();
+    for name in extras.foreign_to(ME) {
+        losses.add(name, "only the caller's format has this field");
+    }
+    let declared = write_tools::write(tools, &mut losses);
+    let mut instructions = None;
+    let mut items = Writer::new(turns, tools, &mut losses);
+    let mut added = declared.added.into_iter().peekable();
+    for (at, turn) in turns.iter().enumerate() {
+        while let Some((_, item)) = added.next_if(|(turn, _)| *turn <= at) {
+            items.push(item);
+        }
+        match instructions_of(turn) {
+            Some(text) if at == 0 => instructions = Some(text),
+            _ => items.turn(turn),
+        }
+    }
+    for (_, item) in added {
+        items.push(item);
+    }
+    let input = items.finish();
+
+    let body = Object::new()
+        .set("model", lane.model)
+        .maybe("instructions", instructions)
+        .set("input", input);
+    let tool_list = (!declared.tools.is_empty()).then_some(declared.tools);
+    let ToolChoice { choice: _, parallel } = choice;
+    // Without tools, words about them would be refused.
+    let has_tools = !tools.is_empty();
+    // What canon could not hold of the choice was kept whole.
+    let picked = match extras.get(ME, "tool_choice") {
+        Some(kept) => Some(kept.clone()),
+        None => write_tools::write_choice(choice, tools).filter(|_| has_tools),
+    };
+    let body = body
+        .maybe("tools", tool_list)
+        .maybe("tool_choice", picked)
+        .maybe("parallel_tool_calls", parallel.filter(|_| has_tools));
+    let body = write_sampling(body, sampling, lane, &mut losses);
+    let body = body
+        .maybe("reasoning", write_thinking(*thinking, extras))
+        .maybe("text", write_text(format, hints.verbosity.as_deref(), extras));
+    let body = write_hints(body, hints, state, &mut losses);
+    losses.add_if(
+        modalities.iter().any(|kind| *kind != Modality::Text),
+        "modalities",
+        "the responses format answers in text, and in pictures only by a tool",
+    );
+    let mut body = body.set("include", write_include(sampling, extras)).with(extras, ME);
+    if *stream {
+        body = body.set("stream", true);
+    }
+    let body = Value::from(body).to_string();
+    (Outgoing { path: PATH.to_owned(), body: Segments::whole(body) }, losses.into_vec())
+}
+
+/// The text of a turn that can be given as instructions: plain words of the operator's.
+pub(super) fn instructions_of(turn: &Turn) -> Option<&str> {
+    let Turn { role, parts, name, extras } = turn;
+    let plain = *role == Role::System && name.is_none() && extras.for_origin(ME).is_none();
+    match parts.as_slice() {
+        [part] if plain && part.cache.is_none() && part.extras.for_origin(ME).is_none() => {
+            part.as_text()
+        }
+        _ => None,
+    }
+}
+
+fn write_sampling(
+    body: Object,
+    sampling: &Sampling,
+    lane: &Lane<'_>,
+    losses: &mut Losses,
+) -> Object {
+    let Sampling {
+        temperature,
+        top_p,
+        top_k,
+        presence_penalty,
+        frequency_penalty,
+        seed,
+        stop,
+        max_output,
+        candidates,
+        logprobs,
+    } = sampling;
+    const NONE: &str = "the responses format has no such field";
+    losses.add_if(top_k.is_some(), "sampling.top_k", NONE);
+    losses.add_if(presence_penalty.is_some(), "sampling.presence_penalty", NONE);
+    losses.add_if(frequency_penalty.is_some(), "sampling.frequency_penalty", NONE);
+    losses.add_if(seed.is_some(), "sampling.seed", NONE);
+    losses.add_if(!stop.is_empty(), "sampling.stop", NONE);
+    losses.add_if(
+        candidates.is_some_and(|n| n > 1),
+        "sampling.candidates",
+        "the responses format gives one answer",
+    );
+    losses.add_if(
+        lane.limit.is_none() && max_output.is_some_and(|limit| limit < LEAST_OUTPUT),
+        "sampling.max_output",
+        "the responses format takes no limit below 16 tokens, so 16 it is",
+    );
+    let limit = lane.limit.or(max_output.map(|limit| limit.max(LEAST_OUTPUT)));
+    body.maybe("max_output_tokens", limit)
+        .maybe("temperature", temperature.map(number))
+        .maybe("top_p", top_p.map(number))
+        .maybe("top_logprobs", logprobs.filter(|n| *n > 0))
+}
+
+/// Effort and summary, with what only this format says about thinking.
+pub(super) fn write_thinking(thinking: Thinking, extras: &canon::Extras) -> Option<Value> {
+    let Thinking { level: _, budget: _, dynamic: _, show } = thinking;
+    let kept = extras.get(ME, "reasoning").and_then(Value::as_object).cloned();
+    let object = Object::new()
+        .maybe("effort", thinking.as_level().map(wire::write_level))
+        .maybe("summary", show.and_then(wire::write_show))
+        .with(&canon::Extras::of(ME, kept.unwrap_or_default()), ME)
+        .into_map();
+    (!object.is_empty()).then(|| Value::Object(object))
+}
+
+/// The shape of the text and its wordiness.
+pub(super) fn write_text(
+    format: &Format,
+    verbosity: Option<&str>,
+    extras: &canon::Extras,
+) -> Option<Value> {
+    let format = match format {
+        Format::Text => None,
+        Format::Json => Some(Object::new().set("type", "json_object")),
+        Format::Schema { name, description, schema, strict } => Some(
+            Object::new()
+                .set("type", "json_schema")
+                .set("name", name.as_deref().unwrap_or("answer"))
+                .maybe("description", description.as_deref())
+                .set("schema", schema.json.clone())
+                .maybe("strict", *strict),
+        ),
+    };
+    let kept = extras.get(ME, "text").and_then(Value::as_object).cloned();
+    let object = Object::new()
+        .maybe("format", format)
+        .maybe("verbosity", verbosity)
+        .with(&canon::Extras::of(ME, kept.unwrap_or_default()), ME)
+        .into_map();
+    (!object.is_empty()).then(|| Value::Object(object))
+}
+
+/// What the answer is to include: always the sealed thinking, which is the only kind that can come
+/// back, and whatever was asked for.
+fn write_include(sampling: &Sampling, extras: &canon::Extras) -> Value {
+    let mut include = vec![Value::from(ENCRYPTED)];
+    if sampling.logprobs.is_some() {
+        include.push(Value::from(LOGPROBS));
+    }
+    let kept = extras.get(ME, "include").and_then(Value::as_array);
+    include.extend(kept.into_iter().flatten().cloned());
+    Value::Array(include)
+}
+
+fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
+    let Hints { user, metadata, tier, cache_key, verbosity: _ } = hints;
+    let State { store, previous, background } = state;
+    let written = tier.as_ref().and_then(wire::write_tier);
+    losses.add_if(
+        tier.is_some() && written.is_none(),
+        "hints.tier",
+        "the responses format lacks this tier",
+    );
+    let user = user.as_deref();
+    let short = user.filter(|user| user.len() <= LONGEST_SAFETY_ID);
+    let long = user.filter(|user| user.len() > LONGEST_SAFETY_ID);
+    body.maybe("safety_identifier", short)
+        .maybe("user", long)
+        .maybe("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
+        .maybe("service_tier", written)
+        .maybe("prompt_cache_key", cache_key.as_deref())
+        // Here nothing said would mean "keep it", which no other format means by it.
+        .set("store", store.unwrap_or(false))
+        .maybe("previous_response_id", previous.as_deref())
+        .maybe("background", *background)
+}

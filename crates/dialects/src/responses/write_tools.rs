@@ -1,0 +1,245 @@
+//! Tools and the choice among them, from canon into a request, and into the echo of one.
+
+use canon::{Choice, Extras, FunctionTool, Location, Losses, SearchTool, Tool, ToolChoice};
+use serde_json::{Map, Value};
+
+use super::ME;
+use super::names::{self, Names};
+use super::read_tools::ADDED;
+use super::write_items::{added_at, write_cache};
+use crate::fields::Object;
+
+/// The declared tools, in their groups: those of the request itself, and those of the conversation
+/// with the mark of where they stood.
+pub(super) struct Declared {
+    /// The `tools` of the request.
+    pub(super) tools: Vec<Value>,
+    /// Lists declared before a turn: its number, and the item.
+    pub(super) added: Vec<(usize, Value)>,
+}
+
+/// Writes the declarations.
+pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> Declared {
+    let mut declared = Declared { tools: Vec::new(), added: Vec::new() };
+    let mut lists: Vec<(Option<&Value>, Vec<Value>)> = Vec::new();
+    let mut last_space: Option<&Value> = None;
+    for tool in tools {
+        let Some((value, extras)) = write_tool(tool, losses) else { continue };
+        let kept = Kept::of(tool, extras);
+        let fresh = lists.last().is_none_or(|(added, _)| *added != kept.added);
+        if fresh {
+            lists.push((kept.added, Vec::new()));
+            last_space = None;
+        }
+        let Some((_, list)) = lists.last_mut() else { continue };
+        match kept.space {
+            Some(space) if last_space == Some(space) => {
+                if let Some(Value::Object(group)) = list.last_mut()
+                    && let Some(Value::Array(members)) = group.get_mut("tools")
+                {
+                    members.push(value);
+                }
+            }
+            Some(space) => {
+                let fields = space.as_object().cloned().unwrap_or_default();
+                let group = Object::new()
+                    .set("type", "namespace")
+                    .with(&Extras::of(ME, fields), ME)
+                    .set("tools", vec![value]);
+                list.push(group.into());
+            }
+            None => list.push(value),
+        }
+        last_space = kept.space;
+    }
+    for (added, list) in lists {
+        match added {
+            None => declared.tools.extend(list),
+            Some(mark) => {
+                let turn = mark.get("turn").and_then(Value::as_u64).unwrap_or(0);
+                let fields = mark.get("item").and_then(Value::as_object).cloned();
+                let item = Object::new()
+                    .set("type", "additional_tools")
+                    .with(&Extras::of(ME, fields.unwrap_or_default()), ME)
+                    .set("tools", list);
+                declared.added.push((usize::try_from(turn).unwrap_or(0), item.into()));
+            }
+        }
+    }
+    declared
+}
+
+/// Where a declaration stood.
+struct Kept<'a> {
+    space: Option<&'a Value>,
+    added: Option<&'a Value>,
+}
+
+impl<'a> Kept<'a> {
+    fn of(tool: &'a Tool, extras: Option<&'a Extras>) -> Self {
+        match (tool, extras) {
+            (Tool::Foreign { value, .. }, _) => {
+                Self { space: value.get(names::NAMESPACE), added: value.get(ADDED) }
+            }
+            (_, Some(extras)) => {
+                Self { space: extras.get(ME, names::NAMESPACE), added: added_at(extras) }
+            }
+            (_, None) => Self { space: None, added: None },
+        }
+    }
+}
+
+fn write_tool<'a>(tool: &'a Tool, losses: &mut Losses) -> Option<(Value, Option<&'a Extras>)> {
+    Some(match tool {
+        Tool::Function(tool) => (write_function(tool, losses), Some(&tool.extras)),
+        Tool::Custom { name, description, grammar, extras } => {
+            let name = names::space_of(extras).map_or(name.as_str(), |s| names::bare(s, name));
+            let tool = Object::new()
+                .set("type", "custom")
+                .set("name", name)
+                .maybe("description", description.as_deref())
+                .maybe("format", grammar.clone().map(flattened))
+                .with(extras, ME);
+            (unmarked(tool), Some(extras))
+        }
+        Tool::Search(tool) => (write_search(tool, losses), Some(&tool.extras)),
+        Tool::Code(extras) => {
+            let tool = Object::new().set("type", "code_interpreter").with(extras, ME);
+            let container = Object::new().set("type", "auto");
+            let tool = match extras.get(ME, "container") {
+                Some(_) => tool,
+                None => tool.set("container", container),
+            };
+            (unmarked(tool), Some(extras))
+        }
+        Tool::Foreign { origin, value } if *origin == ME => {
+            let mut value = value.clone();
+            if let Value::Object(object) = &mut value {
+                object.shift_remove(names::NAMESPACE);
+                object.shift_remove(ADDED);
+            }
+            (value, None)
+        }
+        Tool::Fetch(_) => {
+            losses.add("tools.fetch", "the responses format cannot fetch addresses");
+            return None;
+        }
+        Tool::Foreign { .. } => {
+            losses.add("tools", "a tool only the caller's format has");
+            return None;
+        }
+    })
+}
+
+/// The grammar of free text, which the chat format nests and this one does not.
+fn flattened(format: Value) -> Value {
+    match format {
+        Value::Object(mut fields) => match fields.shift_remove("grammar") {
+            Some(Value::Object(inner)) => {
+                fields.extend(inner);
+                Value::Object(fields)
+            }
+            Some(other) => {
+                fields.insert("grammar".to_owned(), other);
+                Value::Object(fields)
+            }
+            None => Value::Object(fields),
+        },
+        format => format,
+    }
+}
+
+/// Without what only tells where the tool stood.
+fn unmarked(tool: Object) -> Value {
+    let mut map: Map<String, Value> = tool.into_map();
+    map.shift_remove(names::NAMESPACE);
+    map.shift_remove(ADDED);
+    Value::Object(map)
+}
+
+fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
+    let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
+        tool;
+    losses.add_if(
+        cache.is_some() && extras.for_origin(ME).is_none(),
+        "tools.cache",
+        "a tool has no place for a cache breakpoint here",
+    );
+    let name = names::space_of(extras).map_or(name.as_str(), |space| names::bare(space, name));
+    let tool = Object::new()
+        .set("type", "function")
+        .set("name", name)
+        .maybe("description", description.as_deref())
+        .set("parameters", parameters.as_ref().map_or(Value::Null, |schema| schema.json.clone()))
+        // Nothing said would mean "enforced" here, which other formats do not mean by it.
+        .set("strict", strict.unwrap_or(false))
+        .maybe("output_schema", result.as_ref().map(|schema| schema.json.clone()))
+        .maybe("defer_loading", deferred.then_some(true));
+    let mark = cache.as_ref().filter(|_| extras.for_origin(ME).is_some()).map(write_cache);
+    unmarked(tool.maybe("prompt_cache_breakpoint", mark).with(extras, ME))
+}
+
+fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
+    let SearchTool { allowed, blocked, location, extras } = tool;
+    losses.add_if(
+        !blocked.is_empty(),
+        "tools.search.blocked",
+        "a search here can be kept to domains, but not off them",
+    );
+    let filters =
+        Object::new().maybe("allowed_domains", (!allowed.is_empty()).then(|| allowed.clone()));
+    let kept = extras.get(ME, "filters").and_then(Value::as_object).cloned();
+    let filters = filters.with(&Extras::of(ME, kept.unwrap_or_default()), ME).into_map();
+    let location = location.as_ref().map(|near| {
+        let Location { country, region, city, timezone } = near;
+        Object::new()
+            .set("type", "approximate")
+            .maybe("country", country.as_deref())
+            .maybe("region", region.as_deref())
+            .maybe("city", city.as_deref())
+            .maybe("timezone", timezone.as_deref())
+    });
+    let kind = extras.get(ME, "type").and_then(Value::as_str).unwrap_or("web_search");
+    let tool = Object::new()
+        .set("type", kind)
+        .maybe("filters", (!filters.is_empty()).then_some(filters))
+        .maybe("user_location", location)
+        .with(extras, ME);
+    unmarked(tool)
+}
+
+/// The choice; `None` when nothing was said.
+pub(super) fn write_choice(choice: &ToolChoice, tools: &[Tool]) -> Option<Value> {
+    let ToolChoice { choice, parallel: _ } = choice;
+    let names = Names::of(tools);
+    let named = |flat: &str| {
+        let (space, name) = names.split(flat);
+        let kind = if names.is_custom(flat) { "custom" } else { "function" };
+        Object::new().set("type", kind).set("name", name).maybe("namespace", space)
+    };
+    match choice {
+        Choice::Unset => None,
+        Choice::Auto => Some("auto".into()),
+        Choice::Never => Some("none".into()),
+        Choice::Required => Some("required".into()),
+        Choice::Named(name) => Some(named(name).into()),
+        Choice::Among { names, required } => {
+            let tools: Vec<Value> = names.iter().map(|name| named(name).into()).collect();
+            let mode = if *required { "required" } else { "auto" };
+            let object = Object::new().set("type", "allowed_tools").set("mode", mode);
+            Some(object.set("tools", tools).into())
+        }
+    }
+}
+
+/// A tool's echo, whose type wants every word said.
+pub(super) fn echoed(mut tool: Value) -> Value {
+    if let Value::Object(fields) = &mut tool
+        && fields.get("type").and_then(Value::as_str) == Some("function")
+    {
+        fields.entry("strict").or_insert(Value::Bool(true));
+        fields.entry("parameters").or_insert(Value::Null);
+        fields.entry("description").or_insert(Value::Null);
+    }
+    tool
+}

@@ -1,0 +1,161 @@
+//! The life of one call for embeddings: the steps of a conversation, without a stream.
+
+use axum::response::Response;
+use bytes::Bytes;
+use canon::{Fault, Loss, Trouble, Usage};
+use catalog::Kind;
+use dialects::embeddings::{Embed, Embedded, Form, Glimpse};
+use dialects::{Outgoing, Peek, Said};
+use std::sync::Arc;
+
+use super::admit::{self, Admitted};
+use super::dry_run::{self, Found};
+use super::settle::Tab;
+use super::{Call, attempt, prepare, route, whole};
+use crate::config::{LiveLane, Route};
+use crate::surfaces;
+
+/// Serves one call for embeddings, asked in that shape.
+pub(crate) async fn embed(call: Call, form: Form) -> Result<Response, Fault> {
+    let asked = Asked { form, glimpse: form.peek(&call.target, &call.body)? };
+    let model = asked.glimpse.model.as_str();
+    let found = route::find_kind(&call, model, Kind::Embedding)?;
+    if call.dry_run {
+        return dry_run(&call, &asked, &found);
+    }
+    // Vectors are not billed, so there is no output to set money aside for.
+    let peek =
+        Peek { model: model.to_owned(), max_output: Some(0), candidates: 1, ..Peek::default() };
+    let Admitted { tab, limit: _ } = admit::admit(&call, &peek, &found)?;
+    admit::secure(&call).await?;
+    let (call, asked) = (&Arc::new(call), &asked);
+    let one = |lane: Arc<LiveLane>, tab: Tab| async move { lane_of(call, asked, &lane, tab).await };
+    attempt::over_lanes(call, model, &found, tab, one).await
+}
+
+/// What is asked for, and in which shape.
+struct Asked {
+    form: Form,
+    glimpse: Glimpse,
+}
+
+/// What a lane is sent, and how its answer becomes the caller's.
+struct Prepared {
+    /// The shape the lane answers in.
+    form: Form,
+    /// What it is sent, one after the other.
+    outgoing: Vec<Outgoing>,
+    /// The request, when the answer has to be translated back.
+    embed: Option<Embed>,
+    losses: Vec<Loss>,
+}
+
+fn prepare(call: &Call, asked: &Asked, lane: &LiveLane) -> Result<Prepared, Fault> {
+    let Asked { form, glimpse } = asked;
+    if lane.speaks.contains(&form.origin()) {
+        let outgoing = vec![form.patch(&call.body, glimpse, &lane.model)];
+        return Ok(Prepared { form: *form, outgoing, embed: None, losses: Vec::new() });
+    }
+    let spoken = lane.speaks.iter().find_map(|origin| Form::spoken_in(*origin));
+    let spoken = spoken.ok_or_else(|| {
+        Fault::new(Trouble::Unavailable, "no provider serves this model at the moment")
+            .note(format!("lane {} speaks no format that has embeddings", lane.name))
+    })?;
+    let embed = form.read_request(&call.target, &call.body)?;
+    let (outgoing, losses) = spoken.write_requests(&embed, &lane.model)?;
+    prepare::refuse_losses(call, &losses)?;
+    Ok(Prepared { form: spoken, outgoing, embed: Some(embed), losses })
+}
+
+/// One lane. The tab comes back with a fault, because the next lane goes on with it.
+async fn lane_of(
+    call: &Call,
+    asked: &Asked,
+    lane: &LiveLane,
+    mut tab: Tab,
+) -> Result<Response, (Fault, Tab)> {
+    let prepared = match prepare(call, asked, lane) {
+        Ok(prepared) => prepared,
+        Err(fault) => return Err((fault, tab)),
+    };
+    tab.try_lane(&lane.name);
+    // Providers that do not count bill by the text, whatever JSON is around it.
+    let estimate = tab.weigh(asked.glimpse.weight);
+    let Prepared { form, outgoing, embed, losses } = prepared;
+    tab.lost(losses.into_iter().map(|loss| loss.what));
+    let outcome = match embed {
+        None => same(call, lane, form, outgoing).await,
+        Some(embed) => translated(call, asked, lane, form, outgoing, &embed, estimate).await,
+    };
+    match outcome {
+        Ok(Answered { body, usage, losses }) => {
+            tab.lost(losses.into_iter().map(|loss| loss.what));
+            let said = Said { usage, finished: true, output_bytes: 0 };
+            Ok(whole::answered(body, &said, tab))
+        }
+        Err(fault) => Err((fault, tab)),
+    }
+}
+
+/// The caller's answer.
+struct Answered {
+    body: Bytes,
+    /// What the provider counted.
+    usage: Option<Usage>,
+    losses: Vec<Loss>,
+}
+
+/// Caller and lane have the same shape: the answer goes on as it is.
+async fn same(
+    call: &Call,
+    lane: &LiveLane,
+    form: Form,
+    outgoing: Vec<Outgoing>,
+) -> Result<Answered, Fault> {
+    let mut body = Bytes::new();
+    for outgoing in outgoing {
+        body = ask(call, lane, form, outgoing).await?;
+    }
+    Ok(Answered { usage: form.sniff_reply(&body)?, body, losses: Vec::new() })
+}
+
+/// They have not: the answers are read, put together and written anew.
+async fn translated(
+    call: &Call,
+    asked: &Asked,
+    lane: &LiveLane,
+    form: Form,
+    outgoing: Vec<Outgoing>,
+    embed: &Embed,
+    estimate: u64,
+) -> Result<Answered, Fault> {
+    let mut embedded = Embedded::default();
+    for outgoing in outgoing {
+        embedded.append(form.read_reply(&ask(call, lane, form, outgoing).await?)?);
+    }
+    embedded.answers(embed)?;
+    let usage = embedded.usage;
+    // The caller is told what it is billed for.
+    embedded.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
+    let (body, losses) = asked.form.write_reply(&embedded, embed);
+    Ok(Answered { body: Bytes::from(body), usage, losses })
+}
+
+/// One request to the lane, and its whole answer.
+async fn ask(call: &Call, lane: &LiveLane, form: Form, outgoing: Outgoing) -> Result<Bytes, Fault> {
+    let dialect = dialects::get(form.origin())
+        .ok_or_else(|| Fault::internal(format!("nobody speaks {}", form.origin())))?;
+    let answer = attempt::send(call, lane, dialect, outgoing).await?;
+    whole::read(answer, lane, call).await
+}
+
+fn dry_run(call: &Call, asked: &Asked, found: &Route) -> Result<Response, Fault> {
+    let model = asked.glimpse.model.as_str();
+    let lanes = route::lanes(found, call.app.clock.now());
+    let lane = lanes.first().ok_or_else(|| surfaces::unknown_model(model))?;
+    let Prepared { form, outgoing, embed: _, losses } = prepare(call, asked, lane)?;
+    let prices = &found.model.prices;
+    let bound = prices.bound(call.body.len() as u64, 0);
+    let told = Found { lane, dialect: form.origin(), outgoing, losses, bound };
+    Ok(dry_run::tell(model, &prices.version, told))
+}

@@ -1,0 +1,105 @@
+//! `POST /v1/responses/compact`: a long conversation made short, on any model.
+//!
+//! The model itself is asked for a summary; it comes back as one opaque item a client returns as
+//! it is. What the user said stays word for word.
+
+use axum::body::Body;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use canon::{Fault, Trouble};
+use dialects::{Target, responses::Responses};
+use serde_json::{Value, json};
+
+use super::conversation::Conversation;
+use crate::flow::{self, Call};
+use crate::surfaces::{Asked, json};
+
+/// The kind of item a summary travels in.
+pub(super) const KIND: &str = "compaction";
+const MARK: &str = "portunus:1:";
+const LARGEST: usize = 8 << 20;
+const ASK: &str = "Summarise our conversation so far, so that you could go on from your summary \
+    alone: what I want, what was decided, what was found out and done, what is still open. Keep \
+    names, numbers, paths and code that matter. Answer with the summary only.";
+
+pub(crate) async fn compact(asked: Asked) -> Result<Response, Fault> {
+    let mut call = Call::read(asked, &Responses, Target::default()).await?;
+    let mut body: Value = serde_json::from_slice(&call.body)
+        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))?;
+    let Some(fields) = body.as_object_mut() else {
+        return Err(Fault::invalid("", "the body must be a JSON object"));
+    };
+    fields.insert("store".to_owned(), Value::Bool(true));
+    call.body = Bytes::from(body.to_string());
+    let Conversation { items, .. } = Conversation::of(&mut call).await?;
+    if items.is_empty() {
+        return Err(Fault::invalid("input", "`input` holds nothing to compact"));
+    }
+    let mut input = items.clone();
+    input.push(json!({
+        "type": "message", "role": "user", "content": [{ "type": "input_text", "text": ASK }],
+    }));
+    let request = json!({
+        "model": body["model"],
+        "instructions": body.get("instructions").cloned().unwrap_or_default(),
+        "input": input,
+        "store": false,
+    });
+    call.body = Bytes::from(request.to_string());
+    call.edits.clear();
+    let id = call.id.trim_start_matches("req_").to_owned();
+    let created = call.app.clock.now() / 1_000_000;
+    let reply = flow::serve(call).await?;
+    let (head, reply) = reply.into_parts();
+    let reply = axum::body::to_bytes(reply, LARGEST)
+        .await
+        .map_err(|e| Fault::internal(format!("a summary could not be read back: {e}")))?;
+    let reply: Value = serde_json::from_slice(&reply).unwrap_or_default();
+    let summary = text_of(&reply);
+    if summary.is_empty() {
+        return Err(Fault::new(Trouble::Unavailable, "the model gave no summary, retry"));
+    }
+    let mut output: Vec<Value> = items.into_iter().filter(|item| item["role"] == "user").collect();
+    output.push(json!({
+        "type": KIND,
+        "id": format!("cmp_{id}"),
+        "encrypted_content": format!("{MARK}{}", STANDARD.encode(summary)),
+    }));
+    let told = json!({
+        "id": format!("resp_{id}"),
+        "object": "response.compaction",
+        "created_at": created,
+        "output": output,
+        "usage": reply["usage"],
+    });
+    let mut response = json(Body::from(told.to_string()));
+    for (name, value) in &head.headers {
+        if name.as_str().starts_with("x-portunus-") {
+            response.headers_mut().insert(name.clone(), value.clone());
+        }
+    }
+    Ok(response)
+}
+
+fn text_of(reply: &Value) -> String {
+    let parts = reply["output"].as_array().into_iter().flatten();
+    let parts = parts.filter_map(|item| item["content"].as_array()).flatten();
+    parts.filter_map(|part| part["text"].as_str()).collect()
+}
+
+/// Puts our own summaries back into words; another's stay as they are.
+pub(super) fn expand(items: &mut [Value]) {
+    for item in items.iter_mut().filter(|item| item["type"] == KIND) {
+        let sealed = item["encrypted_content"].as_str().and_then(|text| text.strip_prefix(MARK));
+        let summary = sealed.and_then(|text| STANDARD.decode(text).ok());
+        if let Some(summary) = summary.and_then(|bytes| String::from_utf8(bytes).ok()) {
+            let text = format!("Summary of the conversation so far:\n{summary}");
+            *item = json!({
+                "type": "message", "role": "developer",
+                "content": [{ "type": "input_text", "text": text }],
+            });
+        }
+    }
+}

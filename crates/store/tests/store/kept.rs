@@ -1,0 +1,44 @@
+//! Answers kept for later calls.
+
+use std::sync::Arc;
+
+use store::Kept;
+
+use crate::on_both;
+use crate::place::Place;
+use crate::samples::account;
+
+on_both!(an_answer_is_its_accounts_alone_until_it_is_dropped_or_swept);
+
+async fn an_answer_is_its_accounts_alone_until_it_is_dropped_or_swept(place: Arc<Place>) {
+    let store = place.open().await;
+    let (ada, bob) = (account("ada"), account("bob"));
+    store.add_account(&ada).await.unwrap();
+    store.add_account(&bob).await.unwrap();
+    let kept = |id: &str, reply: &str, expires| Kept {
+        id: id.to_owned(),
+        account_id: ada.id.clone(),
+        request: r#"{"input":"\u0000é"}"#.to_owned(),
+        reply: reply.to_owned(),
+        created: 1,
+        expires,
+    };
+    store.keep(&kept("r1", "{}", 10)).await.unwrap();
+    let newer = kept("r1", r#"{"status":"completed"}"#, 20);
+    store.keep(&newer).await.unwrap();
+    assert_eq!(store.kept("r1", &ada.id).await.unwrap(), Some(newer.clone()));
+    assert_eq!(store.kept("r1", &bob.id).await.unwrap(), None);
+
+    let stolen = Kept { account_id: bob.id.clone(), reply: "stolen".to_owned(), ..newer.clone() };
+    store.keep(&stolen).await.unwrap();
+    assert_eq!(store.kept("r1", &ada.id).await.unwrap(), Some(newer));
+    assert!(!store.drop_kept("r1", &bob.id).await.unwrap());
+    assert!(store.drop_kept("r1", &ada.id).await.unwrap());
+    assert!(!store.drop_kept("r1", &ada.id).await.unwrap());
+
+    store.keep(&kept("r2", "{}", 10)).await.unwrap();
+    store.keep(&kept("r3", "{}", 30)).await.unwrap();
+    assert_eq!(store.sweep_kept(10).await.unwrap(), 1);
+    assert!(store.kept("r3", &ada.id).await.unwrap().is_some());
+    store.close().await;
+}
