@@ -39,22 +39,27 @@ struct Asked {
     glimpse: Glimpse,
 }
 
-/// What a lane is sent, and how its answer becomes the caller's.
-struct Prepared {
+/// What a lane is sent.
+enum Prepared {
+    /// It has the caller's shape: the caller's own bytes.
+    Same(Outgoing),
+    /// It has another one, and its answer has to be translated back.
+    Other(Translation),
+}
+
+struct Translation {
     /// The shape the lane answers in.
     form: Form,
     /// What it is sent, one after the other.
     outgoing: Vec<Outgoing>,
-    /// The request, when the answer has to be translated back.
-    embed: Option<Embed>,
+    embed: Embed,
     losses: Vec<Loss>,
 }
 
 fn prepare(call: &Call, asked: &Asked, lane: &LiveLane) -> Result<Prepared, Fault> {
     let Asked { form, glimpse } = asked;
     if lane.speaks.contains(&form.origin()) {
-        let outgoing = vec![form.patch(&call.body, glimpse, &lane.model)];
-        return Ok(Prepared { form: *form, outgoing, embed: None, losses: Vec::new() });
+        return Ok(Prepared::Same(form.patch(&call.body, glimpse, &lane.model)));
     }
     let spoken = lane.speaks.iter().find_map(|origin| Form::spoken_in(*origin));
     let spoken = spoken.ok_or_else(|| {
@@ -64,7 +69,7 @@ fn prepare(call: &Call, asked: &Asked, lane: &LiveLane) -> Result<Prepared, Faul
     let embed = form.read_request(&call.target, &call.body)?;
     let (outgoing, losses) = spoken.write_requests(&embed, &lane.model)?;
     prepare::refuse_losses(call, &losses)?;
-    Ok(Prepared { form: spoken, outgoing, embed: Some(embed), losses })
+    Ok(Prepared::Other(Translation { form: spoken, outgoing, embed, losses }))
 }
 
 /// One lane. The tab comes back with a fault, because the next lane goes on with it.
@@ -81,11 +86,9 @@ async fn lane_of(
     tab.try_lane(&lane.name);
     // Providers that do not count bill by the text, whatever JSON is around it.
     let estimate = tab.weigh(asked.glimpse.weight);
-    let Prepared { form, outgoing, embed, losses } = prepared;
-    tab.lost(losses.into_iter().map(|loss| loss.what));
-    let outcome = match embed {
-        None => same(call, lane, form, outgoing).await,
-        Some(embed) => translated(call, asked, lane, form, outgoing, &embed, estimate).await,
+    let outcome = match prepared {
+        Prepared::Same(outgoing) => same(call, lane, asked.form, outgoing).await,
+        Prepared::Other(other) => translated(call, asked, lane, other, estimate).await,
     };
     match outcome {
         Ok(Answered { body, usage, losses }) => {
@@ -110,12 +113,9 @@ async fn same(
     call: &Call,
     lane: &LiveLane,
     form: Form,
-    outgoing: Vec<Outgoing>,
+    outgoing: Outgoing,
 ) -> Result<Answered, Fault> {
-    let mut body = Bytes::new();
-    for outgoing in outgoing {
-        body = ask(call, lane, form, outgoing).await?;
-    }
+    let body = ask(call, lane, form, outgoing).await?;
     Ok(Answered { usage: form.sniff_reply(&body)?, body, losses: Vec::new() })
 }
 
@@ -124,20 +124,20 @@ async fn translated(
     call: &Call,
     asked: &Asked,
     lane: &LiveLane,
-    form: Form,
-    outgoing: Vec<Outgoing>,
-    embed: &Embed,
+    translation: Translation,
     estimate: u64,
 ) -> Result<Answered, Fault> {
+    let Translation { form, outgoing, embed, mut losses } = translation;
     let mut embedded = Embedded::default();
     for outgoing in outgoing {
         embedded.append(form.read_reply(&ask(call, lane, form, outgoing).await?)?);
     }
-    embedded.answers(embed)?;
+    embedded.answers(&embed)?;
     let usage = embedded.usage;
     // The caller is told what it is billed for.
     embedded.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
-    let (body, losses) = asked.form.write_reply(&embedded, embed);
+    let (body, more) = asked.form.write_reply(&embedded, &embed);
+    losses.extend(more);
     Ok(Answered { body: Bytes::from(body), usage, losses })
 }
 
@@ -153,7 +153,10 @@ fn dry_run(call: &Call, asked: &Asked, found: &Route) -> Result<Response, Fault>
     let model = asked.glimpse.model.as_str();
     let lanes = route::lanes(found, call.app.clock.now());
     let lane = lanes.first().ok_or_else(|| surfaces::unknown_model(model))?;
-    let Prepared { form, outgoing, embed: _, losses } = prepare(call, asked, lane)?;
+    let (form, outgoing, losses) = match prepare(call, asked, lane)? {
+        Prepared::Same(outgoing) => (asked.form, vec![outgoing], Vec::new()),
+        Prepared::Other(other) => (other.form, other.outgoing, other.losses),
+    };
     let prices = &found.model.prices;
     let bound = prices.bound(call.body.len() as u64, 0);
     let told = Found { lane, dialect: form.origin(), outgoing, losses, bound };

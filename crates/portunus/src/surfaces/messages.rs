@@ -5,12 +5,18 @@ use canon::Fault;
 use dialects::{Target, messages::Messages};
 use serde_json::json;
 
-use super::{Asked, count};
+use super::{Asked, count, threads};
 use crate::flow::{self, Call};
 
 pub(super) async fn create(asked: Asked) -> Result<Response, Fault> {
-    let call = Call::read(asked, &Messages, Target::default()).await?;
-    flow::serve(call).await
+    let mut call = Call::read(asked, &Messages, Target::default()).await?;
+    match threads::of(&mut call).await? {
+        None => flow::serve(call).await,
+        Some(thread) => {
+            let response = flow::serve(call).await?;
+            thread.remember(response).await
+        }
+    }
 }
 
 pub(super) async fn count(asked: Asked) -> Result<Response, Fault> {

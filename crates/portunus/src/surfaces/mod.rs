@@ -14,6 +14,7 @@ mod models;
 mod native;
 mod query;
 mod responses;
+mod threads;
 
 pub(crate) use health::metrics_text;
 pub(crate) use key::write as write_entry;

@@ -1,0 +1,199 @@
+//! Threads of the messages format: a caller sends only what is new, and the gateway puts the kept
+//! conversation before it. Like the memory of responses, it works whatever serves the model.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use canon::{Chat, Event, Fault, Fold};
+use dialects::messages::Messages;
+use dialects::{Cutter, Dialect as _, Reader, Stamp};
+use http::header::CONTENT_TYPE;
+use http_body::{Body as HttpBody, Frame};
+use memchr::memmem;
+use serde_json::{Map, Value, json};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use store::Kept;
+
+use crate::app::App;
+use crate::flow::{self, Call};
+
+/// The code on which tool runners send their whole history instead.
+const UNSUPPORTED: &str = "thread_unsupported_request";
+/// The largest whole answer that is kept.
+const LARGEST: usize = 64 << 20;
+
+/// A conversation that is to be gone on with.
+pub(super) struct Thread {
+    app: Arc<App>,
+    account: String,
+    body: Map<String, Value>,
+    chat: Chat,
+    stamp: Stamp,
+}
+
+/// Reads what a request says of a thread and puts the conversation so far into it; `None` when it
+/// says nothing.
+pub(super) async fn of(call: &mut Call) -> Result<Option<Thread>, Fault> {
+    if memmem::find(&call.body, b"\"thread\"").is_none() {
+        return Ok(None);
+    }
+    // What cannot be read is refused by the format's own rules, with the path named.
+    let Ok(Value::Object(mut body)) = serde_json::from_slice(&call.body) else { return Ok(None) };
+    let Some(thread) = body.shift_remove("thread").filter(|thread| !thread.is_null()) else {
+        return Ok(None);
+    };
+    call.dialect.peek(&call.target, &call.body)?;
+    match thread["type"].as_str() {
+        Some("create") => {}
+        Some("continue") => {
+            let id = thread["previous_message_id"].as_str().unwrap_or_default();
+            let account = &call.key.record.account_id;
+            let kept = call.app.memory.get(id, account, call.app.clock.now()).await;
+            // A conversation that is gone can still be gone on with, if the client sends it whole.
+            let kept = kept.map_err(|fault| {
+                Fault::invalid("thread.previous_message_id", fault.say().to_owned())
+                    .code(UNSUPPORTED)
+            })?;
+            body = continued(&kept, body);
+        }
+        _ => {
+            return Err(Fault::invalid(
+                "thread.type",
+                "`thread.type` must be `create` or `continue`",
+            )
+            .code(UNSUPPORTED));
+        }
+    }
+    call.body = Bytes::from(Value::Object(body.clone()).to_string());
+    let chat = call.dialect.read_request(&call.target, &call.body)?;
+    Ok(Some(Thread {
+        app: Arc::clone(&call.app),
+        account: call.key.record.account_id.clone(),
+        body,
+        chat,
+        stamp: flow::stamp(call),
+    }))
+}
+
+/// The kept conversation, its answer, and what is new. What the new request leaves out stays as it
+/// was.
+fn continued(kept: &Kept, mut new: Map<String, Value>) -> Map<String, Value> {
+    let before: Value = serde_json::from_str(&kept.request).unwrap_or_default();
+    let reply: Value = serde_json::from_str(&kept.reply).unwrap_or_default();
+    let mut messages = match before.get("messages") {
+        Some(Value::Array(messages)) => messages.clone(),
+        _ => Vec::new(),
+    };
+    messages.push(json!({ "role": "assistant", "content": reply["content"] }));
+    if let Some(Value::Array(more)) = new.shift_remove("messages") {
+        messages.extend(more);
+    }
+    for (name, value) in before.as_object().into_iter().flatten() {
+        if name != "stream" {
+            new.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    new.insert("messages".to_owned(), Value::Array(messages));
+    new
+}
+
+impl Thread {
+    fn keep(&self, reply: &Value) {
+        let Some(id) = reply["id"].as_str() else { return };
+        let now = self.app.clock.now();
+        let span = i64::try_from(self.app.config().keep_answers.as_micros()).unwrap_or(i64::MAX);
+        self.app.memory.put(Kept {
+            id: id.to_owned(),
+            account_id: self.account.clone(),
+            request: Value::Object(self.body.clone()).to_string(),
+            reply: reply.to_string(),
+            created: now,
+            expires: now.saturating_add(span),
+        });
+    }
+
+    /// Keeps the answer before the caller has its last byte.
+    pub(super) async fn remember(self, response: Response) -> Result<Response, Fault> {
+        let (head, body) = response.into_parts();
+        let streamed = head
+            .headers
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        if streamed {
+            let body = Remembering {
+                body,
+                cutter: Cutter::default(),
+                reader: Messages.reader(),
+                events: Vec::new(),
+                thread: Some(self),
+            };
+            return Ok(Response::from_parts(head, Body::new(body)));
+        }
+        let body = axum::body::to_bytes(body, LARGEST)
+            .await
+            .map_err(|e| Fault::internal(format!("an answer could not be read back: {e}")))?;
+        if head.status.is_success() {
+            self.keep(&serde_json::from_slice(&body).unwrap_or_default());
+        }
+        Ok(Response::from_parts(head, Body::from(body)))
+    }
+}
+
+/// A stream that is put together again while it goes by.
+struct Remembering {
+    body: Body,
+    cutter: Cutter,
+    reader: Box<dyn Reader>,
+    events: Vec<Event>,
+    thread: Option<Thread>,
+}
+
+impl Remembering {
+    fn see(&mut self, data: &Bytes) {
+        self.cutter.push(data.clone());
+        while let Ok(Some(frame)) = self.cutter.next_frame() {
+            if self.reader.push(&frame, &mut self.events).is_err() {
+                self.thread = None;
+            }
+        }
+        if self.reader.is_done()
+            && let Some(thread) = self.thread.take()
+        {
+            let mut fold = Fold::default();
+            for event in self.events.drain(..) {
+                if fold.push(event).is_err() {
+                    return;
+                }
+            }
+            let reply = fold.finish();
+            let id = reply.id.clone();
+            let (body, _) = Messages.write_reply(reply, &thread.chat, &thread.stamp);
+            let mut message: Value = serde_json::from_slice(&body).unwrap_or_default();
+            if let Some(id) = id {
+                message["id"] = Value::from(id);
+            }
+            thread.keep(&message);
+        }
+    }
+}
+
+impl HttpBody for Remembering {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+            && self.thread.is_some()
+        {
+            self.see(&data.clone());
+        }
+        polled
+    }
+}
