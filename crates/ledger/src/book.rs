@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::journal::{Held, Reached, frame, recover};
-use crate::{Clock, Disk, Entry, JournalError, Outcome, Record, Recovered};
+use crate::journal::{Held, Reached, Written, frame, recover};
+use crate::{Clock, Disk, Entry, JournalError, Recovered};
 
 /// When a segment of the journal is long enough.
 const SEGMENT: usize = 8 << 20;
@@ -153,7 +153,7 @@ impl Book {
         let amount = purse.take(full, least).map_err(|left| Refused::Cap { left })?;
         held.amount = amount;
         held.at = self.clock.now();
-        let bytes = frame(&Record::Held(held.clone()));
+        let bytes = frame(&Written::Held(&held));
         {
             let mut state = self.state.lock();
             if let Err(e) = self.append(&mut state, &bytes) {
@@ -259,7 +259,7 @@ impl Book {
         entry.cost = cost;
         entry.started = held.at;
         entry.ended = self.clock.now().max(held.at);
-        let bytes = frame(&Record::Settled(entry.clone()));
+        let bytes = frame(&Written::Settled(&entry));
         let mut state = self.state.lock();
         // If the disk refuses, the entry is still posted from memory; only a crash before that
         // would settle the call again, from its last progress.
@@ -316,7 +316,7 @@ impl Ticket {
         let Progress { lane, usage, cost } = progress;
         let at = self.book.clock.now();
         let reached = Reached { request_id: held.request_id.clone(), at, lane, usage, cost };
-        let bytes = frame(&Record::Reached(reached));
+        let bytes = frame(&Written::Reached(&reached));
         let mut state = self.book.state.lock();
         let _ = self.book.append(&mut state, &bytes);
     }
@@ -336,22 +336,12 @@ impl Drop for Ticket {
             request_id: held.request_id.clone(),
             key_id: held.key_id.clone(),
             account_id: held.account_id.clone(),
-            started: held.at,
-            ended: held.at,
-            first_byte_us: None,
             dialect: held.dialect.clone(),
             model: held.model.clone(),
-            lane: String::new(),
-            attempts: 0,
             stream: held.stream,
             status: 503,
-            outcome: Outcome::Failed,
-            usage: Usage::default(),
-            estimated: false,
-            cost: Money::ZERO,
-            borne: Money::ZERO,
             price_version: held.price_version.clone(),
-            losses: Vec::new(),
+            ..Entry::default()
         };
         self.book.settle(&self.purse, &held, entry);
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::Micros;
 
 /// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Answered to its end.
@@ -16,6 +16,7 @@ pub enum Outcome {
     /// The provider's answer broke off.
     BrokeOff,
     /// Refused or failed before there was any output.
+    #[default]
     Failed,
     /// The gateway died while it ran; settled from the journal.
     Recovered,
@@ -44,7 +45,7 @@ impl Outcome {
 }
 
 /// One settled call. Written once, never changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The call's id, unique for ever.
     pub request_id: String,

@@ -72,11 +72,21 @@ pub enum Record {
     Settled(Entry),
 }
 
+/// A record as it is written, without owning it. Reads back as [`Record`].
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Written<'a> {
+    Held(&'a Held),
+    Reached(&'a Reached),
+    Settled(&'a Entry),
+}
+
 const HEAD: usize = 8;
 
 /// A record as bytes.
-pub(crate) fn frame(record: &Record) -> Vec<u8> {
-    let mut bytes = vec![0; HEAD];
+pub(crate) fn frame(record: &Written<'_>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(768);
+    bytes.resize(HEAD, 0);
     // Only a map with odd keys could fail to be written, and there is none in a record.
     if serde_json::to_writer(&mut bytes, record).is_err() {
         return Vec::new();

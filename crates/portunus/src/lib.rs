@@ -22,6 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
+pub use surfaces::addresses;
+
 use app::App;
 use config::Given;
 

@@ -11,7 +11,8 @@ use prometheus_client::registry::Registry;
 pub struct Meters {
     registry: Registry,
     calls: Family<CallLabels, Counter>,
-    tokens: Family<TokenLabels, Counter>,
+    input_tokens: Counter,
+    output_tokens: Counter,
     /// Nanodollars charged.
     pub cost: Counter,
     /// Calls that have begun and not ended.
@@ -22,13 +23,13 @@ pub struct Meters {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
-    dialect: String,
+    dialect: &'static str,
     status: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TokenLabels {
-    kind: String,
+    kind: &'static str,
 }
 
 impl Meters {
@@ -41,6 +42,8 @@ impl Meters {
         let running = Gauge::default();
         let first_byte = Histogram::new(exponential_buckets(0.001, 2.0, 18));
         registry.register("calls", "Calls ended, by format and status", calls.clone());
+        let of_kind = |kind| tokens.get_or_create(&TokenLabels { kind }).clone();
+        let (input_tokens, output_tokens) = (of_kind("input"), of_kind("output"));
         registry.register("tokens", "Tokens used, by kind", tokens.clone());
         registry.register("cost_nanodollars", "Nanodollars charged", cost.clone());
         registry.register("running", "Calls running", running.clone());
@@ -49,18 +52,15 @@ impl Meters {
             "Seconds to the first byte of an answer",
             first_byte.clone(),
         );
-        Self { registry, calls, tokens, cost, running, first_byte }
+        Self { registry, calls, input_tokens, output_tokens, cost, running, first_byte }
     }
 
     /// Counts an ended call.
-    pub fn ended(&self, entry: &ledger::Entry) {
-        let labels = CallLabels { dialect: entry.dialect.clone(), status: entry.status.into() };
+    pub fn ended(&self, dialect: &'static str, entry: &ledger::Entry) {
+        let labels = CallLabels { dialect, status: entry.status.into() };
         self.calls.get_or_create(&labels).inc();
-        for (kind, count) in [("input", entry.usage.input), ("output", entry.usage.output)] {
-            if count > 0 {
-                self.tokens.get_or_create(&TokenLabels { kind: kind.to_owned() }).inc_by(count);
-            }
-        }
+        self.input_tokens.inc_by(entry.usage.input);
+        self.output_tokens.inc_by(entry.usage.output);
         self.cost.inc_by(u64::try_from(entry.cost.as_nanos()).unwrap_or(0));
         if let Some(micros) = entry.first_byte_us {
             #[expect(clippy::cast_precision_loss, reason = "a time in seconds, for a histogram")]

@@ -13,15 +13,10 @@ fn hello() -> Value {
 #[tokio::test]
 async fn every_keyed_address_refuses_a_missing_or_wrong_key() {
     let gateway = Gateway::start().await;
-    let keyed = [
-        (Method::POST, CHAT),
-        (Method::GET, "/v1/models"),
-        (Method::GET, "/v1/models/demo-chat"),
-        (Method::GET, "/v1/key"),
-        (Method::GET, "/v1/usage/req_1"),
-        (Method::GET, "/metrics"),
-    ];
-    for (method, path) in keyed {
+    let keyed = portunus::addresses().into_iter().filter(|(_, _, keyed)| *keyed);
+    let keyed: Vec<_> = keyed.map(|(method, path, _)| (method, filled(path))).collect();
+    assert!(keyed.len() > 20);
+    for (method, path) in &keyed {
         for wrong in ["", "wrong", "sk-pt-abcdefghijkl-x", "sk-proj-123"] {
             let ask = gateway.ask(method.clone(), path);
             let ask = if wrong.is_empty() { ask.without_key() } else { ask.key(wrong) };
@@ -29,8 +24,34 @@ async fn every_keyed_address_refuses_a_missing_or_wrong_key() {
             assert_eq!(got.status, 401, "{method} {path} with `{wrong}`");
             assert!(got.header("x-request-id").starts_with("req_"));
             let told = got.json();
-            let message = told.pointer("/error/message").or(told.get("message"));
+            let message = told.pointer("/error/message").or_else(|| told.get("message"));
             assert!(message.is_some_and(Value::is_string), "{}", got.text());
+        }
+    }
+}
+
+/// A path with something in place of its parameters.
+fn filled(path: &str) -> String {
+    let rest = path.replace("{*rest}", "demo-chat:generateContent");
+    rest.replace("{id}", "x").replace("{request_id}", "req_1")
+}
+
+#[tokio::test]
+async fn every_page_behind_a_session_sends_a_stranger_to_sign_in() {
+    let gateway = Gateway::start().await;
+    for route in console::routes() {
+        let path = route.path.replace("{id}", "x").replace("{token}", "x").replace("{*id}", "x");
+        let got = gateway.ask(route.method.clone(), &path).without_key().send().await;
+        match route.guard {
+            console::Guard::Session => {
+                assert_eq!(
+                    (got.status.as_u16(), got.header("location")),
+                    (303, "/login"),
+                    "{path}"
+                );
+            }
+            console::Guard::Setup => assert_eq!(got.status, 404, "{path}"),
+            console::Guard::Public => assert_ne!(got.status, 303, "{path}"),
         }
     }
 }

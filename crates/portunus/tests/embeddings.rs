@@ -11,26 +11,28 @@ fn content(text: &str) -> Value {
     json!({ "content": { "parts": [{ "text": text }] } })
 }
 
+/// The numbers of a list; none of anything else.
 fn floats(value: &Value) -> Vec<f32> {
-    let list = value.as_array().unwrap_or_else(|| panic!("no list of numbers: {value}"));
-    list.iter().map(|number| number.as_f64().unwrap() as f32).collect()
+    let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(Value::as_f64).map(|number| number as f32).collect()
 }
 
 /// Base64 as clients undo it, written out here so that nothing of ours vouches for itself.
 fn unpacked(value: &Value) -> Vec<f32> {
-    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut bits, mut held, mut bytes) = (0_u32, 0, Vec::new());
-    for letter in value.as_str().unwrap().trim_end_matches('=').bytes() {
-        let digit = LETTERS.iter().position(|known| *known == letter).unwrap();
-        bits = (bits << 6) | u32::try_from(digit).unwrap();
+    const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut held, mut bytes) = (0, 0, Vec::new());
+    let text = value.as_str().unwrap_or_default().trim_end_matches('=');
+    for digit in text.chars().filter_map(|letter| LETTERS.find(letter)) {
+        bits = (bits << 6) | digit;
         held += 6;
         if held >= 8 {
             held -= 8;
             bytes.push((bits >> held) as u8);
         }
     }
-    assert_eq!(bytes.len() % 4, 0);
-    bytes.chunks(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
+    let (fours, rest) = bytes.as_chunks::<4>();
+    assert!(rest.is_empty(), "a vector ends in the middle of a number");
+    fours.iter().map(|four| f32::from_le_bytes(*four)).collect()
 }
 
 /// A gateway whose embedding model `m` is `up` at the provider.

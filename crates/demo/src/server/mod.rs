@@ -81,7 +81,9 @@ impl Upstream {
             self.canned || head.headers.get("x-demo-canned").is_some_and(|value| value == "1");
         let outcome = match &place.wanted {
             Wanted::Answer(target) => match spoken(&place) {
-                Ok(dialect) if canned && !target.array => Ok(self.canned_answer(dialect, target, &body)),
+                Ok(dialect) if canned && !target.array => {
+                    Ok(self.canned_answer(dialect, target, &body))
+                }
                 Ok(dialect) => self.answer(dialect, target, &body),
                 Err(fault) => Err(fault),
             },
@@ -126,7 +128,12 @@ impl Upstream {
         Ok(streamed(body, target.array))
     }
 
-    fn canned_answer(&self, dialect: &dyn Dialect, target: &Target, body: &Bytes) -> Response<Body> {
+    fn canned_answer(
+        &self,
+        dialect: &dyn Dialect,
+        target: &Target,
+        body: &Bytes,
+    ) -> Response<Body> {
         let canned = canned::of(dialect);
         let stream = target.stream || canned::asks_for_stream(body);
         self.meter.served("(canned)", &canned.usage, stream);

@@ -18,6 +18,7 @@ pub(super) struct Tab {
     app: Arc<App>,
     prices: Arc<Prices>,
     arrived: Instant,
+    dialect: &'static str,
     input_bytes: u64,
     said: Said,
     entry: Entry,
@@ -32,6 +33,7 @@ impl Tab {
             app: Arc::clone(&call.app),
             prices: Arc::clone(prices),
             arrived: call.arrived,
+            dialect: call.dialect.origin().name(),
             input_bytes: call.body.len() as u64,
             said: Said::default(),
             ticket: None,
@@ -70,8 +72,8 @@ impl Tab {
     pub(super) fn refuse(mut self, fault: Fault) -> Fault {
         self.entry.outcome = Outcome::Failed;
         self.entry.status = if fault.trouble() == canon::Trouble::Quota { 429 } else { 503 };
-        self.app.meters.ended(&self.entry);
-        self.app.book.note(self.entry.clone());
+        self.app.meters.ended(self.dialect, &self.entry);
+        self.app.book.note(std::mem::take(&mut self.entry));
         fault
     }
 
@@ -186,8 +188,8 @@ impl Tab {
         };
         let cost = self.entry.cost.min(ticket.amount());
         self.app.meters.running.dec();
-        self.app.meters.ended(&self.entry);
-        ticket.settle(self.entry.clone());
+        self.app.meters.ended(self.dialect, &self.entry);
+        ticket.settle(std::mem::take(&mut self.entry));
         cost
     }
 }

@@ -119,6 +119,13 @@ fn table() -> Vec<Route> {
     ]
 }
 
+/// Every address of the API: its method, its path with parameters in braces, and whether it takes a
+/// key. For the test that knocks at every door.
+pub fn addresses() -> Vec<(Method, &'static str, bool)> {
+    let keyed = |route: &Route| matches!(route.handler, Handler::Keyed(_));
+    table().iter().map(|route| (route.method.clone(), route.path, keyed(route))).collect()
+}
+
 /// The routes of the API and of the console.
 pub(crate) fn router(app: &Arc<App>) -> Router {
     let mut paths: BTreeMap<&'static str, (MethodRouter, Vec<Method>)> = BTreeMap::new();

@@ -1,0 +1,204 @@
+//! The fixtures, and the few steps every law is made of.
+
+use ::bytes::Bytes;
+use canon::{
+    Chat, Event, Extras, Fold, Grammar, Kind, Loss, Origin, Part, Reply, Sampling, Show, Thinking,
+    Thought,
+};
+use dialects::{Cutter, Dialect, Frame, Lane, Stamp, Target};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// A whole answer and the same answer as a stream.
+pub(crate) struct Answer {
+    pub(crate) name: String,
+    pub(crate) whole: Vec<u8>,
+    pub(crate) stream: Vec<u8>,
+}
+
+/// Where the tests of this crate are.
+pub(crate) fn here() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
+}
+
+/// Every ordered pair of formats: the caller's and the provider's.
+pub(crate) fn pairs() -> Vec<(&'static dyn Dialect, &'static dyn Dialect)> {
+    let all = || dialects::all();
+    all()
+        .flat_map(|from| all().map(move |to| (from, to)))
+        .filter(|(a, b)| a.origin() != b.origin())
+        .collect()
+}
+
+fn files(dialect: &dyn Dialect, ending: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = here().join("fixtures").join(dialect.origin().name());
+    let mut found: Vec<(String, Vec<u8>)> = std::fs::read_dir(&folder)
+        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+        .map(|entry| entry.unwrap().path())
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.strip_suffix(ending)?;
+            let name = name.strip_suffix(".stream").unwrap_or(name).to_owned();
+            Some((name, std::fs::read(&path).unwrap()))
+        })
+        .collect();
+    found.sort();
+    assert!(found.len() >= 8, "too few fixtures of {} that end in {ending}", dialect.origin());
+    found
+}
+
+/// Requests as callers send them.
+pub(crate) fn requests(dialect: &dyn Dialect) -> Vec<(String, Vec<u8>)> {
+    files(dialect, ".request.json")
+}
+
+/// Answers as providers give them.
+pub(crate) fn answers(dialect: &dyn Dialect) -> Vec<Answer> {
+    let wholes = files(dialect, ".reply.json");
+    let streams = files(dialect, ".sse");
+    assert_eq!(wholes.len(), streams.len(), "every answer of {} is there twice", dialect.origin());
+    wholes
+        .into_iter()
+        .zip(streams)
+        .map(|((name, whole), (other, stream))| {
+            assert_eq!(name, other);
+            Answer { name, whole, stream }
+        })
+        .collect()
+}
+
+/// What the address of every request says; formats that put it in the body do not look.
+pub(crate) fn target() -> Target {
+    Target { model: Some("house-large".to_owned()), stream: false, array: false }
+}
+
+/// A lane for requests that were written for another format.
+pub(crate) const LANE: Lane<'static> = Lane { model: "m", limit: None, max_output: Some(8192) };
+
+pub(crate) fn stamp() -> Stamp {
+    Stamp { id: "stamp".to_owned(), created: 1_790_000_000 }
+}
+
+/// A request that asks to be shown everything an answer may hold.
+pub(crate) fn curious() -> Chat {
+    let mut extras = Extras::none();
+    extras.put(Origin::Chat, "stream_options", json!({"include_usage": true}));
+    Chat {
+        model: "house-large".to_owned(),
+        thinking: Thinking { show: Some(Show::Auto), ..Thinking::default() },
+        sampling: Sampling { logprobs: Some(2), ..Sampling::default() },
+        stream: true,
+        extras,
+        ..Chat::default()
+    }
+}
+
+pub(crate) fn frames(pieces: &[&[u8]]) -> Vec<Frame> {
+    let mut cutter = Cutter::default();
+    let mut frames = Vec::new();
+    for piece in pieces {
+        cutter.push(Bytes::copy_from_slice(piece));
+        while let Some(frame) = cutter.next_frame().unwrap() {
+            frames.push(frame);
+        }
+    }
+    frames.extend(cutter.finish().unwrap());
+    frames
+}
+
+/// What a stream says, piece by piece, checked against the grammar.
+pub(crate) fn events(dialect: &dyn Dialect, stream: &[u8], case: &str) -> Vec<Event> {
+    let mut reader = dialect.reader();
+    let mut events = Vec::new();
+    for frame in frames(&[stream]) {
+        reader.push(&frame, &mut events).unwrap_or_else(|e| panic!("{case}: {e}"));
+    }
+    reader.finish(&mut events).unwrap_or_else(|e| {
+        panic!("{case}: {e}\n{}", String::from_utf8_lossy(stream));
+    });
+    lawful(&events, case);
+    events
+}
+
+/// The events obey the grammar.
+pub(crate) fn lawful(events: &[Event], case: &str) {
+    let mut grammar = Grammar::default();
+    for event in events {
+        grammar.push(event).unwrap_or_else(|e| panic!("{case}: {e}\n{events:#?}"));
+    }
+    grammar.finish().unwrap_or_else(|e| panic!("{case}: {e}\n{events:#?}"));
+}
+
+pub(crate) fn fold(events: Vec<Event>) -> Reply {
+    let mut fold = Fold::default();
+    for event in events {
+        fold.push(event).unwrap();
+    }
+    fold.finish()
+}
+
+/// The stream a caller is given.
+pub(crate) fn stream(
+    dialect: &dyn Dialect,
+    chat: &Chat,
+    events: Vec<Event>,
+) -> (Vec<u8>, Vec<Loss>) {
+    let mut writer = dialect.writer(chat, &stamp());
+    let mut out = Vec::new();
+    for event in events {
+        writer.push(event, &mut out);
+    }
+    let losses = writer.finish(&mut out);
+    (out, losses)
+}
+
+/// The same answer with neighbouring pieces of one text or thought joined: streams cut at will.
+pub(crate) fn joined(mut reply: Reply) -> Reply {
+    for candidate in &mut reply.candidates {
+        let mut parts: Vec<Part> = Vec::new();
+        for part in std::mem::take(&mut candidate.parts) {
+            let Some(last) = parts.last_mut() else {
+                parts.push(part);
+                continue;
+            };
+            match (&mut last.kind, part.kind) {
+                (Kind::Text { text, citations }, Kind::Text { text: more, citations: others }) => {
+                    text.push_str(&more);
+                    citations.extend(others);
+                    last.seal = part.seal.or(last.seal.take());
+                }
+                (
+                    Kind::Thought(Thought { text, redacted: false }),
+                    Kind::Thought(Thought { text: more, redacted: false }),
+                ) if last.seal.is_none() => {
+                    text.push_str(&more);
+                    last.seal = part.seal;
+                }
+                (_, kind) => parts.push(Part { kind, ..part }),
+            }
+        }
+        candidate.parts = parts;
+    }
+    reply
+}
+
+/// Everything a person would read in these parts.
+pub(crate) fn texts(parts: &[Part], said: &mut String) {
+    for part in parts {
+        match &part.kind {
+            Kind::Text { text, .. } | Kind::Refusal(text) => said.push_str(text),
+            Kind::ToolResult(result) => said.push_str(&result.as_text()),
+            Kind::Media(media) => {
+                if let canon::Source::Text(text) = &media.source {
+                    said.push_str(text);
+                }
+            }
+            Kind::Thought(_)
+            | Kind::ToolCall(_)
+            | Kind::Code(_)
+            | Kind::CodeOutcome(_)
+            | Kind::Search(_)
+            | Kind::Foreign { .. } => {}
+        }
+        said.push('\n');
+    }
+}
