@@ -3,7 +3,6 @@
 //! Our own, because every limit a connection has must be set by us: how many headers, how long
 //! they may take, how many streams, and what happens to all of it when the process must go.
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
@@ -21,11 +20,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tower::ServiceExt as _;
 
 use crate::app::App;
 use crate::respond::Voice;
-use crate::surfaces::{self, RequestId};
+use crate::surfaces::{self, RequestId, Routes};
 
 /// How long the headers of a request may take.
 const HEADERS: Duration = Duration::from_secs(15);
@@ -38,7 +36,7 @@ const STREAMS: u32 = 256;
 
 /// Serves until the order to stop, then lets running calls finish within the drain time.
 pub(crate) async fn serve(app: Arc<App>, listener: TcpListener) {
-    let router = surfaces::router(&app);
+    let routes = Arc::new(Routes::new(&app));
     let mut server = auto::Builder::new(TokioExecutor::new());
     server
         .http1()
@@ -63,8 +61,9 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener) {
         };
         match accepted {
             Ok((stream, peer)) => {
-                let (app, router, server) = (Arc::clone(&app), router.clone(), Arc::clone(&server));
-                app.tasks.clone().spawn(connection(app, router, server, stream, peer));
+                let (app, routes, server) =
+                    (Arc::clone(&app), Arc::clone(&routes), Arc::clone(&server));
+                app.tasks.clone().spawn(connection(app, routes, server, stream, peer));
             }
             Err(e) => {
                 // Out of file descriptors, most likely: others must end before more can begin.
@@ -77,7 +76,7 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener) {
 
 async fn connection(
     app: Arc<App>,
-    router: Router,
+    routes: Arc<Routes>,
     server: Arc<auto::Builder<TokioExecutor>>,
     stream: TcpStream,
     peer: SocketAddr,
@@ -86,8 +85,8 @@ async fn connection(
     let _ = stream.set_nodelay(true);
     let stop = app.stop.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (app, router) = (Arc::clone(&app), router.clone());
-        async move { Ok::<_, Infallible>(answer(app, router, request, peer).await) }
+        let (app, routes) = (Arc::clone(&app), Arc::clone(&routes));
+        async move { Ok::<_, Infallible>(answer(app, routes, request, peer).await) }
     });
     let connection = server.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
@@ -108,7 +107,7 @@ async fn connection(
 /// One request, with an id of ours and no way to take the process down with it.
 async fn answer(
     app: Arc<App>,
-    router: Router,
+    routes: Arc<Routes>,
     request: Request<Incoming>,
     peer: SocketAddr,
 ) -> Response {
@@ -117,10 +116,9 @@ async fn answer(
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
     request.extensions_mut().insert(ConnectInfo(peer));
     let voice = Voice::of(request.uri().path(), request.headers());
-    let work = AssertUnwindSafe(router.oneshot(request)).catch_unwind();
+    let work = AssertUnwindSafe(routes.serve(&app, request)).catch_unwind();
     let mut response = match work.await {
-        Ok(Ok(response)) => response,
-        Ok(Err(never)) => match never {},
+        Ok(response) => response,
         Err(_) => voice.answer(&Fault::internal("a request panicked"), &id),
     };
     if let Ok(id) = HeaderValue::from_str(&id) {

@@ -10,11 +10,12 @@ use crate::db::{clean, in_transaction, to_json};
 use crate::entries::entry_columns;
 use crate::{Store, StoreError};
 
-/// Rows per statement: 29 values each, and SQLite takes no more than 32 766 values.
-const ROWS: usize = 500;
+/// Rows per statement: enough to spread its cost, few enough to keep its text prepared.
+const ROWS: usize = 100;
 
 const INSERT: &str = concat!("INSERT INTO entries (", entry_columns!(), ") ");
-const OR_SKIP: &str = " ON CONFLICT (request_id) DO NOTHING RETURNING key_id, cost, ended";
+const OR_SKIP: &str = " ON CONFLICT (request_id) DO NOTHING";
+const OR_TELL: &str = " ON CONFLICT (request_id) DO NOTHING RETURNING key_id, cost, ended";
 const CHARGE: &str = "UPDATE keys SET spent = spent + $2, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END WHERE id = $1";
 
@@ -24,7 +25,9 @@ fn count(count: u64) -> i64 {
 }
 
 /// What the new rows of a batch add to each key: cost and latest end. In the order of the ids.
-fn sums(posted: Vec<(String, i64, Micros)>) -> Result<BTreeMap<String, (i64, Micros)>, StoreError> {
+fn sums(
+    posted: impl IntoIterator<Item = (String, i64, Micros)>,
+) -> Result<BTreeMap<String, (i64, Micros)>, StoreError> {
     let mut sums = BTreeMap::new();
     for (key, cost, ended) in posted {
         let (sum, latest) = sums.entry(key).or_insert((0_i64, ended));
@@ -34,6 +37,47 @@ fn sums(posted: Vec<(String, i64, Micros)>) -> Result<BTreeMap<String, (i64, Mic
         *latest = ended.max(*latest);
     }
     Ok(sums)
+}
+
+/// A statement that inserts some entries. Both drivers need it, and it names the driver's types.
+macro_rules! insertion {
+    ($kind:ident, $chunk:expr, $end:expr) => {{
+        let mut query = QueryBuilder::<$kind>::new(INSERT);
+        query.push_values($chunk, |mut row, entry| {
+            let usage = &entry.usage;
+            row.push_bind(clean(&entry.request_id).into_owned())
+                .push_bind(clean(&entry.key_id).into_owned())
+                .push_bind(clean(&entry.account_id).into_owned())
+                .push_bind(entry.started)
+                .push_bind(entry.ended)
+                .push_bind(entry.first_byte_us)
+                .push_bind(clean(&entry.dialect).into_owned())
+                .push_bind(clean(&entry.model).into_owned())
+                .push_bind(clean(&entry.lane).into_owned())
+                .push_bind(i64::from(entry.attempts))
+                .push_bind(entry.stream)
+                .push_bind(i64::from(entry.status))
+                .push_bind(entry.outcome.word())
+                .push_bind(count(usage.input))
+                .push_bind(count(usage.cache_read))
+                .push_bind(count(usage.cache_write))
+                .push_bind(count(usage.cache_write_long))
+                .push_bind(count(usage.input_audio))
+                .push_bind(count(usage.input_image))
+                .push_bind(count(usage.output))
+                .push_bind(count(usage.thinking))
+                .push_bind(count(usage.output_audio))
+                .push_bind(count(usage.output_image))
+                .push_bind(count(usage.searches))
+                .push_bind(entry.estimated)
+                .push_bind(entry.cost.as_nanos())
+                .push_bind(entry.borne.as_nanos())
+                .push_bind(clean(&entry.price_version).into_owned())
+                .push_bind(to_json(&entry.losses));
+        });
+        query.push($end);
+        query
+    }};
 }
 
 impl Store {
@@ -49,44 +93,42 @@ impl Store {
         // key ids: overlapping batches wait for each other in one direction and cannot deadlock.
         let mut sorted: Vec<&Entry> = entries.iter().map(Borrow::borrow).collect();
         sorted.sort_by(|a, b| a.request_id.cmp(&b.request_id));
-        let new = in_transaction!(&self.db, tx: Kind => {
+        if self.post_new(&sorted).await? {
+            return Ok(sorted.len());
+        }
+        self.post_some(&sorted).await
+    }
+
+    /// The usual case: every call is new, so what each key owes is known without asking back row
+    /// by row, which costs the most. False, and nothing done, when some were recorded already.
+    async fn post_new(&self, sorted: &[&Entry]) -> Result<bool, StoreError> {
+        let owed =
+            sorted.iter().map(|e| (clean(&e.key_id).into_owned(), e.cost.as_nanos(), e.ended));
+        let owed = sums(owed)?;
+        in_transaction!(&self.db, tx: Kind => {
+            let mut new = 0;
+            for chunk in sorted.chunks(ROWS) {
+                let mut query = insertion!(Kind, chunk, OR_SKIP);
+                // Only the text of a full chunk comes back often enough to be kept prepared.
+                let query = query.build().persistent(chunk.len() == ROWS);
+                new += query.execute(&mut *tx).await?.rows_affected();
+            }
+            if new != sorted.len() as u64 {
+                return Ok(false);
+            }
+            for (key, (cost, ended)) in &owed {
+                sqlx::query(CHARGE).bind(key).bind(cost).bind(ended).execute(&mut *tx).await?;
+            }
+        });
+        Ok(true)
+    }
+
+    /// Some calls were recorded already: each row tells whether it is new.
+    async fn post_some(&self, sorted: &[&Entry]) -> Result<usize, StoreError> {
+        Ok(in_transaction!(&self.db, tx: Kind => {
             let mut posted = Vec::with_capacity(sorted.len());
             for chunk in sorted.chunks(ROWS) {
-                let mut query = QueryBuilder::<Kind>::new(INSERT);
-                query.push_values(chunk, |mut row, entry| {
-                    let usage = &entry.usage;
-                    row.push_bind(clean(&entry.request_id).into_owned())
-                        .push_bind(clean(&entry.key_id).into_owned())
-                        .push_bind(clean(&entry.account_id).into_owned())
-                        .push_bind(entry.started)
-                        .push_bind(entry.ended)
-                        .push_bind(entry.first_byte_us)
-                        .push_bind(clean(&entry.dialect).into_owned())
-                        .push_bind(clean(&entry.model).into_owned())
-                        .push_bind(clean(&entry.lane).into_owned())
-                        .push_bind(i64::from(entry.attempts))
-                        .push_bind(entry.stream)
-                        .push_bind(i64::from(entry.status))
-                        .push_bind(entry.outcome.word())
-                        .push_bind(count(usage.input))
-                        .push_bind(count(usage.cache_read))
-                        .push_bind(count(usage.cache_write))
-                        .push_bind(count(usage.cache_write_long))
-                        .push_bind(count(usage.input_audio))
-                        .push_bind(count(usage.input_image))
-                        .push_bind(count(usage.output))
-                        .push_bind(count(usage.thinking))
-                        .push_bind(count(usage.output_audio))
-                        .push_bind(count(usage.output_image))
-                        .push_bind(count(usage.searches))
-                        .push_bind(entry.estimated)
-                        .push_bind(entry.cost.as_nanos())
-                        .push_bind(entry.borne.as_nanos())
-                        .push_bind(clean(&entry.price_version).into_owned())
-                        .push_bind(to_json(&entry.losses));
-                });
-                query.push(OR_SKIP);
-                // Not kept prepared: there is a text for every number of rows, each a large one.
+                let mut query = insertion!(Kind, chunk, OR_TELL);
                 let new: Vec<(String, i64, Micros)> =
                     query.build_query_as().persistent(false).fetch_all(&mut *tx).await?;
                 posted.extend(new);
@@ -96,7 +138,6 @@ impl Store {
                 sqlx::query(CHARGE).bind(key).bind(cost).bind(ended).execute(&mut *tx).await?;
             }
             new
-        });
-        Ok(new)
+        }))
     }
 }

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Common, say};
 use crate::app::{App, FirstStart};
@@ -42,8 +42,11 @@ pub(super) async fn serve(common: &Common, listen: Option<String>) -> anyhow::Re
     if let Some(listener) = metrics {
         tokio::spawn(crate::server::serve_metrics(Arc::clone(&app), listener));
     }
+    // Heard from here on: whoever has read the greeting may send a signal at once.
+    let terminate = signal(SignalKind::terminate()).context("signals cannot be heard")?;
+    let interrupt = signal(SignalKind::interrupt()).context("signals cannot be heard")?;
+    tokio::spawn(stop_on_signal(Arc::clone(&app), terminate, interrupt));
     greet(&app, first.as_ref()).await?;
-    tokio::spawn(stop_on_signal(Arc::clone(&app)));
     crate::run(app, listener, given).await;
     Ok(ExitCode::SUCCESS)
 }
@@ -80,13 +83,7 @@ async fn greet(app: &App, first: Option<&FirstStart>) -> anyhow::Result<()> {
 }
 
 /// The first signal drains, the second one ends fast.
-async fn stop_on_signal(app: Arc<App>) {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("signals cannot be heard, so only SIGKILL ends this process");
-        return;
-    };
+async fn stop_on_signal(app: Arc<App>, mut terminate: Signal, mut interrupt: Signal) {
     for order in 0.. {
         tokio::select! {
             _ = terminate.recv() => {}

@@ -21,7 +21,8 @@ pub(super) struct Tab {
     dialect: &'static str,
     input_bytes: u64,
     said: Said,
-    entry: Entry,
+    /// Boxed: a tab moves from step to step, and an entry is large.
+    entry: Box<Entry>,
     ticket: Option<Ticket>,
 }
 
@@ -37,7 +38,7 @@ impl Tab {
             input_bytes: call.body.len() as u64,
             said: Said::default(),
             ticket: None,
-            entry: Entry {
+            entry: Box::new(Entry {
                 request_id: call.id.to_string(),
                 key_id: call.key.record.id.clone(),
                 account_id: call.key.record.account_id.clone(),
@@ -57,7 +58,7 @@ impl Tab {
                 borne: Money::ZERO,
                 price_version: prices.version.clone(),
                 losses: Vec::new(),
-            },
+            }),
         }
     }
 
@@ -73,7 +74,7 @@ impl Tab {
         self.entry.outcome = Outcome::Failed;
         self.entry.status = if fault.trouble() == canon::Trouble::Quota { 429 } else { 503 };
         self.app.meters.ended(self.dialect, &self.entry);
-        self.app.book.note(std::mem::take(&mut self.entry));
+        self.app.book.note(*std::mem::take(&mut self.entry));
         fault
     }
 
@@ -189,7 +190,7 @@ impl Tab {
         let cost = self.entry.cost.min(ticket.amount());
         self.app.meters.running.dec();
         self.app.meters.ended(self.dialect, &self.entry);
-        ticket.settle(std::mem::take(&mut self.entry));
+        ticket.settle(*std::mem::take(&mut self.entry));
         cost
     }
 }

@@ -23,14 +23,14 @@ pub(crate) use models::unknown as unknown_model;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
-use axum::routing::{MethodFilter, MethodRouter, on};
 use canon::{Fault, Trouble};
 use futures_util::future::BoxFuture;
 use http::header::HeaderValue;
 use http::{Method, Request};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
+use tower::ServiceExt as _;
 
 use crate::app::App;
 use crate::guard;
@@ -126,36 +126,90 @@ pub fn addresses() -> Vec<(Method, &'static str, bool)> {
     table().iter().map(|route| (route.method.clone(), route.path, keyed(route))).collect()
 }
 
-/// The routes of the API and of the console.
-pub(crate) fn router(app: &Arc<App>) -> Router {
-    let mut paths: BTreeMap<&'static str, (MethodRouter, Vec<Method>)> = BTreeMap::new();
-    for Route { method, path, handler } in table() {
-        let Ok(filter) = MethodFilter::try_from(method.clone()) else { continue };
-        let app = Arc::clone(app);
-        let serve = move |request: Request<Body>| run(Arc::clone(&app), handler, request);
-        let (methods, known) = paths.entry(path).or_default();
-        *methods = std::mem::take(methods).merge(on(filter, serve));
-        known.push(method);
-    }
-    let mut router = Router::new();
-    for (path, (methods, known)) in paths {
-        let allowed = allowed(&known);
-        let refuse = move |request: Request<Body>| {
-            let allowed = allowed.clone();
-            async move { wrong_method(&request, &allowed) }
-        };
-        router = router.route(path, methods.fallback(refuse));
-    }
-    let console = console::router(app.store.clone(), Arc::clone(app) as Arc<dyn console::Host>);
-    router.merge(console).fallback(nothing_here)
+/// The addresses of the API, found by their path, and behind them the pages of the console.
+///
+/// Our own table and not a router's, because a call's path is nearly always one of few exact texts,
+/// and finding those must cost next to nothing.
+pub(crate) struct Routes {
+    exact: HashMap<&'static str, Door>,
+    /// Paths with parameters, most specific first.
+    patterns: Vec<(&'static str, Door)>,
+    console: Router,
 }
 
-fn allowed(methods: &[Method]) -> HeaderValue {
-    let mut words: Vec<&str> = methods.iter().map(Method::as_str).collect();
-    if words.contains(&"GET") {
-        words.push("HEAD");
+/// Everything an address answers to.
+#[derive(Default)]
+struct Door(Vec<(Method, Handler)>);
+
+impl Routes {
+    pub(crate) fn new(app: &Arc<App>) -> Self {
+        let mut exact: HashMap<&'static str, Door> = HashMap::new();
+        let mut patterns: BTreeMap<&'static str, Door> = BTreeMap::new();
+        for Route { method, path, handler } in table() {
+            let door = if path.contains('{') {
+                patterns.entry(path).or_default()
+            } else {
+                exact.entry(path).or_default()
+            };
+            door.0.push((method, handler));
+        }
+        let mut patterns: Vec<_> = patterns.into_iter().collect();
+        patterns.sort_by_key(|(path, _)| std::cmp::Reverse(path.split('/').count()));
+        let console = console::router(app.store.clone(), Arc::clone(app) as Arc<dyn console::Host>);
+        Self { exact, patterns, console: console.fallback(nothing_here) }
     }
-    HeaderValue::from_str(&words.join(", ")).unwrap_or_else(|_| HeaderValue::from_static("GET"))
+
+    /// Answers a request.
+    pub(crate) async fn serve(&self, app: &Arc<App>, request: Request<Body>) -> Response {
+        let path = request.uri().path();
+        let found = self.exact.get(path).or_else(|| {
+            let fits = |(pattern, _): &&(&'static str, Door)| fits(pattern, path);
+            self.patterns.iter().find(fits).map(|(_, door)| door)
+        });
+        match found {
+            None => match self.console.clone().oneshot(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            },
+            Some(door) => match door.handler(request.method()) {
+                Some(handler) => run(Arc::clone(app), handler, request).await,
+                None => wrong_method(&request, &door.allowed()),
+            },
+        }
+    }
+}
+
+impl Door {
+    /// `HEAD` is answered wherever `GET` is; the body is left out further down.
+    fn handler(&self, method: &Method) -> Option<Handler> {
+        let method = if *method == Method::HEAD { &Method::GET } else { method };
+        self.0.iter().find(|(own, _)| own == method).map(|(_, handler)| *handler)
+    }
+
+    fn allowed(&self) -> HeaderValue {
+        let mut words: Vec<&str> = self.0.iter().map(|(method, _)| method.as_str()).collect();
+        if words.contains(&"GET") {
+            words.push("HEAD");
+        }
+        HeaderValue::from_str(&words.join(", ")).unwrap_or_else(|_| HeaderValue::from_static("GET"))
+    }
+}
+
+/// Whether a path is of a pattern: `{name}` is one piece that is not empty, `{*rest}` everything
+/// that follows.
+fn fits(pattern: &str, path: &str) -> bool {
+    let mut pieces = path.split('/');
+    for want in pattern.split('/') {
+        if want.starts_with("{*") {
+            return pieces.next().is_some_and(|piece| !piece.is_empty());
+        }
+        match pieces.next() {
+            Some(piece) if want.starts_with('{') && !piece.is_empty() => {}
+            Some(piece) if want == piece => {}
+            _ => return false,
+        }
+    }
+    pieces.next().is_none()
 }
 
 async fn run(app: Arc<App>, handler: Handler, request: Request<Body>) -> Response {
@@ -227,6 +281,18 @@ mod tests {
 
     /// The addresses that need no key. Whoever adds one here has thought about it.
     const PUBLIC: [&str; 3] = ["/api/models", "/healthz", "/readyz"];
+
+    #[test]
+    fn patterns_take_what_they_say_and_nothing_else() {
+        assert!(fits("/v1/responses/{id}/cancel", "/v1/responses/x/cancel"));
+        assert!(fits("/v1/models/{*rest}", "/v1/models/a/b:c"));
+        for path in ["/v1/responses//cancel", "/v1/responses/x/cancel/", "/v1/responses/x/y"] {
+            assert!(!fits("/v1/responses/{id}/cancel", path), "{path}");
+        }
+        for path in ["/v1/models", "/v1/models/", "/v1/modelsx/a", "//v1/models/a"] {
+            assert!(!fits("/v1/models/{*rest}", path), "{path}");
+        }
+    }
 
     #[test]
     fn only_the_reviewed_addresses_are_public() {

@@ -169,7 +169,7 @@ const fn methods(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Chat => &["generateContent", "streamGenerateContent", "countTokens"],
         Kind::Image => &["generateContent"],
-        Kind::Embedding => &["embedContent"],
+        Kind::Embedding => &["embedContent", "batchEmbedContents"],
     }
 }
 
