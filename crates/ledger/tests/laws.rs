@@ -1,5 +1,13 @@
 //! The laws of the ledger, under random work, crashes at any byte and a bank that comes and goes.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where its ground gives way"
+)]
+
 use canon::{Money, Usage};
 use ledger::{
     Book, Clock as _, Entry, Held, MemoryDisk, Outcome, Progress, Purse, Refused, TestClock, Ticket,

@@ -1,5 +1,13 @@
 //! The configuration: what is accepted, and how what is not is refused.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where its ground gives way"
+)]
+
 use portunus::config::{Config, Given};
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,14 @@
 //! Conversations the gateway keeps: responses that go on from one another, runs in the background,
 //! threads of messages, on any upstream.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where its ground gives way"
+)]
+
 use http::Method;
 use serde_json::{Value, json};
 use testkit::Gateway;

@@ -117,7 +117,9 @@ mod tests {
             bytes[at] = if bytes[at] == b'x' { b'y' } else { b'x' };
             assert!(Token::read(&String::from_utf8(bytes).unwrap()).is_none(), "at {at}");
         }
-        for text in ["", "sk-pt-", "sk-pt-a-b", "sk-proj-123", &new.text[..new.text.len() - 1]] {
+        let mut short = new.text.clone();
+        short.pop();
+        for text in ["", "sk-pt-", "sk-pt-a-b", "sk-proj-123", &short] {
             assert!(Token::read(text).is_none(), "{text}");
         }
         assert!(Token::read(&format!("{} ", new.text)).is_none());

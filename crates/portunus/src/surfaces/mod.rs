@@ -27,6 +27,7 @@ use canon::{Fault, Trouble};
 use futures_util::future::BoxFuture;
 use http::header::HeaderValue;
 use http::{Method, Request};
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -264,6 +265,23 @@ async fn nothing_here(request: Request<Body>) -> Response {
     let fault =
         Fault::new(Trouble::NoPath, format!("there is nothing at {shown}; check the base address"));
     voice.answer(&fault, &request_id(&request).0)
+}
+
+/// A JSON object read back from a text of our own; empty when it is none.
+fn object(text: impl AsRef<[u8]>) -> Map<String, Value> {
+    serde_json::from_slice(text.as_ref()).unwrap_or_default()
+}
+
+/// Sets fields of an object.
+fn set<const N: usize>(object: &mut Map<String, Value>, fields: [(&str, Value); N]) {
+    for (name, value) in fields {
+        object.insert(name.to_owned(), value);
+    }
+}
+
+/// A text field of an object; empty when there is none.
+fn text<'a>(object: &'a Map<String, Value>, name: &str) -> &'a str {
+    object.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A JSON answer.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use store::Kept;
 
+use super::{object, set, text};
 use crate::app::App;
 use crate::flow::{self, Call};
 
@@ -45,10 +46,11 @@ pub(super) async fn of(call: &mut Call) -> Result<Option<Thread>, Fault> {
         return Ok(None);
     };
     call.dialect.peek(&call.target, &call.body)?;
-    match thread["type"].as_str() {
+    let word = |name: &str| thread.get(name).and_then(Value::as_str);
+    match word("type") {
         Some("create") => {}
         Some("continue") => {
-            let id = thread["previous_message_id"].as_str().unwrap_or_default();
+            let id = word("previous_message_id").unwrap_or_default();
             let account = &call.key.record.account_id;
             let kept = call.app.memory.get(id, account, call.app.clock.now()).await;
             // A conversation that is gone can still be gone on with, if the client sends it whole.
@@ -80,17 +82,17 @@ pub(super) async fn of(call: &mut Call) -> Result<Option<Thread>, Fault> {
 /// The kept conversation, its answer, and what is new. What the new request leaves out stays as it
 /// was.
 fn continued(kept: &Kept, mut new: Map<String, Value>) -> Map<String, Value> {
-    let before: Value = serde_json::from_str(&kept.request).unwrap_or_default();
-    let reply: Value = serde_json::from_str(&kept.reply).unwrap_or_default();
+    let before = object(&kept.request);
+    let reply = object(&kept.reply);
     let mut messages = match before.get("messages") {
         Some(Value::Array(messages)) => messages.clone(),
         _ => Vec::new(),
     };
-    messages.push(json!({ "role": "assistant", "content": reply["content"] }));
+    messages.push(json!({ "role": "assistant", "content": reply.get("content") }));
     if let Some(Value::Array(more)) = new.shift_remove("messages") {
         messages.extend(more);
     }
-    for (name, value) in before.as_object().into_iter().flatten() {
+    for (name, value) in &before {
         if name != "stream" {
             new.entry(name.clone()).or_insert_with(|| value.clone());
         }
@@ -100,15 +102,18 @@ fn continued(kept: &Kept, mut new: Map<String, Value>) -> Map<String, Value> {
 }
 
 impl Thread {
-    fn keep(&self, reply: &Value) {
-        let Some(id) = reply["id"].as_str() else { return };
+    fn keep(&self, reply: Map<String, Value>) {
+        let id = text(&reply, "id").to_owned();
+        if id.is_empty() {
+            return;
+        }
         let now = self.app.clock.now();
         let span = i64::try_from(self.app.config().keep_answers.as_micros()).unwrap_or(i64::MAX);
         self.app.memory.put(Kept {
-            id: id.to_owned(),
+            id,
             account_id: self.account.clone(),
             request: Value::Object(self.body.clone()).to_string(),
-            reply: reply.to_string(),
+            reply: Value::from(reply).to_string(),
             created: now,
             expires: now.saturating_add(span),
         });
@@ -135,7 +140,7 @@ impl Thread {
             .await
             .map_err(|e| Fault::internal(format!("an answer could not be read back: {e}")))?;
         if head.status.is_success() {
-            self.keep(&serde_json::from_slice(&body).unwrap_or_default());
+            self.keep(object(&body));
         }
         Ok(Response::from_parts(head, Body::from(body)))
     }
@@ -170,11 +175,11 @@ impl Remembering {
             let reply = fold.finish();
             let id = reply.id.clone();
             let (body, _) = Messages.write_reply(reply, &thread.chat, &thread.stamp);
-            let mut message: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let mut message = object(body);
             if let Some(id) = id {
-                message["id"] = Value::from(id);
+                set(&mut message, [("id", Value::from(id))]);
             }
-            thread.keep(&message);
+            thread.keep(message);
         }
     }
 }

@@ -6,16 +6,15 @@ use canon::{Fault, Reply};
 use dialects::{Cutter, Frame};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 use super::conversation::Conversation;
 use super::kept::replay;
 use super::remember::{Keeper, last_word};
-use crate::app::App;
 use crate::flow::{self, Call};
 use crate::memory::Run;
-use crate::surfaces::json;
+use crate::surfaces::{json, object, set, text};
 
 /// Begins the run and answers at once.
 pub(super) async fn start(mut call: Call, conversation: Conversation) -> Result<Response, Fault> {
@@ -23,41 +22,42 @@ pub(super) async fn start(mut call: Call, conversation: Conversation) -> Result<
     flow::find_route(&call, &peek)?;
     let streamed = peek.stream;
     // The lane sees a plain stream: running in the background is our business.
-    let mut body: Value = serde_json::from_slice(&call.body)
-        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))?;
-    if let Some(fields) = body.as_object_mut() {
-        fields.shift_remove("background");
-        fields.insert("stream".to_owned(), Value::Bool(true));
-    }
-    call.body = Bytes::from(body.to_string());
+    let mut body = object(&call.body);
+    body.shift_remove("background");
+    set(&mut body, [("stream", Value::Bool(true))]);
+    call.body = Bytes::from(Value::from(body).to_string());
     call.edits.clear();
     call.own_reply = true;
     let queued = queued(&call)?;
-    let id = queued["id"].as_str().unwrap_or_default().to_owned();
+    let id = text(&queued, "id").to_owned();
     let keeper = Keeper::new(&call, conversation);
-    keeper.keep(&queued.to_string());
+    let told = Value::from(queued.clone()).to_string();
+    keeper.keep(&told);
     let (app, run) =
         (Arc::clone(&call.app), call.app.memory.begin(&id, &call.key.record.account_id));
-    let task = work(call, keeper, id, queued.clone(), Arc::clone(&run));
+    let task = work(call, keeper, id, queued, Arc::clone(&run));
     app.tasks.spawn(task);
-    if streamed { Ok(replay(run, None)) } else { Ok(json(queued.to_string())) }
+    if streamed { Ok(replay(run, None)) } else { Ok(json(told)) }
 }
 
 /// The response object before there is an answer.
-fn queued(call: &Call) -> Result<Value, Fault> {
+fn queued(call: &Call) -> Result<Map<String, Value>, Fault> {
     let chat = call.dialect.read_request(&call.target, &call.body)?;
     let (body, _) = call.dialect.write_reply(Reply::default(), &chat, &flow::stamp(call));
-    let mut queued: Value = serde_json::from_slice(&body).unwrap_or_default();
-    queued["status"] = json!("queued");
-    queued["background"] = json!(true);
-    queued["output"] = json!([]);
-    queued["usage"] = Value::Null;
-    queued["completed_at"] = Value::Null;
-    queued["incomplete_details"] = Value::Null;
+    let mut queued = object(body);
+    let fields = [
+        ("status", json!("queued")),
+        ("background", json!(true)),
+        ("output", json!([])),
+        ("usage", Value::Null),
+        ("completed_at", Value::Null),
+        ("incomplete_details", Value::Null),
+    ];
+    set(&mut queued, fields);
     Ok(queued)
 }
 
-async fn work(call: Call, keeper: Keeper, id: String, queued: Value, run: Arc<Run>) {
+async fn work(call: Call, keeper: Keeper, id: String, queued: Map<String, Value>, run: Arc<Run>) {
     let app = Arc::clone(&call.app);
     let outcome = tokio::select! {
         () = run.cancel.cancelled() => Ok(()),
@@ -66,11 +66,7 @@ async fn work(call: Call, keeper: Keeper, id: String, queued: Value, run: Arc<Ru
     if let Err(fault) = outcome {
         fail(&keeper, &run, queued, &fault);
     }
-    finish(&app, &id);
-}
-
-fn finish(app: &App, id: &str) {
-    app.memory.end(id);
+    app.memory.end(&id);
 }
 
 /// Takes the answer in, event by event.
@@ -96,9 +92,9 @@ fn take(frame: &Frame, keeper: &Keeper, run: &Run) {
     }
     let number = serde_json::from_slice::<Numbered>(&frame.data).map_or(0, |n| n.sequence_number);
     if let Some(reply) = last_word(&frame.data) {
-        let mut reply: Value = serde_json::from_str(reply).unwrap_or_default();
-        reply["background"] = json!(true);
-        keeper.keep(&reply.to_string());
+        let mut reply = object(reply);
+        set(&mut reply, [("background", json!(true))]);
+        keeper.keep(&Value::from(reply).to_string());
     }
     let name = frame.event.clone().unwrap_or_default();
     let event = [b"event: ", &name[..], b"\ndata: ", &frame.data[..], b"\n\n"].concat();
@@ -106,11 +102,11 @@ fn take(frame: &Frame, keeper: &Keeper, run: &Run) {
 }
 
 /// The run failed before or while it answered.
-fn fail(keeper: &Keeper, run: &Run, mut response: Value, fault: &Fault) {
+fn fail(keeper: &Keeper, run: &Run, mut response: Map<String, Value>, fault: &Fault) {
     tracing::warn!("a background run failed: {fault} [{}]", fault.noted().unwrap_or_default());
-    response["status"] = json!("failed");
-    response["error"] = json!({ "code": "server_error", "message": fault.say() });
-    keeper.keep(&response.to_string());
+    let error = json!({ "code": "server_error", "message": fault.say() });
+    set(&mut response, [("status", json!("failed")), ("error", error)]);
+    keeper.keep(&Value::from(response.clone()).to_string());
     let event = json!({ "type": "response.failed", "sequence_number": 0, "response": response });
     run.tell(0, Bytes::from(format!("event: response.failed\ndata: {event}\n\n")));
 }

@@ -10,11 +10,11 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use canon::{Fault, Trouble};
 use dialects::{Target, responses::Responses};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::conversation::Conversation;
 use crate::flow::{self, Call};
-use crate::surfaces::{Asked, json};
+use crate::surfaces::{Asked, json, object, set};
 
 /// The kind of item a summary travels in.
 pub(super) const KIND: &str = "compaction";
@@ -26,13 +26,10 @@ const ASK: &str = "Summarise our conversation so far, so that you could go on fr
 
 pub(crate) async fn compact(asked: Asked) -> Result<Response, Fault> {
     let mut call = Call::read(asked, &Responses, Target::default()).await?;
-    let mut body: Value = serde_json::from_slice(&call.body)
-        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))?;
-    let Some(fields) = body.as_object_mut() else {
-        return Err(Fault::invalid("", "the body must be a JSON object"));
-    };
-    fields.insert("store".to_owned(), Value::Bool(true));
-    call.body = Bytes::from(body.to_string());
+    let mut body: Map<String, Value> = serde_json::from_slice(&call.body)
+        .map_err(|e| Fault::invalid("", format!("the body is not a JSON object: {e}")))?;
+    set(&mut body, [("store", Value::Bool(true))]);
+    call.body = Bytes::from(Value::from(body.clone()).to_string());
     let Conversation { items, .. } = Conversation::of(&mut call).await?;
     if items.is_empty() {
         return Err(Fault::invalid("input", "`input` holds nothing to compact"));
@@ -42,8 +39,8 @@ pub(crate) async fn compact(asked: Asked) -> Result<Response, Fault> {
         "type": "message", "role": "user", "content": [{ "type": "input_text", "text": ASK }],
     }));
     let request = json!({
-        "model": body["model"],
-        "instructions": body.get("instructions").cloned().unwrap_or_default(),
+        "model": body.get("model"),
+        "instructions": body.get("instructions"),
         "input": input,
         "store": false,
     });
@@ -56,12 +53,13 @@ pub(crate) async fn compact(asked: Asked) -> Result<Response, Fault> {
     let reply = axum::body::to_bytes(reply, LARGEST)
         .await
         .map_err(|e| Fault::internal(format!("a summary could not be read back: {e}")))?;
-    let reply: Value = serde_json::from_slice(&reply).unwrap_or_default();
+    let reply = object(&reply);
     let summary = text_of(&reply);
     if summary.is_empty() {
         return Err(Fault::new(Trouble::Unavailable, "the model gave no summary, retry"));
     }
-    let mut output: Vec<Value> = items.into_iter().filter(|item| item["role"] == "user").collect();
+    let mut output: Vec<Value> =
+        items.into_iter().filter(|item| is(item, "role", "user")).collect();
     output.push(json!({
         "type": KIND,
         "id": format!("cmp_{id}"),
@@ -72,7 +70,7 @@ pub(crate) async fn compact(asked: Asked) -> Result<Response, Fault> {
         "object": "response.compaction",
         "created_at": created,
         "output": output,
-        "usage": reply["usage"],
+        "usage": reply.get("usage"),
     });
     let mut response = json(Body::from(told.to_string()));
     for (name, value) in &head.headers {
@@ -83,16 +81,21 @@ pub(crate) async fn compact(asked: Asked) -> Result<Response, Fault> {
     Ok(response)
 }
 
-fn text_of(reply: &Value) -> String {
-    let parts = reply["output"].as_array().into_iter().flatten();
-    let parts = parts.filter_map(|item| item["content"].as_array()).flatten();
-    parts.filter_map(|part| part["text"].as_str()).collect()
+fn is(item: &Value, name: &str, word: &str) -> bool {
+    item.get(name).and_then(Value::as_str) == Some(word)
+}
+
+fn text_of(reply: &Map<String, Value>) -> String {
+    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let parts = list(reply.get("output")).into_iter().flat_map(|item| list(item.get("content")));
+    parts.filter_map(|part| part.get("text")?.as_str().map(str::to_owned)).collect()
 }
 
 /// Puts our own summaries back into words; another's stay as they are.
 pub(super) fn expand(items: &mut [Value]) {
-    for item in items.iter_mut().filter(|item| item["type"] == KIND) {
-        let sealed = item["encrypted_content"].as_str().and_then(|text| text.strip_prefix(MARK));
+    for item in items.iter_mut().filter(|item| is(item, "type", KIND)) {
+        let sealed = item.get("encrypted_content").and_then(Value::as_str);
+        let sealed = sealed.and_then(|text| text.strip_prefix(MARK));
         let summary = sealed.and_then(|text| STANDARD.decode(text).ok());
         if let Some(summary) = summary.and_then(|bytes| String::from_utf8(bytes).ok()) {
             let text = format!("Summary of the conversation so far:\n{summary}");

@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::flow::event_stream;
 use crate::memory::Run;
 use crate::surfaces::query::{decode, pairs};
-use crate::surfaces::{Asked, json};
+use crate::surfaces::{Asked, json, object, set, text};
 
 /// Which answer is asked for, by whom.
 struct Wanted {
@@ -70,14 +70,15 @@ pub(crate) async fn get(asked: Asked) -> Result<Response, Fault> {
         return Ok(replay(run, after));
     }
     let kept = wanted.find().await?;
-    let mut reply: Value = serde_json::from_str(&kept.reply).unwrap_or_default();
-    let waiting = matches!(reply["status"].as_str(), Some("queued" | "in_progress"));
-    if waiting && run.is_none() {
-        // It ran in a process that is gone, and nobody will finish it.
-        reply["status"] = Value::from("failed");
-        reply["error"] = json!({ "code": "server_error", "message": "the gateway was restarted" });
+    let mut reply = object(&kept.reply);
+    let waiting = matches!(text(&reply, "status"), "queued" | "in_progress");
+    if !waiting || run.is_some() {
+        return Ok(json(kept.reply.clone()));
     }
-    Ok(json(reply.to_string()))
+    // It ran in a process that is gone, and nobody will finish it.
+    let error = json!({ "code": "server_error", "message": "the gateway was restarted" });
+    set(&mut reply, [("status", json!("failed")), ("error", error)]);
+    Ok(json(Value::from(reply).to_string()))
 }
 
 /// A background run's events behind that number, and those still to come.
@@ -101,16 +102,17 @@ pub(crate) async fn delete(asked: Asked) -> Result<Response, Fault> {
 pub(crate) async fn cancel(asked: Asked) -> Result<Response, Fault> {
     let wanted = Wanted::of(asked);
     let kept = wanted.find().await?;
-    let mut reply: Value = serde_json::from_str(&kept.reply).unwrap_or_default();
-    if reply["background"] != true {
+    let mut reply = object(&kept.reply);
+    if reply.get("background") != Some(&Value::Bool(true)) {
         return Err(Fault::invalid("", "only a background response can be cancelled"));
     }
     if let Some(run) = wanted.run().filter(|run| !run.is_over()) {
         run.cancel.cancel();
-        reply["status"] = Value::from("cancelled");
-        wanted.app.memory.put(Kept { reply: reply.to_string(), ..(*kept).clone() });
+        set(&mut reply, [("status", json!("cancelled"))]);
+        let reply = Value::from(reply.clone()).to_string();
+        wanted.app.memory.put(Kept { reply, ..(*kept).clone() });
     }
-    Ok(json(reply.to_string()))
+    Ok(json(Value::from(reply).to_string()))
 }
 
 /// The items an answer was made from, newest first unless asked otherwise.
@@ -118,9 +120,8 @@ pub(crate) async fn input_items(asked: Asked) -> Result<Response, Fault> {
     let wanted = Wanted::of(asked);
     let kept = wanted.find().await?;
     let id = &wanted.id;
-    let mut request: Value = serde_json::from_str(&kept.request).unwrap_or_default();
-    let mut items = match request["input"].take() {
-        Value::Array(items) => items,
+    let mut items = match object(&kept.request).shift_remove("input") {
+        Some(Value::Array(items)) => items,
         _ => Vec::new(),
     };
     for (number, item) in items.iter_mut().enumerate() {
@@ -148,11 +149,14 @@ pub(crate) async fn input_items(asked: Asked) -> Result<Response, Fault> {
         items.reverse();
     }
     let from = after.map_or(0, |after| {
-        items.iter().position(|item| item["id"] == after.as_str()).map_or(items.len(), |at| at + 1)
+        items
+            .iter()
+            .position(|item| item.get("id").and_then(Value::as_str) == Some(after))
+            .map_or(items.len(), |at| at + 1)
     });
     let rest = items.get(from..).unwrap_or_default();
     let shown: Vec<&Value> = rest.iter().take(limit).collect();
-    let named = |item: Option<&&Value>| item.map(|item| item["id"].clone());
+    let named = |item: Option<&&Value>| item.and_then(|item| item.get("id")).cloned();
     let body = json!({
         "object": "list",
         "data": shown,

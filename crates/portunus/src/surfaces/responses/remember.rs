@@ -121,9 +121,7 @@ pub(super) fn last_word(data: &[u8]) -> Option<&str> {
     }
     // Most events are pieces of text; only few begin like an end.
     let start = data.get(..64).unwrap_or(data);
-    if memchr::memmem::find(start, b"\"response.").is_none() {
-        return None;
-    }
+    memchr::memmem::find(start, b"\"response.")?;
     let event: Ending<'_> = serde_json::from_slice(data).ok()?;
     match &*event.r#type {
         "response.completed" | "response.incomplete" | "response.failed" => {
