@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Given};
 use crate::flow::SealKeep;
+use crate::ids::Ids;
 use crate::keys::{KeyRing, NewToken, hash};
 use crate::memory::Memory;
 use crate::meters::Meters;
@@ -35,6 +36,8 @@ pub struct App {
     pub book: Arc<Book>,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// Where request ids come from.
+    pub(crate) ids: Ids,
     /// What is remembered between calls.
     pub(crate) memory: Memory,
     /// Seals of callers whose format has no place for them.
@@ -79,6 +82,7 @@ impl App {
         let ring = KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?;
         let tasks = TaskTracker::new();
         let app = Arc::new(Self {
+            ids: Ids::new()?,
             memory: Memory::new(store.clone(), tasks.clone()),
             config: ArcSwap::from_pointee(config),
             ring: Arc::new(ring),

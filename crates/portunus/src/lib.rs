@@ -10,6 +10,7 @@ pub mod config;
 mod flow;
 mod guard;
 mod host;
+mod ids;
 pub mod keys;
 mod memory;
 mod meters;

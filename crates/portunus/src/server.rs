@@ -111,7 +111,7 @@ async fn answer(
     request: Request<Incoming>,
     peer: SocketAddr,
 ) -> Response {
-    let id: Arc<str> = Arc::from(format!("req_{}", uuid::Uuid::now_v7().simple()));
+    let id = app.ids.next(app.clock.now());
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
     request.extensions_mut().insert(ConnectInfo(peer));

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use canon::{Fault, Origin, Trouble};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
 use std::fmt;
 use std::time::Duration;
@@ -74,9 +75,26 @@ pub struct Provider {
     pub speaks: Vec<Origin>,
     /// How long it may take.
     pub timeouts: Timeouts,
-    base: String,
+    base: Base,
     credential: Credential,
     client: Client,
+}
+
+/// An address in its parts, so that it is not read again for every call.
+#[derive(Clone, Debug)]
+struct Base {
+    scheme: Scheme,
+    authority: Authority,
+    /// What comes before the path; empty for most.
+    prefix: String,
+}
+
+impl Base {
+    fn at(&self, path: &str) -> Result<Uri, http::Error> {
+        let path = format!("{}{path}", self.prefix);
+        let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
+        uri.path_and_query(PathAndQuery::try_from(path)?).build()
+    }
 }
 
 impl Provider {
@@ -92,12 +110,18 @@ impl Provider {
         let base = base.trim_end_matches('/').to_owned();
         let uri: Uri =
             base.parse().map_err(|e| ProviderError(format!("`{base}` is not an address: {e}")))?;
-        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
-            return Err(ProviderError(format!("`{base}` is not an http or https address")));
-        }
         if uri.query().is_some() {
             return Err(ProviderError(format!("`{base}` must not have a query")));
         }
+        let prefix = uri.path().trim_end_matches('/').to_owned();
+        let parts = uri.into_parts();
+        let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+            return Err(ProviderError(format!("`{base}` is not an http or https address")));
+        };
+        if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
+            return Err(ProviderError(format!("`{base}` is not an http or https address")));
+        }
+        let base = Base { scheme, authority, prefix };
         Ok(Self { name: name.to_owned(), speaks, timeouts, base, credential, client })
     }
 
@@ -109,9 +133,10 @@ impl Provider {
         pieces: Vec<Bytes>,
         timeouts: &Timeouts,
     ) -> Result<Answer, Fault> {
-        let uri: Uri = format!("{}{path}", self.base)
-            .parse()
-            .map_err(|e| Fault::internal(format!("{}{path} is not an address: {e}", self.base)))?;
+        let uri = self
+            .base
+            .at(path)
+            .map_err(|e| Fault::internal(format!("{}: {path} is not a path: {e}", self.name)))?;
         let mut request = Request::new(Pieces::new(pieces));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;

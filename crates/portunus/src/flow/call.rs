@@ -7,6 +7,7 @@ use dialects::json::Edit;
 use dialects::{Dialect, Target};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Request};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -98,7 +99,7 @@ async fn read_body(request: Request<Body>, limit: usize) -> Result<Bytes, Fault>
     }
     let mut first: Option<Bytes> = None;
     let mut all = BytesMut::new();
-    loop {
+    while !body.is_end_stream() {
         let frame = match tokio::time::timeout(SILENCE, body.frame()).await {
             Err(_) => {
                 return Err(Fault::new(Trouble::SlowCaller, "the body did not arrive in time"));

@@ -28,9 +28,13 @@ pub(super) fn prepare(
     let dialect = speech(lane, own)?;
     let words = Lane { model: &lane.model, limit, max_output: route.model.max_output };
     if dialect.origin() == own {
-        let mut peek = peek.clone();
-        peek.edits.extend(call.edits.iter().cloned());
-        let outgoing = dialect.patch(&call.body, &peek, &words);
+        let outgoing = if call.edits.is_empty() {
+            dialect.patch(&call.body, peek, &words)
+        } else {
+            let mut peek = peek.clone();
+            peek.edits.extend(call.edits.iter().cloned());
+            dialect.patch(&call.body, &peek, &words)
+        };
         let chat = if call.own_reply {
             Some(call.dialect.read_request(&call.target, &call.body)?)
         } else {

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use canon::{Chat, Fault, Origin, Trouble};
 use dialects::{CustomCalls, Dialect, Peek, Said};
 use http::header::{CONTENT_TYPE, HeaderValue};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
 use upstream::Answer;
@@ -164,7 +165,7 @@ pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result
     let mut body = answer.body;
     let mut first: Option<Bytes> = None;
     let mut all = BytesMut::new();
-    loop {
+    while !body.is_end_stream() {
         let left = lane.timeouts.total.saturating_sub(call.arrived.elapsed());
         let frame = match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
             Err(_) => {
