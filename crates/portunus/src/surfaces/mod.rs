@@ -15,6 +15,7 @@ mod native;
 mod query;
 mod responses;
 mod threads;
+mod watched;
 
 pub(crate) use health::metrics_text;
 pub(crate) use key::write as write_entry;

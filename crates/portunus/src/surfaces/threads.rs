@@ -1,30 +1,23 @@
 //! Threads of the messages format: a caller sends only what is new, and the gateway puts the kept
 //! conversation before it. Like the memory of responses, it works whatever serves the model.
 
-use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use canon::{Chat, Event, Fault, Fold};
 use dialects::messages::Messages;
-use dialects::{Cutter, Dialect as _, Reader, Stamp};
-use http::header::CONTENT_TYPE;
-use http_body::{Body as HttpBody, Frame};
+use dialects::{Dialect as _, Frame, Reader, Stamp};
 use memchr::memmem;
 use serde_json::{Map, Value, json};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use store::Kept;
 
+use super::watched::watched;
 use super::{object, set, text};
 use crate::app::App;
 use crate::flow::{self, Call};
 
 /// The code on which tool runners send their whole history instead.
 const UNSUPPORTED: &str = "thread_unsupported_request";
-/// The largest whole answer that is kept.
-const LARGEST: usize = 64 << 20;
-
 /// A conversation that is to be gone on with.
 pub(super) struct Thread {
     app: Arc<App>,
@@ -121,47 +114,28 @@ impl Thread {
 
     /// Keeps the answer before the caller has its last byte.
     pub(super) async fn remember(self, response: Response) -> Result<Response, Fault> {
-        let (head, body) = response.into_parts();
-        let streamed = head
-            .headers
-            .get(CONTENT_TYPE)
-            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        if streamed {
-            let body = Remembering {
-                body,
-                cutter: Cutter::default(),
-                reader: Messages.reader(),
-                events: Vec::new(),
-                thread: Some(self),
-            };
-            return Ok(Response::from_parts(head, Body::new(body)));
-        }
-        let body = axum::body::to_bytes(body, LARGEST)
-            .await
-            .map_err(|e| Fault::internal(format!("an answer could not be read back: {e}")))?;
-        if head.status.is_success() {
-            self.keep(object(&body));
-        }
-        Ok(Response::from_parts(head, Body::from(body)))
+        let gathering =
+            Gathering { reader: Messages.reader(), events: Vec::new(), thread: Some(self) };
+        let whole = |gathering: &mut Gathering, body: &[u8]| {
+            if let Some(thread) = gathering.thread.take() {
+                thread.keep(object(body));
+            }
+        };
+        watched(response, gathering, whole, Gathering::see).await
     }
 }
 
-/// A stream that is put together again while it goes by.
-struct Remembering {
-    body: Body,
-    cutter: Cutter,
+/// A streamed answer that is put together again while it goes by.
+struct Gathering {
     reader: Box<dyn Reader>,
     events: Vec<Event>,
     thread: Option<Thread>,
 }
 
-impl Remembering {
-    fn see(&mut self, data: &Bytes) {
-        self.cutter.push(data.clone());
-        while let Ok(Some(frame)) = self.cutter.next_frame() {
-            if self.reader.push(&frame, &mut self.events).is_err() {
-                self.thread = None;
-            }
+impl Gathering {
+    fn see(&mut self, frame: &Frame) {
+        if self.thread.is_some() && self.reader.push(frame, &mut self.events).is_err() {
+            self.thread = None;
         }
         if self.reader.is_done()
             && let Some(thread) = self.thread.take()
@@ -181,24 +155,5 @@ impl Remembering {
             }
             thread.keep(message);
         }
-    }
-}
-
-impl HttpBody for Remembering {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(data) = frame.data_ref()
-            && self.thread.is_some()
-        {
-            self.see(&data.clone());
-        }
-        polled
     }
 }

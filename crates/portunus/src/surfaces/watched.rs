@@ -1,0 +1,72 @@
+//! An answer that is looked at on its way to the caller: whole, or piece by piece.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use canon::Fault;
+use dialects::{Cutter, Frame};
+use http::header::CONTENT_TYPE;
+use http_body::Body as HttpBody;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// The largest whole answer that is looked at.
+const LARGEST: usize = 64 << 20;
+
+/// Looks at an answer: a whole one is handed to `whole`, the pieces of a streamed one to `piece`,
+/// each before the caller has it. An error answer is not looked at.
+pub(super) async fn watched<T: Send + 'static>(
+    response: Response,
+    mut watcher: T,
+    whole: impl FnOnce(&mut T, &[u8]),
+    piece: fn(&mut T, &Frame),
+) -> Result<Response, Fault> {
+    let (head, body) = response.into_parts();
+    let streamed = head
+        .headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    if streamed {
+        let body = Watched { body, cutter: Cutter::default(), watcher, piece };
+        return Ok(Response::from_parts(head, Body::new(body)));
+    }
+    let body = axum::body::to_bytes(body, LARGEST)
+        .await
+        .map_err(|e| Fault::internal(format!("an answer could not be read back: {e}")))?;
+    if head.status.is_success() {
+        whole(&mut watcher, &body);
+    }
+    Ok(Response::from_parts(head, Body::from(body)))
+}
+
+struct Watched<T> {
+    body: Body,
+    cutter: Cutter,
+    watcher: T,
+    piece: fn(&mut T, &Frame),
+}
+
+// Nothing in it is pinned but the body, which is pinned in a box of its own.
+impl<T> Unpin for Watched<T> {}
+
+impl<T> HttpBody for Watched<T> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, axum::Error>>> {
+        let watched = &mut *self;
+        let polled = Pin::new(&mut watched.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            watched.cutter.push(data.clone());
+            while let Ok(Some(frame)) = watched.cutter.next_frame() {
+                (watched.piece)(&mut watched.watcher, &frame);
+            }
+        }
+        polled
+    }
+}
