@@ -107,3 +107,36 @@ def test_the_catalog_can_be_narrowed_down(wire):
 
 def is_number(value):
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def test_each_demo_model_is_behind_an_upstream_of_its_own_format(dry_run, model):
+    """Otherwise a request would only be handed through, and no test here would try a translation."""
+    wanted = model.removeprefix("demo-")
+    assert dry_run(model) == wanted
+
+
+def test_each_embedded_demo_model_is_behind_an_upstream_of_its_own_format(dry_run, model):
+    wanted = model.removeprefix("demo-")
+    assert dry_run(f"embedded-{wanted}") == wanted
+
+
+@pytest.fixture
+def dry_run(wire):
+    """The format in which a model's upstream would be asked, whatever format the caller speaks."""
+
+    def ask(model):
+        said = [{"role": "user", "content": "Hello"}]
+        native = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}
+        told = {
+            wire.post(path, body, dry_run=True).json()["dialect"]
+            for path, body in {
+                "/v1/chat/completions": {"model": model, "messages": said},
+                "/v1/messages": {"model": model, "messages": said, "max_tokens": 10},
+                "/v1/responses": {"model": model, "input": said},
+                f"/v1beta/models/{model}:generateContent": native,
+            }.items()
+        }
+        (dialect,) = told
+        return dialect
+
+    return ask

@@ -1,9 +1,11 @@
 """Calling functions and answering in a given shape, with the official client's own helpers."""
 
 import json
-from enum import Enum
 
-from pydantic import BaseModel
+from ask import Harbour, Mood
+from matrix import client_of, feature
+
+pytestmark = client_of("Chat completions")
 
 WEATHER = {
     "type": "function",
@@ -24,6 +26,7 @@ WEATHER = {
 QUESTION = {"role": "user", "content": "What is the weather in Paris, in celsius?"}
 
 
+@feature("tool round trip")
 def test_a_tool_is_called_and_its_result_is_put_into_words(client, model):
     first = client.chat.completions.create(model=model, messages=[QUESTION], tools=[WEATHER])
     (choice,) = first.choices
@@ -42,6 +45,7 @@ def test_a_tool_is_called_and_its_result_is_put_into_words(client, model):
     assert not second.choices[0].message.tool_calls
 
 
+@feature("streamed tool call")
 def test_a_streamed_call_adds_up_to_the_whole_one(client, model):
     ask = {"model": model, "messages": [QUESTION], "tools": [WEATHER]}
     whole = client.chat.completions.create(**ask).choices[0]
@@ -61,6 +65,7 @@ def test_a_streamed_call_adds_up_to_the_whole_one(client, model):
     assert [reason for reason in reasons if reason] == ["tool_calls"]
 
 
+@feature("tool choice")
 def test_the_choice_of_tools_is_obeyed(client, model):
     def calls(messages, choice):
         answer = client.chat.completions.create(
@@ -76,6 +81,7 @@ def test_the_choice_of_tools_is_obeyed(client, model):
     assert [call.function.name for call in calls(idle, named)] == ["get_weather"]
 
 
+@feature("parallel tool calls")
 def test_parallel_calls_keep_their_ids_apart(client, model):
     question = {"role": "user", "content": "What is the weather in Paris and in Oslo, in celsius?"}
     first = client.chat.completions.create(model=model, messages=[question], tools=[WEATHER])
@@ -92,23 +98,7 @@ def test_parallel_calls_keep_their_ids_apart(client, model):
     assert second.choices[0].message.content
 
 
-class Mood(Enum):
-    CALM = "calm"
-    STORMY = "stormy"
-
-
-class Ship(BaseModel):
-    name: str
-    masts: int
-    mood: Mood
-
-
-class Harbour(BaseModel):
-    city: str
-    open: bool
-    ships: list[Ship]
-
-
+@feature("structured output")
 def test_an_answer_fits_the_given_shape(client, model):
     messages = [{"role": "user", "content": "Describe the harbour of Lisbon."}]
     answer = client.chat.completions.parse(
@@ -120,6 +110,7 @@ def test_an_answer_fits_the_given_shape(client, model):
     assert all(isinstance(ship.mood, Mood) for ship in harbour.ships)
 
 
+@feature("structured output")
 def test_a_streamed_answer_fits_the_given_shape(client, model):
     messages = [{"role": "user", "content": "Describe the harbour of Lisbon."}]
     with client.chat.completions.stream(
@@ -131,7 +122,11 @@ def test_a_streamed_answer_fits_the_given_shape(client, model):
     assert isinstance(answer.choices[0].message.parsed, Harbour)
 
 
-def test_json_without_a_shape_is_an_object(client, model):
+def test_json_without_a_shape_is_an_object_or_the_answer_says_why_not(client, lost, model):
+    if model == "demo-messages":
+        messages = [{"role": "user", "content": "Answer in JSON."}]
+        body = {"model": model, "messages": messages, "response_format": {"type": "json_object"}}
+        return lost("/v1/chat/completions", body, "format.json")
     answer = client.chat.completions.create(
         model=model,
         messages=[{"role": "user", "content": "Answer in JSON: what is a harbour?"}],

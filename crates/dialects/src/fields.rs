@@ -1,6 +1,6 @@
 //! Reading a JSON object field by field, so that what is left over is known and kept.
 
-use canon::{Extras, Fault, Origin};
+use canon::{Extras, Fault, Losses, Origin};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
@@ -41,6 +41,19 @@ impl fmt::Display for Path<'_> {
             Self::Item(parent, index) => write!(f, "{parent}[{index}]"),
         }
     }
+}
+
+/// Names the fields of a turn, part or tool that `me` cannot be given.
+pub(crate) fn note_foreign(extras: &Extras, me: Origin, of: &str, losses: &mut Losses) {
+    for name in extras.foreign_to(me).filter(|name| matters(name)) {
+        losses.add(&format!("{of}.{name}"), "only another format has this field");
+    }
+}
+
+/// Whether anybody misses a field of that name: neither what a thing is called elsewhere nor a
+/// reader's own note.
+pub(crate) fn matters(name: &str) -> bool {
+    !matches!(name, "id" | "name" | "status" | "type") && !name.starts_with("portunus.")
 }
 
 /// An object being read: every field is taken out, the rest is left.
@@ -203,6 +216,10 @@ impl Object {
     #[must_use]
     pub(crate) fn with(mut self, extras: &Extras, origin: Origin) -> Self {
         for (name, value) in extras.for_origin(origin).into_iter().flatten() {
+            // A reader's own note is for the writer's eyes only.
+            if name.starts_with("portunus.") {
+                continue;
+            }
             self.0.entry(name.clone()).or_insert_with(|| value.clone());
         }
         self

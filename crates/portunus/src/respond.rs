@@ -96,7 +96,8 @@ fn retry_headers(fault: &Fault, status: u16, headers: &mut HeaderMap) {
             }
         }
     }
-    if !fault.may_retry() && matches!(status, 408 | 409 | 429 | 500..) {
+    // Said for every status: some clients retry even what can never succeed.
+    if !fault.may_retry() {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
     }
 }

@@ -148,7 +148,7 @@ async fn a_compacted_conversation_can_be_gone_on_with() {
     let kinds: Vec<_> =
         short["output"].as_array().unwrap().iter().map(|i| i["type"].clone()).collect();
     assert_eq!(kinds.last(), Some(&json!("compaction")));
-    assert_eq!(short["output"][0]["content"], "Remember the number 7.");
+    assert_eq!(short["output"][0]["content"][0]["text"], "Remember the number 7.");
     let mut input = short["output"].as_array().unwrap().clone();
     input.push(json!({ "role": "user", "content": "Go on" }));
     let next =

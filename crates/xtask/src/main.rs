@@ -1,4 +1,5 @@
-//! Developer commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask bench`.
+//! Developer commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask bench`,
+//! `cargo xtask losses`.
 //!
 //! Nothing here is part of the gateway. The commands install what they need, talk to
 //! `127.0.0.1` only, and clean up after themselves.
@@ -8,6 +9,7 @@
 mod bench;
 mod gateway;
 mod http;
+mod losses;
 mod process;
 mod suite;
 mod tidy;
@@ -42,6 +44,8 @@ enum Command {
         #[arg(long)]
         quick: bool,
     },
+    /// Write down anew what translations lose: the golden lists and docs/losses.md
+    Losses,
 }
 
 fn main() -> Result<ExitCode> {
@@ -49,6 +53,10 @@ fn main() -> Result<ExitCode> {
         Command::Tidy => tidy::run()?,
         Command::Test { only } => suite::run(only),
         Command::Bench { quick } => bench::run(quick)?,
+        Command::Losses => {
+            losses::run()?;
+            true
+        }
     };
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

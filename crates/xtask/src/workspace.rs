@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// Folders that hold what was made, not what was written.
-const MADE: [&str; 4] = ["target", "node_modules", "__pycache__", "data"];
+const MADE: [&str; 6] = ["target", "node_modules", "__pycache__", "data", "corpus", "artifacts"];
 /// The hidden folders that belong to the project.
 const HIDDEN: [&str; 3] = [".cargo", ".ci", ".github"];
 

@@ -6,7 +6,7 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::{ME, fault, read_request, wire};
+use super::{ME, fault, read_request, seals, wire};
 use crate::fields::{Fields, Path};
 
 /// Reads an answer; an error object in place of one is that error.
@@ -53,7 +53,8 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
     let message = fields.object("message")?.unwrap_or_default();
     let mut message = Fields::of(message, &Path::Root);
     message.take("role");
-    let mut parts = read_request::thoughts(&mut message)?;
+    let details = message.list("reasoning_details")?.unwrap_or_default();
+    let mut parts = read_request::thoughts(details, &mut message, seals::Side::Answer)?;
     let citations = citations(message.list("annotations")?.unwrap_or_default());
     match message.take("content") {
         Some(Value::String(text)) if !text.is_empty() => {

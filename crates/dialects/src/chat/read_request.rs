@@ -255,15 +255,26 @@ fn cache_mark(fields: &mut Fields<'_>) -> Option<CacheMark> {
 }
 
 fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
-    let mut parts = thoughts(fields)?;
-    parts.extend(content(fields)?);
+    let path = fields.path().key("tool_calls");
+    let calls = fields.list("tool_calls")?.unwrap_or_default().into_iter().enumerate();
+    let calls = calls.map(|(at, call)| tool_call(call, &path.item(at)));
+    let mut calls = calls.collect::<Result<Vec<Part>, Fault>>()?;
+    let details = fields.list("reasoning_details")?.unwrap_or_default();
+    let (details, on_text) = seals::restore(details, &mut calls);
+    let mut parts = thoughts(details, fields, seals::Side::History)?;
+    let mut said = content(fields)?;
+    if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = said.as_slice()
+        && extras.is_empty()
+    {
+        said = seals::cut(text, on_text);
+    } else if said.is_empty() && !on_text.is_empty() {
+        said = seals::cut("", on_text);
+    }
+    parts.extend(said);
     if let Some(refusal) = fields.string("refusal")? {
         parts.push(Part::new(Kind::Refusal(refusal)));
     }
-    let path = fields.path().key("tool_calls");
-    for (at, call) in fields.list("tool_calls")?.unwrap_or_default().into_iter().enumerate() {
-        parts.push(tool_call(call, &path.item(at))?);
-    }
+    parts.extend(calls);
     if let Some(call) = fields.object("function_call")? {
         let at = fields.path().key("function_call");
         let mut call = Fields::of(call, &at);
@@ -276,11 +287,15 @@ fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
 }
 
 /// Thinking, from the richest of the extensions the message carries.
-pub(super) fn thoughts(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
-    let details = fields.list("reasoning_details")?.unwrap_or_default();
+pub(super) fn thoughts(
+    details: Vec<Value>,
+    fields: &mut Fields<'_>,
+    side: seals::Side,
+) -> Result<Vec<Part>, Fault> {
     let plain = fields.string("reasoning_content")?;
     let other = fields.string("reasoning")?;
-    let parts: Vec<Part> = details.iter().filter_map(seals::read_detail).collect();
+    let parts: Vec<Part> =
+        details.iter().filter_map(|detail| seals::read_detail(detail, side)).collect();
     if !parts.is_empty() {
         return Ok(parts);
     }
@@ -336,6 +351,8 @@ fn function_result(
         }
     });
     let parts = content(fields)?;
+    // The call names the function; only a result without one must do so itself.
+    let name = name.filter(|_| call.is_none());
     let call = call.unwrap_or_default();
     Ok(Part::new(Kind::ToolResult(ToolResult { call, name, parts, object: None, failed: false })))
 }

@@ -1,8 +1,8 @@
 //! A provider's chat chunks into events.
 
 use canon::{Event, Fault, Finish, Growth, Opening, Origin, Place, Raw, Seal, Trouble, Why};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::passage::DONE;
 use super::{ME, fault, read_reply, seals, wire};
@@ -22,6 +22,8 @@ struct Speaker {
     index: u32,
     slots: u32,
     open: Option<(Say, u32)>,
+    /// What the entry of the open thought says of itself; its seal goes with it.
+    entry: Map<String, Value>,
     /// Slot of each call by the provider's own index, and whether it is still open.
     calls: Vec<Call>,
     ended: bool,
@@ -156,8 +158,16 @@ impl Speaker {
             }
             return;
         }
-        for detail in details {
-            let Some(part) = seals::read_detail(&detail) else { continue };
+        for mut detail in details {
+            if matches!(self.open, Some((Say::Thought, _)))
+                && let Value::Object(detail) = &mut detail
+                && detail.get("type").and_then(Value::as_str) != Some("reasoning.encrypted")
+            {
+                for (name, value) in &self.entry {
+                    detail.entry(name).or_insert_with(|| value.clone());
+                }
+            }
+            let Some(part) = seals::read_detail(&detail, seals::Side::Answer) else { continue };
             let canon::Kind::Thought(thought) = &part.kind else { continue };
             if thought.redacted {
                 self.close_said(out);
@@ -174,10 +184,7 @@ impl Speaker {
                 if !thought.text.is_empty() {
                     out.push(Event::Grow(place, Growth::Text(thought.text.clone())));
                 }
-                for (name, value) in part.extras.for_origin(ME).into_iter().flatten() {
-                    let (name, value) = (name.clone(), value.clone());
-                    out.push(Event::Grow(place, Growth::Extra { origin: ME, name, value }));
-                }
+                self.entry = part.extras.for_origin(ME).cloned().unwrap_or_default();
                 if let Some(seal) = part.seal {
                     out.push(Event::Sealed(place, seal));
                     self.close_said(out);
@@ -278,7 +285,11 @@ impl Speaker {
 
     fn close_said(&mut self, out: &mut Vec<Event>) {
         if let Some((_, slot)) = self.open.take() {
-            out.push(Event::Close(Place { candidate: self.index, slot }));
+            let place = Place { candidate: self.index, slot };
+            for (name, value) in std::mem::take(&mut self.entry) {
+                out.push(Event::Grow(place, Growth::Extra { origin: ME, name, value }));
+            }
+            out.push(Event::Close(place));
         }
     }
 

@@ -3,6 +3,12 @@
 //! They travel in `reasoning_details[]`, the widest-spread extension: an ordered list a client
 //! returns unchanged, whose `format` names the origin of each seal. A native seal on a tool call
 //! also stands in `extra_content.google.thought_signature`, where Google's own chat surface has it.
+//!
+//! A seal on another part has an entry of its own, whose `id` says whose it is: that of a call, or
+//! `text:START:END`, the characters of the message that were that part.
+//!
+//! What a chat provider issues is its own seal, whatever format it names, since it wants back the
+//! very entry: `format` and `id` therefore travel inside the seal.
 
 use canon::{Kind, Origin, Part, Seal, Thought};
 use serde_json::{Map, Value};
@@ -29,11 +35,50 @@ fn origin_of(format: Option<&str>) -> Origin {
     }
 }
 
+/// Who wrote the list: a client that brings back what it was given, or a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// A client's history.
+    History,
+    /// A provider's answer.
+    Answer,
+}
+
+/// Sets apart format, id and token in a seal of a chat provider's; no token contains it.
+const MARK: char = '\u{2}';
+
+fn pack(format: Option<&str>, id: Option<&str>, token: &str) -> Seal {
+    let format = format.filter(|format| *format != "unknown").unwrap_or_default();
+    let id = id.unwrap_or_default();
+    if format.is_empty() && id.is_empty() {
+        return Seal::new(ME, token);
+    }
+    Seal::new(ME, format!("{MARK}{format}{MARK}{id}{MARK}{token}"))
+}
+
+/// Format, id and token of a seal.
+fn unpack(seal: &Seal) -> (&str, Option<&str>, &str) {
+    let (origin, token) = seal.open();
+    let packed = token.strip_prefix(MARK).filter(|_| origin == ME);
+    let Some((format, rest)) = packed.and_then(|rest| rest.split_once(MARK)) else {
+        return (format_of(origin), None, token);
+    };
+    let (id, token) = rest.split_once(MARK).unwrap_or(("", rest));
+    let format = if format.is_empty() { "unknown" } else { format };
+    (format, Some(id).filter(|id| !id.is_empty()), token)
+}
+
 /// One entry of the list; `None` for a kind of entry we do not know.
-pub(super) fn read_detail(detail: &Value) -> Option<Part> {
+pub(super) fn read_detail(detail: &Value, side: Side) -> Option<Part> {
     let text = |name: &str| detail.get(name).and_then(Value::as_str);
     let format = text("format");
-    let seal = |token: &str| Seal::new(origin_of(format), token);
+    let origin = if side == Side::Answer { ME } else { origin_of(format) };
+    let seal = |token: &str| match origin {
+        Origin::Chat => pack(format, text("id"), token),
+        Origin::Responses | Origin::Messages | Origin::Native | Origin::Images => {
+            Seal::new(origin, token)
+        }
+    };
     let mut part = match text("type")? {
         "reasoning.text" => {
             let thought =
@@ -51,24 +96,83 @@ pub(super) fn read_detail(detail: &Value) -> Option<Part> {
         }
         _ => return None,
     };
-    if let Some(id) = text("id") {
-        part.extras.put(ME, "id", Value::from(id));
-    }
-    if origin_of(format) == ME
-        && let Some(format) = format
-        && format != "unknown"
-    {
-        part.extras.put(ME, "format", Value::from(format));
+    if part.seal.is_none() {
+        for name in ["id", "format"] {
+            if let Some(word) = text(name).filter(|word| *word != "unknown") {
+                part.extras.put(ME, name, Value::from(word));
+            }
+        }
     }
     Some(part)
 }
 
+/// Puts the seals of calls back on them and takes those of texts out: what is left of the list is
+/// thinking.
+pub(super) fn restore(
+    details: Vec<Value>,
+    calls: &mut [Part],
+) -> (Vec<Value>, Vec<(String, Seal)>) {
+    let (mut thoughts, mut on_text) = (Vec::new(), Vec::new());
+    for detail in details {
+        let text = |name: &str| detail.get(name).and_then(Value::as_str);
+        let token = text("data").filter(|_| text("type") == Some("reasoning.encrypted"));
+        if let (Some(token), Some(id)) = (token, text("id")) {
+            let seal = Seal::new(origin_of(text("format")), token);
+            let own = |part: &&mut Part| matches!(&part.kind, Kind::ToolCall(c) if c.id == id);
+            if id.starts_with("text:") {
+                on_text.push((id.to_owned(), seal));
+                continue;
+            }
+            if let Some(call) = calls.iter_mut().find(own) {
+                call.seal.get_or_insert(seal);
+                continue;
+            }
+        }
+        thoughts.push(detail);
+    }
+    (thoughts, on_text)
+}
+
+/// What stands for a stretch of the message's text where a call has its id.
+pub(super) fn stretch(start: usize, length: usize) -> String {
+    format!("text:{start}:{}", start + length)
+}
+
+/// The message's text with each sealed stretch as a part of its own; seals whose stretch the text
+/// does not have are left out, since they would vouch for other words.
+pub(super) fn cut(text: &str, seals: Vec<(String, Seal)>) -> Vec<Part> {
+    let mut marks: Vec<(usize, usize, Seal)> = seals
+        .into_iter()
+        .filter_map(|(id, seal)| {
+            let (start, end) = id.strip_prefix("text:")?.split_once(':')?;
+            Some((start.parse().ok()?, end.parse().ok()?, seal))
+        })
+        .collect();
+    marks.sort_by_key(|(start, end, _)| (*start, *end));
+    let all: Vec<char> = text.chars().collect();
+    let (mut parts, mut at) = (Vec::new(), 0);
+    for (start, end, seal) in marks {
+        let (Some(before), Some(own)) = (all.get(at..start), all.get(start..end)) else { continue };
+        if !before.is_empty() {
+            parts.push(Part::text(before.iter().collect::<String>()));
+        }
+        parts.push(Part::text(own.iter().collect::<String>()).sealed(Some(seal)));
+        at = end;
+    }
+    let rest: String = all.into_iter().skip(at).collect();
+    if !rest.is_empty() || parts.is_empty() {
+        parts.push(Part::text(rest));
+    }
+    parts
+}
+
 /// One entry of the list for a thought.
 pub(super) fn write_detail(part: &Part, thought: &Thought, index: usize) -> Value {
-    let seal = part.seal.as_ref().map(Seal::open);
-    let format = part.extras.get(ME, "format").and_then(Value::as_str);
-    let format = format.unwrap_or(seal.map_or("unknown", |(origin, _)| format_of(origin)));
-    let token = seal.map(|(_, token)| token);
+    let kept = |name: &str| part.extras.get(ME, name).and_then(Value::as_str);
+    let (format, id, token) = match part.seal.as_ref().map(unpack) {
+        Some((format, id, token)) => (format, id, Some(token)),
+        None => (kept("format").unwrap_or("unknown"), kept("id"), None),
+    };
     let detail = if thought.redacted {
         Object::new().set("type", "reasoning.encrypted").maybe("data", token)
     } else {
@@ -77,20 +181,16 @@ pub(super) fn write_detail(part: &Part, thought: &Thought, index: usize) -> Valu
             .set("text", thought.text.as_str())
             .maybe("signature", token)
     };
-    detail
-        .maybe("id", part.extras.get(ME, "id").cloned())
-        .set("format", format)
-        .set("index", index)
-        .into()
+    detail.maybe("id", id).set("format", format).set("index", index).into()
 }
 
 /// The entry that carries the seal of a part which is no thought.
-pub(super) fn write_loose(seal: &Seal, id: Option<&str>, index: usize) -> Value {
+pub(super) fn write_loose(seal: &Seal, id: &str, index: usize) -> Value {
     let (origin, token) = seal.open();
     Object::new()
         .set("type", "reasoning.encrypted")
         .set("data", token)
-        .maybe("id", id)
+        .set("id", id)
         .set("format", format_of(origin))
         .set("index", index)
         .into()
@@ -104,9 +204,9 @@ pub(super) fn text_piece(text: &str, index: usize) -> Value {
 
 /// The piece of a streamed entry that adds its seal.
 pub(super) fn seal_piece(seal: &Seal, index: usize) -> Value {
-    let (origin, token) = seal.open();
+    let (format, id, token) = unpack(seal);
     let piece = Object::new().set("type", "reasoning.text").set("signature", token);
-    Value::Array(vec![piece.set("format", format_of(origin)).set("index", index).into()])
+    Value::Array(vec![piece.maybe("id", id).set("format", format).set("index", index).into()])
 }
 
 /// The seal on a tool call.
@@ -120,4 +220,36 @@ pub(super) fn write_on_call(seal: &Seal) -> Option<Map<String, Value>> {
     let token = seal.for_origin(Origin::Native)?;
     let google = Object::new().set("thought_signature", token);
     Some(Object::new().set("google", google).into_map())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sealed_stretch_is_a_part_of_its_own_and_one_that_does_not_fit_is_left_out() {
+        let seal = |token: &str| Seal::new(Origin::Native, token);
+        let marks = |list: &[(usize, usize)]| -> Vec<(String, Seal)> {
+            list.iter().map(|(start, length)| (stretch(*start, *length), seal("s"))).collect()
+        };
+        let sealed = |text: &str| Part::text(text).sealed(Some(seal("s")));
+        assert_eq!(
+            cut("aé, b.", marks(&[(0, 2), (6, 0)])),
+            [sealed("aé"), Part::text(", b."), sealed("")]
+        );
+        assert_eq!(cut("ab", marks(&[(1, 9)])), [Part::text("ab")]);
+        assert_eq!(cut("abc", marks(&[(0, 2), (1, 2)])), [sealed("ab"), Part::text("c")]);
+    }
+
+    #[test]
+    fn a_providers_own_entry_comes_back_with_its_format_and_id() {
+        let entry = serde_json::json!({"type": "reasoning.text", "text": "hm",
+            "signature": "EqQB", "id": "r1", "format": "anthropic-claude-v1", "index": 0});
+        let part = read_detail(&entry, Side::Answer).unwrap();
+        assert_eq!(part.seal.as_ref().map(Seal::origin), Some(ME));
+        let Kind::Thought(thought) = &part.kind else { panic!("{part:?}") };
+        assert_eq!(write_detail(&part, thought, 0), entry);
+        let told = read_detail(&entry, Side::History).unwrap();
+        assert_eq!(told.seal, Some(Seal::new(Origin::Messages, "EqQB")));
+    }
 }

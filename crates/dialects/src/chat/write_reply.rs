@@ -10,6 +10,12 @@ use super::{ME, seals, wire, write_request};
 use crate::Stamp;
 use crate::fields::{Object, number};
 
+/// Why a seal on anything but a thought, a call or a text is lost.
+pub(super) const SEALLESS: &str =
+    "a chat client brings seals back only on thinking, text and calls";
+/// Why media other than pictures is lost.
+pub(super) const MEDIALESS: &str = "the chat format has no place for this media";
+
 /// Writes an answer for the caller whose request that was.
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
@@ -77,27 +83,33 @@ struct Said {
 impl Said {
     fn add(&mut self, part: &Part, losses: &mut Losses) {
         let seal = part.seal.as_ref();
+        let returned =
+            matches!(part.kind, Kind::Text { .. } | Kind::Thought(_) | Kind::ToolCall(_));
+        losses.add_if(seal.is_some() && !returned, "reply.seal", SEALLESS);
         match &part.kind {
             Kind::Text { text, citations } => {
                 let offset = self.text.as_deref().unwrap_or_default().chars().count();
                 self.annotations.extend(citations.iter().map(|c| write_citation(c, offset)));
                 self.text.get_or_insert_default().push_str(text);
-                self.keep_seal(seal, None);
+                self.keep_seal(seal, &seals::stretch(offset, text.chars().count()));
             }
             Kind::Refusal(text) => self.refusal.get_or_insert_default().push_str(text),
             Kind::Thought(thought) => {
                 let Thought { text, redacted: _ } = thought;
                 self.thoughts.push_str(text);
+                if text.is_empty() && seal.is_none() {
+                    return;
+                }
                 self.details.push(seals::write_detail(part, thought, self.details.len()));
             }
             Kind::ToolCall(call) => {
                 self.calls.push(write_request::write_call(call, part));
                 let own = seal.filter(|seal| seals::write_on_call(seal).is_none());
-                self.keep_seal(own, Some(&call.id));
+                self.keep_seal(own, &call.id);
             }
             Kind::Media(media) => match write_image(media) {
                 Some(image) => self.images.push(image),
-                None => losses.add("reply.media", "the chat format has no place for this media"),
+                None => losses.add("reply.media", MEDIALESS),
             },
             Kind::Code(code) => self.block(&write_request::fenced(&code.language, &code.code)),
             Kind::CodeOutcome(outcome) => self.block(&write_request::fenced("", &outcome.output)),
@@ -110,7 +122,7 @@ impl Said {
         }
     }
 
-    fn keep_seal(&mut self, seal: Option<&canon::Seal>, id: Option<&str>) {
+    fn keep_seal(&mut self, seal: Option<&canon::Seal>, id: &str) {
         if let Some(seal) = seal {
             self.details.push(seals::write_loose(seal, id, self.details.len()));
         }

@@ -8,7 +8,7 @@ use canon::{
 use serde_json::Value;
 
 use super::{ME, PATH, seals, wire};
-use crate::fields::{Object, number};
+use crate::fields::{Object, note_foreign, number};
 use crate::json::Segments;
 use crate::{Lane, Outgoing};
 
@@ -153,6 +153,7 @@ fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) 
 
 fn write_turn(turn: &Turn, messages: &mut Vec<Value>, losses: &mut Losses) {
     let Turn { role, parts, name, extras } = turn;
+    note_foreign(extras, ME, "turn", losses);
     match role {
         Role::Assistant => messages.push(assistant(turn, losses)),
         Role::System | Role::Developer => {
@@ -166,6 +167,7 @@ fn write_turn(turn: &Turn, messages: &mut Vec<Value>, losses: &mut Losses) {
             let mut pictures = Vec::new();
             for part in parts {
                 if let Kind::ToolResult(result) = &part.kind {
+                    note_foreign(&part.extras, ME, "part", losses);
                     messages.push(tool_result(result, part.cache.as_ref(), &mut pictures, losses));
                 }
             }
@@ -186,6 +188,10 @@ fn write_turn(turn: &Turn, messages: &mut Vec<Value>, losses: &mut Losses) {
 /// A single plain text is a string; anything else a list of parts.
 fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -> Value {
     let parts: Vec<&Part> = parts.into_iter().collect();
+    let cited =
+        |part: &&Part| matches!(&part.kind, Kind::Text { citations, .. } if !citations.is_empty());
+    let cited = parts.iter().any(cited);
+    losses.add_if(cited, "text.citations", "a chat history has no place for sources");
     if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = parts.as_slice()
         && extras.is_empty()
     {
@@ -195,6 +201,7 @@ fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -
 }
 
 fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
+    note_foreign(&part.extras, ME, "part", losses);
     let object = match &part.kind {
         Kind::Text { text, .. } => Object::new().set("type", "text").set("text", text.as_str()),
         Kind::Refusal(text) => Object::new().set("type", "refusal").set("refusal", text.as_str()),
@@ -329,7 +336,10 @@ fn assistant(turn: &Turn, losses: &mut Losses) -> Value {
                     );
                 }
             }
-            Kind::ToolCall(call) => calls.push(write_call(call, part)),
+            Kind::ToolCall(call) => {
+                note_foreign(&part.extras, ME, "part", losses);
+                calls.push(write_call(call, part));
+            }
             Kind::Media(_) => {
                 losses.add("turn.media", "a chat model's own turns hold no media");
             }
@@ -379,6 +389,7 @@ fn write_tools(body: Object, tools: &[Tool], choice: &ToolChoice, losses: &mut L
         match tool {
             Tool::Function(function) => list.push(write_function(function, losses)),
             Tool::Custom { name, description, grammar, extras } => {
+                note_foreign(extras, ME, "tools", losses);
                 let inner = Object::new()
                     .set("name", name.as_str())
                     .maybe("description", description.as_deref())
@@ -404,6 +415,7 @@ fn write_tools(body: Object, tools: &[Tool], choice: &ToolChoice, losses: &mut L
 fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
         tool;
+    note_foreign(extras, ME, "tools", losses);
     losses.add_if(result.is_some(), "tools.result", "the chat format declares no results");
     losses.add_if(*deferred, "tools.deferred", "the chat format shows every tool at once");
     let inner = Object::new()
@@ -421,6 +433,7 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
 
 fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
     let SearchTool { allowed, blocked, location, extras } = tool;
+    note_foreign(extras, ME, "tools", losses);
     losses.add_if(
         !allowed.is_empty() || !blocked.is_empty(),
         "tools.search.domains",

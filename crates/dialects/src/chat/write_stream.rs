@@ -5,12 +5,15 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::{ME, fault, seals, wire, write_reply, write_request};
-use crate::fields::Object;
+use crate::fields::{Object, matters};
 use crate::{Stamp, Writer};
 
 /// Writes chunks: the role first, then what is said, the reason, the usage if asked for, `[DONE]`.
 pub(super) struct ChatWriter {
-    /// Everything of a chunk up to its choices, which never changes.
+    id: String,
+    /// The model's name as JSON.
+    model: String,
+    /// Everything of a chunk up to its choices, which never changes once the answer has begun.
     head: String,
     wants_usage: bool,
     wants_logprobs: bool,
@@ -35,8 +38,29 @@ enum Slot {
 struct Spoken {
     begun: bool,
     chars: usize,
+    /// Whether the text so far ends in the middle of a line.
+    midline: bool,
     calls: usize,
     details: usize,
+    /// Clients know the entries of a streamed list by their number.
+    notes: usize,
+    images: usize,
+}
+
+/// The entry with the next number of its list.
+fn numbered(mut entry: Value, count: &mut usize) -> Value {
+    if let Value::Object(fields) = &mut entry {
+        fields.insert("index".to_owned(), Value::from(*count));
+    }
+    *count += 1;
+    entry
+}
+
+fn head(id: &str, created: i64, model: &str) -> String {
+    format!(
+        "data: {{\"id\":\"chatcmpl-{id}\",\"object\":\"chat.completion.chunk\",\
+         \"created\":{created},\"model\":{model}"
+    )
 }
 
 impl ChatWriter {
@@ -46,15 +70,11 @@ impl ChatWriter {
             .and_then(|options| options.get("include_usage"))
             .and_then(Value::as_bool)
             .unwrap_or(false);
-        let head = format!(
-            "data: {{\"id\":\"chatcmpl-{}\",\"object\":\"chat.completion.chunk\",\"created\":{},\
-             \"model\":{}",
-            stamp.id,
-            stamp.created,
-            Value::from(chat.model.as_str())
-        );
+        let model = Value::from(chat.model.as_str()).to_string();
         Self {
-            head,
+            id: stamp.id.clone(),
+            head: head(&stamp.id, stamp.created, &model),
+            model,
             wants_usage,
             wants_logprobs: chat.sampling.logprobs.is_some(),
             usage: None,
@@ -150,10 +170,10 @@ impl ChatWriter {
         let text = match &part.kind {
             Kind::Text { text, .. } => text.clone(),
             Kind::Code(code) => {
-                format!("\n{}\n", write_request::fenced(&code.language, &code.code))
+                self.block(place, &write_request::fenced(&code.language, &code.code))
             }
             Kind::CodeOutcome(outcome) => {
-                format!("\n{}\n", write_request::fenced("", &outcome.output))
+                self.block(place, &write_request::fenced("", &outcome.output))
             }
             Kind::Thought(_) => {
                 // Its seal follows, so it is written when the part closes.
@@ -165,10 +185,12 @@ impl ChatWriter {
             Kind::Media(media) => {
                 match write_reply::write_image(media) {
                     Some(image) => {
+                        let spoken = self.spoken.entry(place.candidate).or_default();
+                        let image = numbered(image, &mut spoken.images);
                         let delta = format!("{{\"images\":[{image}]}}");
                         self.delta(place.candidate, &delta, None, out);
                     }
-                    None => self.losses.add("reply.media", "the chat format has no place for it"),
+                    None => self.losses.add("reply.media", write_reply::MEDIALESS),
                 }
                 return none;
             }
@@ -185,8 +207,18 @@ impl ChatWriter {
         none
     }
 
+    /// A text on lines of its own.
+    fn block(&mut self, place: Place, text: &str) -> String {
+        let midline = self.spoken.entry(place.candidate).or_default().midline;
+        format!("{}{text}\n", if midline { "\n" } else { "" })
+    }
+
     fn text(&mut self, place: Place, text: &str, out: &mut Vec<u8>) {
-        self.spoken.entry(place.candidate).or_default().chars += text.chars().count();
+        let spoken = self.spoken.entry(place.candidate).or_default();
+        spoken.chars += text.chars().count();
+        if !text.is_empty() {
+            spoken.midline = !text.ends_with('\n');
+        }
         let delta = format!("{{\"content\":{}}}", Value::from(text));
         self.delta(place.candidate, &delta, None, out);
     }
@@ -216,6 +248,8 @@ impl ChatWriter {
             }
             (Growth::Citation(citation), Some(Slot::Text { offset })) => {
                 let note = write_reply::write_citation(&citation, *offset);
+                let spoken = self.spoken.entry(place.candidate).or_default();
+                let note = numbered(note, &mut spoken.notes);
                 format!("{{\"annotations\":[{note}]}}")
             }
             (Growth::Logprobs(list), _) => {
@@ -247,15 +281,20 @@ impl ChatWriter {
                 None => {
                     let spoken = self.spoken.entry(place.candidate).or_default();
                     spoken.details += 1;
-                    let detail = seals::write_loose(seal, Some(id), spoken.details - 1);
+                    let detail = seals::write_loose(seal, id, spoken.details - 1);
                     format!("{{\"reasoning_details\":[{detail}]}}")
                 }
             },
-            Some(Slot::Text { .. } | Slot::Refusal | Slot::Whole { thought: None }) | None => {
+            Some(Slot::Text { offset }) => {
                 let spoken = self.spoken.entry(place.candidate).or_default();
                 spoken.details += 1;
-                let detail = seals::write_loose(seal, None, spoken.details - 1);
+                let id = seals::stretch(*offset, spoken.chars.saturating_sub(*offset));
+                let detail = seals::write_loose(seal, &id, spoken.details - 1);
                 format!("{{\"reasoning_details\":[{detail}]}}")
+            }
+            Some(Slot::Refusal | Slot::Whole { thought: None }) | None => {
+                self.losses.add("reply.seal", write_reply::SEALLESS);
+                return;
             }
         };
         self.delta(place.candidate, &delta, None, out);
@@ -282,7 +321,12 @@ impl ChatWriter {
 impl Writer for ChatWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
-            Event::Begin { .. } => self.begin(0, out),
+            Event::Begin { created, .. } => {
+                if let Some(created) = created {
+                    self.head = head(&self.id, created, &self.model);
+                }
+                self.begin(0, out);
+            }
             Event::Open(place, opening) => self.open(place, opening, out),
             Event::Grow(place, growth) => self.grow(place, growth, out),
             Event::Sealed(place, seal) => self.seal(place, &seal, out),
@@ -291,7 +335,7 @@ impl Writer for ChatWriter {
                 self.usage = Some(self.usage.unwrap_or_default().merged(usage));
             }
             Event::Aside { origin, name, .. } => self.losses.add_if(
-                origin != ME,
+                origin != ME && matters(&name),
                 &format!("reply.{name}"),
                 "only the provider's format has this field",
             ),

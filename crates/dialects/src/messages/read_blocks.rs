@@ -15,7 +15,7 @@ use super::{ME, names, wire};
 use crate::fields::{Fields, Path};
 
 /// The extra under which a whole block is kept.
-pub(super) const BLOCK: &str = "block";
+pub(super) const BLOCK: &str = "portunus.block";
 
 /// The extra under which a whole citation is kept.
 pub(super) const CITATION: &str = "citation";

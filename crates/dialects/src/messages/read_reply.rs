@@ -36,7 +36,7 @@ fn message(mut fields: Fields<'_>) -> Result<Reply, Fault> {
     let finish = fields.string("stop_reason")?.map(|word| finish(&word, stop));
     let details = fields.take("stop_details");
     let own = details.map(|details| Map::from_iter([("stop_details".to_owned(), details)]));
-    let (usage, besides) = match fields.object(USAGE)? {
+    let (usage, besides) = match fields.object("usage")? {
         None => (None, Map::new()),
         Some(object) => {
             let counts: Option<wire::Counts> =

@@ -9,7 +9,7 @@ use crate::fields::{Fields, Path};
 use crate::json;
 
 /// The extra of a turn whose role the format itself called `system` in mid-conversation.
-pub(super) const ROLE: &str = "role";
+pub(super) const ROLE: &str = "portunus.role";
 
 /// Reads a request. Its rules have been checked by `rules`; here only types matter.
 pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {

@@ -133,7 +133,7 @@ impl MessagesReader {
         };
         let (id, model) = (text("id"), text("model"));
         out.push(Event::Begin { id, model, created: None });
-        if let Some(Value::Object(usage)) = message.shift_remove(USAGE) {
+        if let Some(Value::Object(usage)) = message.shift_remove("usage") {
             self.count(usage, out);
         }
         let begun = ["type", "role", "content", "stop_reason", "stop_sequence", "stop_details"];

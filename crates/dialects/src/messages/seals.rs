@@ -18,7 +18,7 @@
 //! `previous` follows it. `restore` puts the seals back when the history is read. A seal whose part
 //! the client left out is left out too. Blocks of this kind never reach a provider.
 
-use canon::{Kind, Part, Seal, Thought};
+use canon::{Kind, Media, MediaKind, Part, Seal, Source, Thought};
 use serde_json::Value;
 
 use super::{ME, names};
@@ -102,6 +102,7 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
         match opened(&part) {
             None => {
                 if let Some(seal) = next.take() {
+                    part.kind = picture(part.kind);
                     part.seal = Some(seal);
                 }
                 all.push(part);
@@ -130,6 +131,19 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
         }
     }
     all
+}
+
+/// A sealed picture that was told as markdown is that picture again; its seal holds for nothing
+/// else.
+fn picture(kind: Kind) -> Kind {
+    let Kind::Text { text, .. } = &kind else { return kind };
+    let inside = text.strip_prefix("![image](data:").and_then(|rest| rest.strip_suffix(')'));
+    let Some((mime, data)) = inside.and_then(|rest| rest.split_once(";base64,")) else {
+        return kind;
+    };
+    let source = Source::Inline { mime: mime.to_owned(), data: data.to_owned() };
+    let kind = MediaKind::Image;
+    Kind::Media(Media { kind, source, name: None, detail: None, clip: None })
 }
 
 /// Whose seal a part carries, when it is nothing but the carrier of one.

@@ -1,5 +1,4 @@
-//! The laws of the format over its fixtures: what is read is written back, a stream is its whole
-//! answer in pieces, and no cut of the bytes changes anything.
+//! What this format promises beyond the laws that hold for all (`tests/laws`).
 
 use bytes::Bytes;
 use canon::{
@@ -7,11 +6,11 @@ use canon::{
     Source, Thought, ToolCall, ToolResult, Turn, Usage, unfold,
 };
 use canon::{Chat, Choice, Fault, Finish, Format, Losses, Media, MediaKind, Raw, Role, Why};
-use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::path::Path;
 
 use super::Messages;
+use super::write_reply::USAGE;
 use crate::{Cutter, Dialect, Frame, Lane, Passage, Stamp, Target, Verdict};
 
 fn fixtures(ending: &str) -> Vec<(String, Vec<u8>)> {
@@ -145,23 +144,6 @@ fn a_lowered_limit_takes_the_budget_along() {
 }
 
 #[test]
-fn a_stream_is_its_whole_answer_in_pieces() {
-    let streams = fixtures(".sse");
-    let wholes = fixtures(".reply.json");
-    assert_eq!(streams.len(), wholes.len());
-    for ((name, stream), (_, whole)) in streams.into_iter().zip(wholes) {
-        let reply = Messages.read_reply(&whole).unwrap();
-        let expected = frames(&[&stream]);
-        assert_eq!(folded(events(&expected).unwrap()), reply, "{name}");
-        // Readers see nothing but frames, so the same frames are the same answer.
-        for cut in 0..stream.len() {
-            let (front, back) = stream.split_at(cut);
-            assert_eq!(frames(&[front, back]), expected, "{name} at {cut}");
-        }
-    }
-}
-
-#[test]
 fn an_answer_is_written_as_it_was_read() {
     for (name, whole) in fixtures(".reply.json") {
         let reply = Messages.read_reply(&whole).unwrap();
@@ -177,12 +159,12 @@ fn an_answer_is_written_as_it_was_read() {
         let again = folded(events(&frames(&[&stream])).unwrap());
         // A stream tells tier and place of the work in its opening, when nobody knows them yet.
         let bare = |mut reply: Reply| {
-            let runs = reply.extras.get(Origin::Messages, "usage").cloned().unwrap_or_default();
+            let runs = reply.extras.get(Origin::Messages, USAGE).cloned().unwrap_or_default();
             let mut kept = serde_json::Map::new();
             for name in ["iterations", "server_tool_use"] {
                 kept.extend(runs.get(name).map(|value| (name.to_owned(), value.clone())));
             }
-            reply.extras.put(Origin::Messages, "usage", Value::Object(kept));
+            reply.extras.put(Origin::Messages, USAGE, Value::Object(kept));
             without_names(reply)
         };
         assert_eq!(bare(again), bare(reply), "{name}");
@@ -529,46 +511,4 @@ fn a_refusal_and_hidden_thinking_look_as_the_format_has_them() {
     assert_eq!(whole[0].finish.as_ref().unwrap().why, Why::Filtered);
     assert_eq!(whole[0].parts.len(), 2);
     assert_eq!(whole[0].parts[1], Part::text("I will not."));
-}
-
-proptest! {
-    #[test]
-    fn no_bytes_make_a_reader_panic(
-        which in any::<prop::sample::Index>(),
-        at in any::<prop::sample::Index>(),
-        with in prop::sample::select(vec!["", "null", "5", "{}", "[]", "\"x\"", "\u{0}", "}", ","]),
-        length in 0_usize..12,
-    ) {
-        let mut all = fixtures(".request.json");
-        all.extend(fixtures(".reply.json"));
-        all.extend(fixtures(".sse"));
-        let (_, mut body) = all.swap_remove(which.index(all.len()));
-        let start = at.index(body.len());
-        let end = (start + length).min(body.len());
-        body.splice(start..end, with.bytes());
-        let _ = Messages.peek(&Target::default(), &body);
-        let _ = Messages.sniff_reply(&body);
-        let _ = Messages.read_reply(&body);
-        let _ = Messages.read_fault(400, &body);
-        if let Ok(chat) = Messages.read_request(&Target::default(), &body) {
-            let _ = Messages.write_request(&chat, &lane("claude-sonnet-5"));
-        }
-        let mut reader = Messages.reader();
-        let mut sniffer = Messages.sniffer(&crate::Peek::default());
-        let mut writer = Messages.writer(&Chat::default(), &stamp());
-        let (mut events, mut out) = (Vec::new(), Vec::new());
-        let mut grammar = Grammar::default();
-        for frame in frames(&[&body]) {
-            sniffer.frame(&frame);
-            sniffer.write(&frame, &mut out);
-            if reader.push(&frame, &mut events).is_err() {
-                break;
-            }
-            for event in events.drain(..) {
-                prop_assert_eq!(grammar.push(&event), Ok(()));
-                writer.push(event, &mut out);
-            }
-        }
-        writer.finish(&mut out);
-    }
 }

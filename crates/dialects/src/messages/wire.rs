@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 use super::ME;
-use crate::fields::Object;
+use crate::fields::{self, Object};
 
 /// One piece of a stream.
 #[derive(Debug, Deserialize)]
@@ -335,9 +335,7 @@ pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
 
 /// Names the fields that only another format knows. What a thing is called there is no loss.
 pub(super) fn note_foreign(extras: &Extras, of: &str, losses: &mut Losses) {
-    for name in extras.foreign_to(ME).filter(|name| !matches!(*name, "type" | "name")) {
-        losses.add(&format!("{of}.{name}"), "only another format has this field");
-    }
+    fields::note_foreign(extras, ME, of, losses);
 }
 
 /// A prompt-cache breakpoint.

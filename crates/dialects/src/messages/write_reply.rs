@@ -9,7 +9,7 @@ use crate::Stamp;
 use crate::fields::Object;
 
 /// The extra under which the counts keep what canon has no place for.
-pub(super) const USAGE: &str = "usage";
+pub(super) const USAGE: &str = "portunus.usage";
 
 /// Writes an answer for the caller whose request that was.
 pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {

@@ -181,6 +181,9 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<Conversation, Fau
                 if result { message.results.push(block) } else { message.rest.push(block) }
             }
             for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+                if name == ROLE {
+                    continue;
+                }
                 message.extras.entry(name.clone()).or_insert_with(|| value.clone());
             }
         }

@@ -16,7 +16,7 @@ use super::seals::{self, Whose};
 use super::write_answer::{Blocks, write_citation};
 use super::write_reply::{USAGE, finish_words, hide};
 use super::{ME, fault, names, wire};
-use crate::fields::Object;
+use crate::fields::{Object, matters};
 use crate::{Stamp, Writer};
 
 /// Writes a message piece by piece.
@@ -45,6 +45,8 @@ struct Growing {
     what: What,
     /// Pieces that wait until the part may be written.
     waiting: Vec<String>,
+    /// What was written of a text, for sources that quote it.
+    said: String,
     citations: Vec<Citation>,
     seal: Option<Seal>,
     extras: Map<String, Value>,
@@ -111,6 +113,7 @@ impl MessagesWriter {
         let growing = Growing {
             what,
             waiting: Vec::new(),
+            said: String::new(),
             citations: Vec::new(),
             seal: None,
             extras: Map::new(),
@@ -130,9 +133,11 @@ impl MessagesWriter {
             Growth::Extra { origin: Origin::Messages, name, value } => {
                 part.extras.insert(name, value);
             }
-            Growth::Extra { name, .. } => self
-                .losses
-                .add(&format!("part.{name}"), "only the provider's format has this field"),
+            Growth::Extra { name, .. } => self.losses.add_if(
+                matters(&name),
+                &format!("part.{name}"),
+                "only the provider's format has this field",
+            ),
             Growth::Logprobs(_) => self.losses.add("reply.logprobs", "the format has none"),
         }
         self.advance(out);
@@ -197,9 +202,11 @@ impl Writer for MessagesWriter {
             Event::Aside { origin: Origin::Messages, name, value, .. } => {
                 self.asides.insert(name, value);
             }
-            Event::Aside { name, .. } => self
-                .losses
-                .add(&format!("reply.{name}"), "only the provider's format has this field"),
+            Event::Aside { name, .. } => self.losses.add_if(
+                matters(&name),
+                &format!("reply.{name}"),
+                "only the provider's format has this field",
+            ),
             Event::End { candidate, finish } => {
                 if candidate == 0 {
                     self.begin(out);
@@ -359,9 +366,10 @@ impl Pen<'_> {
         }
         for text in &waiting {
             self.delta("text_delta", "text", text);
+            part.said.push_str(text);
         }
         for citation in std::mem::take(&mut part.citations) {
-            let written = write_citation(&citation, "", self.losses);
+            let written = write_citation(&citation, &part.said, self.losses);
             self.cite(written);
         }
         if !part.closed {

@@ -1,4 +1,4 @@
-//! The laws of the format over its fixtures, and the cases a law cannot show.
+//! What this format promises beyond the laws that hold for all (`tests/laws`).
 
 use super::{ME, Native};
 use crate::{Cutter, Dialect, Frame, Lane, Passage, Stamp, Target, Verdict};
@@ -7,7 +7,6 @@ use canon::{
     Chat, Event, Fold, Grammar, Growth, Kind, Opening, Origin, Part, Place, Reply, Role, Seal,
     Show, Thought, ToolCall, Turn, Why, unfold,
 };
-use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -119,20 +118,6 @@ fn joined(mut reply: Reply) -> Reply {
 }
 
 #[test]
-fn reading_what_was_written_changes_nothing() {
-    for (name, body) in fixtures(".request.json") {
-        for stream in [false, true] {
-            let chat = Native.read_request(&target(stream), &body).expect(&name);
-            let (out, losses) = Native.write_request(&chat, &lane()).unwrap();
-            assert_eq!(losses, [], "{name}");
-            let written = out.body.to_vec();
-            Native.peek(&target(stream), &written).expect(&name);
-            assert_eq!(Native.read_request(&target(stream), &written).unwrap(), chat, "{name}");
-        }
-    }
-}
-
-#[test]
 fn a_reply_survives_being_written() {
     for (name, body) in fixtures(".reply.json") {
         let reply = Native.read_reply(&body).expect(&name);
@@ -143,28 +128,6 @@ fn a_reply_survives_being_written() {
         let mut expected = reply;
         expected.extras.put(ME, "usageMetadata.trafficType", json!("ON_DEMAND"));
         assert_eq!(again, expected, "{name}\n{}", String::from_utf8_lossy(&written));
-    }
-}
-
-#[test]
-fn a_stream_folds_into_the_whole_reply() {
-    let wholes = fixtures(".reply.json");
-    let streams = fixtures(".stream.sse");
-    assert_eq!(wholes.len(), streams.len());
-    for ((name, whole), (_, sse)) in wholes.iter().zip(&streams) {
-        let reply = Native.read_reply(whole).unwrap();
-        assert_eq!(fold(events(&frames(&[sse]))), reply, "{name}");
-    }
-}
-
-#[test]
-fn cutting_the_bytes_anywhere_changes_nothing() {
-    for (name, sse) in fixtures(".stream.sse") {
-        let expected = events(&frames(&[&sse]));
-        for at in 0..=sse.len() {
-            let (front, back) = sse.split_at(at);
-            assert_eq!(events(&frames(&[front, back])), expected, "{name} cut at {at}");
-        }
     }
 }
 
@@ -327,45 +290,6 @@ fn a_broken_stream_is_noticed() {
         words,
         "data: {\"error\":{\"code\":503,\"message\":\"broke\",\"status\":\"UNAVAILABLE\"}}\n\n"
     );
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-    #[test]
-    fn damaged_bodies_never_panic(
-        which in any::<prop::sample::Index>(),
-        at in any::<prop::sample::Index>(),
-        length in 0_usize..40,
-        with in "[\\[\\]{}\",:0-9a-z_$.-]{0,6}",
-    ) {
-        let mut all = fixtures(".json");
-        all.extend(fixtures(".stream.sse"));
-        let (_, mut body) = all.swap_remove(which.index(all.len()));
-        let start = at.index(body.len());
-        let end = (start + length).min(body.len());
-        body.splice(start..end, with.into_bytes());
-        if Native.peek(&target(false), &body).is_ok()
-            && let Ok(chat) = Native.read_request(&target(false), &body)
-        {
-            Native.write_request(&chat, &lane()).unwrap();
-        }
-        if let Ok(reply) = Native.read_reply(&body) {
-            Native.write_reply(reply, &curious(), &stamp());
-        }
-        let _ = (Native.sniff_reply(&body), Native.read_fault(400, &body));
-        let (mut reader, mut events) = (Native.reader(), Vec::new());
-        let (mut grammar, mut writer) = (Grammar::default(), Native.writer(&curious(), &stamp()));
-        for frame in frames(&[&body]) {
-            if reader.push(&frame, &mut events).is_err() {
-                break;
-            }
-        }
-        for event in events {
-            prop_assert_eq!(grammar.push(&event), Ok(()));
-            writer.push(event, &mut Vec::new());
-        }
-        writer.finish(&mut Vec::new());
-    }
 }
 
 /// A foreign answer: a thought with its seal, one that may not be read, a text, two calls.

@@ -99,8 +99,14 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
             Some(_) => return Err(content.fault("role", "must be `user` or `model`")),
         };
         let list = path.key("parts");
-        let mut parts: Vec<Part> = Vec::new();
-        for (at, value) in lenient::list(&mut content, "parts")?.into_iter().enumerate() {
+        let read = lenient::list(&mut content, "parts")?;
+        let extras = content.extras(ME);
+        // One client keeps every piece of a streamed answer as a turn of its own.
+        let same = |turn: &mut Turn| role == Role::Assistant && turn.role == role;
+        let bare = |turn: &mut Turn| extras.is_empty() && turn.extras.is_empty();
+        let before = turns.pop_if(|turn| same(turn) && bare(turn));
+        let mut parts = before.map(|turn| turn.parts).unwrap_or_default();
+        for (at, value) in read.into_iter().enumerate() {
             let invent = |name: &str| wire::invent((index, at), name);
             let read = read_part::part(value, &list.item(at), invent)?;
             // A call repeats the seal of the thought before it, for clients that keep no thoughts.
@@ -111,12 +117,26 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
             }
             if let Some(mut part) = read.part {
                 note(&mut part, &mut asked);
+                join(&mut part, &mut parts);
                 parts.push(part);
             }
         }
-        turns.push(Turn { extras: content.extras(ME), ..Turn::new(role, parts) });
+        turns.push(Turn { extras, ..Turn::new(role, parts) });
     }
     Ok(())
+}
+
+/// A thought that another provider sealed was streamed in pieces with the seal on the last of them,
+/// and the seal holds for all of its words.
+fn join(part: &mut Part, before: &mut Vec<Part>) {
+    let foreign = part.seal.as_ref().is_some_and(|seal| seal.origin() != ME);
+    let Kind::Thought(thought) = &mut part.kind else { return };
+    while foreign
+        && let Some(Part { kind: Kind::Thought(piece), .. }) =
+            before.pop_if(|one| one.seal.is_none() && matches!(one.kind, Kind::Thought(_)))
+    {
+        thought.text.insert_str(0, &piece.text);
+    }
 }
 
 /// Remembers calls, and finds the call a result without an id answers: by name, in order.

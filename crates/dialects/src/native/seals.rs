@@ -20,7 +20,7 @@ use crate::envelope;
 pub(super) const BYPASS: &str = "skip_thought_signature_validator";
 
 /// The extra that marks a part which came from a native history without a signature.
-pub(super) const OWN: &str = "unsealed";
+pub(super) const OWN: &str = "portunus.unsealed";
 
 /// A seal as it was found on a part.
 #[derive(Debug, PartialEq)]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 
 use super::{ME, lenient, seals, wire};
-use crate::fields::{Object, number};
+use crate::fields::{Object, note_foreign, number};
 
 /// What is written for a part besides its seal; `None` when the format has no place for it.
 /// `close` tells whether the model can be told how closely to look at one picture.
@@ -63,9 +63,7 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
             return None;
         }
     };
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("part.{name}"), "only another format has this field");
-    }
+    note_foreign(extras, ME, "part", losses);
     Some(lenient::restore(object, extras, ""))
 }
 

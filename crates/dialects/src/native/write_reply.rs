@@ -2,7 +2,7 @@
 
 use canon::{
     Candidate, Extras, Finish, Kind, Logprob, Losses, Lossy, Part, Reply, Seal, Show, Thought,
-    TokenChance, ToolCall, Why,
+    TokenChance, ToolCall, Usage, Why,
 };
 use serde_json::Value;
 
@@ -19,25 +19,16 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
     }
     let mut feedback = extras.get(ME, "promptFeedback").cloned();
     let mut list: Vec<Value> = Vec::new();
-    let mut grounded = false;
     for candidate in candidates {
         match block_reason(&candidate) {
             Some(word) => {
                 feedback.get_or_insert_with(|| Object::new().set("blockReason", word).into());
             }
-            None => {
-                let written = write_candidate(candidate, chat, &mut losses);
-                grounded |= written.get("groundingMetadata").is_some();
-                list.push(written);
-            }
+            None => list.push(write_candidate(candidate, chat, &mut losses)),
         }
     }
     let usage = usage.unwrap_or_default();
-    losses.add_if(
-        usage.searches > 0 && !grounded,
-        "usage.searches",
-        "the native format counts searches only by their queries",
-    );
+    uncounted(&usage, &list, &mut losses);
     let body = Object::new()
         .set("candidates", list)
         .maybe("promptFeedback", feedback)
@@ -47,6 +38,16 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
         .set("responseId", stamp.id.as_str());
     let body: Value = lenient::restore(body, &extras, "").into();
     (body.to_string().into_bytes(), losses.into_vec())
+}
+
+/// Notes searches that no candidate shows the queries of.
+pub(super) fn uncounted(usage: &Usage, candidates: &[Value], losses: &mut Losses) {
+    let grounded = candidates.iter().any(|one| one.get("groundingMetadata").is_some());
+    losses.add_if(
+        usage.searches > 0 && !grounded,
+        "usage.searches",
+        "the native format counts searches only by their queries",
+    );
 }
 
 /// Whether thinking was asked for, so that it may be shown.

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::{ME, lenient, seals, wire, write_part, write_tools};
-use crate::fields::{Object, number};
+use crate::fields::{Object, note_foreign, number};
 use crate::json::Segments;
 use crate::{Lane, Outgoing};
 
@@ -30,7 +30,8 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         extras,
     } = chat;
     let mut losses = Losses::new();
-    for name in extras.foreign_to(ME) {
+    // Streams of this format tell their usage anyway.
+    for name in extras.foreign_to(ME).filter(|name| *name != "stream_options") {
         losses.add(name, "only the caller's format has this field");
     }
     let (system, contents) = conversation(turns, lane, &mut losses);
@@ -75,9 +76,7 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
     for turn in turns {
         let Turn { role, parts, name, extras } = turn;
         losses.add_if(name.is_some(), "turn.name", "the native format has no names of speakers");
-        for name in extras.foreign_to(ME) {
-            losses.add(&format!("turn.{name}"), "only the caller's format has this field");
-        }
+        note_foreign(extras, ME, "turn", losses);
         let (model, parts) = match role {
             Role::System | Role::Developer => {
                 let texts: Vec<&str> = parts.iter().filter_map(Part::as_text).collect();
@@ -124,7 +123,7 @@ fn write_groups(groups: Vec<Group<'_>>, lane: &Lane<'_>, losses: &mut Losses) ->
         .collect();
     let names: HashMap<&str, &str> =
         calls.iter().map(|(id, name)| (id.as_str(), name.as_str())).collect();
-    let mut contents = Vec::with_capacity(groups.len());
+    let mut written: Vec<(bool, Vec<Value>, &Extras)> = Vec::with_capacity(groups.len());
     for mut group in groups {
         if !group.model {
             in_order(&mut group.parts, &calls);
@@ -134,14 +133,19 @@ fn write_groups(groups: Vec<Group<'_>>, lane: &Lane<'_>, losses: &mut Losses) ->
         for part in &group.parts {
             parts.extend(write_part(part, &mut called, &names, close, losses).map(Value::from));
         }
-        if parts.is_empty() {
-            continue;
+        match written.last_mut() {
+            _ if parts.is_empty() => {}
+            // A turn of which nothing was left stood between the two.
+            Some((model, before, _)) if *model == group.model => before.extend(parts),
+            _ => written.push((group.model, parts, group.extras)),
         }
-        let role = if group.model { "model" } else { "user" };
-        let content = Object::new().set("role", role).set("parts", parts);
-        contents.push(lenient::restore(content, group.extras, "").into());
     }
-    contents
+    let contents = written.into_iter().map(|(model, parts, extras)| {
+        let role = if model { "model" } else { "user" };
+        let content = Object::new().set("role", role).set("parts", parts);
+        lenient::restore(content, extras, "").into()
+    });
+    contents.collect()
 }
 
 /// Results in the order of the calls they answer; other parts keep their places.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use super::write_reply::{Carried, block_word, carrier, finish_candidate, finish_word, is_broken};
 use super::{ALT, ME, fault, lenient, seals, time, wire, write_part, write_reply};
-use crate::fields::Object;
+use crate::fields::{Object, matters};
 use crate::{Stamp, Writer};
 
 /// Writes pieces of an answer.
@@ -272,18 +272,23 @@ impl NativeWriter {
         let written: Vec<Object> = match &part.kind {
             Kind::Text { .. } | Kind::Refusal(_) => {
                 // Its words are out already, and these fields would have had to go with them.
-                for origin in canon::Origin::ALL {
-                    for name in part.extras.for_origin(origin).into_iter().flatten().map(|e| e.0) {
-                        losses.add(&format!("part.{name}"), "it came after its text was sent");
-                    }
+                for (name, _) in part.extras.for_origin(ME).into_iter().flatten() {
+                    losses.add(&format!("part.{name}"), "it came after its text was sent");
                 }
+                // What a whole answer would lose is lost here too.
+                write_part::payload(&part, true, &mut losses);
                 Vec::new()
             }
             Kind::Thought(_) if !self.chat_shows() => {
                 self.losses = losses;
                 return;
             }
-            Kind::Thought(_) => Vec::new(),
+            Kind::Thought(thought) => {
+                if !thought.text.is_empty() {
+                    write_part::payload(&part, true, &mut losses);
+                }
+                Vec::new()
+            }
             Kind::ToolCall(call) if is_broken(call) => {
                 losses.add("tool_call.arguments", "the model's arguments were no JSON object");
                 self.speaker(candidate).malformed = true;
@@ -366,6 +371,7 @@ impl NativeWriter {
             ));
         }
         let usage = self.usage.unwrap_or_default();
+        write_reply::uncounted(&usage, &list, &mut losses);
         let counts = wire::write_usage(&usage, &self.extras, &mut losses);
         self.losses = losses;
         let object = Object::new()
@@ -401,7 +407,7 @@ impl Writer for NativeWriter {
             }
             Event::Aside { name, .. } => {
                 let why = "only the provider's format has this field";
-                self.losses.add(&format!("reply.{name}"), why);
+                self.losses.add_if(matters(&name), &format!("reply.{name}"), why);
             }
             Event::End { candidate, finish } => self.speaker(candidate).finish = Some(finish),
             Event::Fault(fault) => {

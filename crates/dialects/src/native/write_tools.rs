@@ -4,7 +4,7 @@ use canon::{Choice, Extras, FunctionTool, Losses, Schema, SearchTool, Tool, Tool
 use serde_json::Value;
 
 use super::{ME, lenient};
-use crate::fields::Object;
+use crate::fields::{Object, note_foreign};
 
 /// All functions in one tool, every other tool by itself.
 pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
@@ -19,7 +19,7 @@ pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
                     "tools.custom.grammar",
                     "the native format takes arguments as objects, not by a grammar",
                 );
-                foreign(extras, losses);
+                note_foreign(extras, ME, "tools", losses);
                 functions.push(custom(name, description.as_deref()));
             }
             Tool::Search(tool) => others.push(search(tool, losses)),
@@ -34,14 +34,8 @@ pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
     functions.into_iter().chain(others).collect()
 }
 
-fn foreign(extras: &Extras, losses: &mut Losses) {
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("tools.{name}"), "only the caller's format has this field");
-    }
-}
-
 fn plain(name: &str, extras: &Extras, losses: &mut Losses) -> Value {
-    foreign(extras, losses);
+    note_foreign(extras, ME, "tools", losses);
     Object::new().set(name, Object::new().with(extras, ME)).into()
 }
 
@@ -50,7 +44,7 @@ fn function(tool: &FunctionTool, losses: &mut Losses) -> Value {
         tool;
     losses.add_if(*deferred, "tools.deferred", "the native format shows every tool at once");
     losses.add_if(cache.is_some(), "tools.cache", "the native format has no cache breakpoints");
-    foreign(extras, losses);
+    note_foreign(extras, ME, "tools", losses);
     let object =
         Object::new().set("name", name.as_str()).maybe("description", description.as_deref());
     let object = shape(object, parameters.as_ref(), "parameters", "parametersJsonSchema");
@@ -95,7 +89,7 @@ fn search(tool: &SearchTool, losses: &mut Losses) -> Value {
         "tools.search.location",
         "a native search takes coordinates, not names of places",
     );
-    foreign(extras, losses);
+    note_foreign(extras, ME, "tools", losses);
     let domains = (!blocked.is_empty()).then(|| blocked.clone());
     let inner = Object::new().maybe("excludeDomains", domains).with(extras, ME);
     Object::new().set("googleSearch", inner).into()

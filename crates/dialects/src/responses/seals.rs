@@ -29,6 +29,8 @@ use crate::fields::Object;
 
 /// Every envelope begins with these letters, whichever seal is in it.
 const ENVELOPE: &str = "pttQVD";
+/// The extra that keeps raw thinking as it stood.
+const RAW: &str = "portunus.content";
 const JOINT: &str = "\n\n";
 
 /// Who sent a reasoning item: only callers bring envelopes back. What a provider sends is its own,
@@ -118,8 +120,11 @@ pub(super) fn read(mut item: Map<String, Value>, side: Side) -> Carried {
     let text = summary.iter().chain(&content).copied().collect::<Vec<_>>().join(JOINT);
     item.shift_remove("summary");
     item.shift_remove("status");
-    if item.get("content") == Some(&Value::Array(Vec::new())) {
-        item.shift_remove("content");
+    // Its words are in the text; only their place is kept for the way back.
+    if let Some(raw) = item.shift_remove("content")
+        && raw != Value::Array(Vec::new())
+    {
+        item.insert(RAW.to_owned(), raw);
     }
     let own = seal.as_ref().is_some_and(|seal| seal.origin() == ME);
     let redacted = redacted || (own && text.is_empty());
@@ -168,7 +173,7 @@ pub(super) fn write(part: &Part, thought: &Thought, id: Option<String>) -> Objec
 
 /// The text as one summary, but for raw thinking, which stays where it stood.
 fn shown(part: &Part, text: &str) -> (Value, Option<Value>) {
-    let raw = part.extras.get(ME, "content");
+    let raw = part.extras.get(ME, RAW);
     let said = texts(raw).join(JOINT);
     let summary = match text.strip_suffix(&said) {
         Some(rest) if raw.is_some() => rest.strip_suffix(JOINT).unwrap_or(rest),

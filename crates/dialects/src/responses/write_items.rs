@@ -10,7 +10,7 @@ use super::items::{CUSTOM, INSIDE, ITEM};
 use super::names::Names;
 use super::read_tools::ADDED;
 use super::{ME, names, output, seals, wire};
-use crate::fields::Object;
+use crate::fields::{Object, note_foreign};
 
 /// Writes turns as items, one behind the other.
 pub(super) struct Writer<'a> {
@@ -46,6 +46,10 @@ impl<'a> Writer<'a> {
     pub(super) fn turn(&mut self, turn: &Turn) {
         let Turn { role, parts, name, extras } = turn;
         self.losses.add_if(name.is_some(), "turn.name", "the responses format names no speakers");
+        note_foreign(extras, ME, "turn", self.losses);
+        for part in parts {
+            note_foreign(&part.extras, ME, "part", self.losses);
+        }
         match role {
             Role::Assistant => self.assistant(parts),
             Role::System => self.message("system", parts, extras),

@@ -37,10 +37,12 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         extras,
     } = chat;
     let mut losses = Losses::new();
-    for name in extras.foreign_to(ME) {
+    // Streams of this format tell their usage anyway.
+    for name in extras.foreign_to(ME).filter(|name| *name != "stream_options") {
         losses.add(name, "only the caller's format has this field");
     }
     let declared = write_tools::write(tools, &mut losses);
+    let has_added = !declared.added.is_empty();
     let mut instructions = None;
     let mut items = Writer::new(turns, tools, &mut losses);
     let mut added = declared.added.into_iter().peekable();
@@ -65,7 +67,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     let tool_list = (!declared.tools.is_empty()).then_some(declared.tools);
     let ToolChoice { choice: _, parallel } = choice;
     // Without tools, words about them would be refused.
-    let has_tools = !tools.is_empty();
+    let has_tools = tool_list.is_some() || has_added;
     // What canon could not hold of the choice was kept whole.
     let picked = match extras.get(ME, "tool_choice") {
         Some(kept) => Some(kept.clone()),

@@ -12,6 +12,7 @@ use super::echo::{Echo, Moment};
 use super::live::Live;
 use super::write_reply::End;
 use super::{ME, fault};
+use crate::fields::matters;
 use crate::{Stamp, Writer};
 
 /// Writes the events of a response.
@@ -131,7 +132,8 @@ impl Writer for ResponsesWriter {
                     self.echo.keep(&name, value);
                 } else {
                     let what = format!("reply.{name}");
-                    self.losses.add(&what, "only the provider's format has this field");
+                    let why = "only the provider's format has this field";
+                    self.losses.add_if(matters(&name), &what, why);
                 }
             }
             Event::End { candidate: 0, finish } => {

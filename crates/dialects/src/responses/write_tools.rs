@@ -7,7 +7,7 @@ use super::ME;
 use super::names::{self, Names};
 use super::read_tools::ADDED;
 use super::write_items::{added_at, write_cache};
-use crate::fields::Object;
+use crate::fields::{Object, note_foreign};
 
 /// The declared tools, in their groups: those of the request itself, and those of the conversation
 /// with the mark of where they stood.
@@ -25,6 +25,9 @@ pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> Declared {
     let mut last_space: Option<&Value> = None;
     for tool in tools {
         let Some((value, extras)) = write_tool(tool, losses) else { continue };
+        if let Some(extras) = extras {
+            note_foreign(extras, ME, "tools", losses);
+        }
         let kept = Kept::of(tool, extras);
         let fresh = lists.last().is_none_or(|(added, _)| *added != kept.added);
         if fresh {

@@ -1,9 +1,11 @@
 //! The fixtures, and the few steps every law is made of.
 
 use ::bytes::Bytes;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use canon::{
-    Chat, Event, Extras, Fold, Grammar, Kind, Loss, Origin, Part, Reply, Sampling, Show, Thinking,
-    Thought,
+    Chat, Event, Extras, Fold, Grammar, Kind, Loss, Origin, Part, Reply, Sampling, Show, Source,
+    Thinking, Thought,
 };
 use dialects::{Cutter, Dialect, Frame, Lane, Stamp, Target};
 use serde_json::json;
@@ -142,7 +144,17 @@ pub(crate) fn stream(
     chat: &Chat,
     events: Vec<Event>,
 ) -> (Vec<u8>, Vec<Loss>) {
-    let mut writer = dialect.writer(chat, &stamp());
+    stream_as(dialect, chat, events, &stamp())
+}
+
+/// The same with a stamp of one's own.
+pub(crate) fn stream_as(
+    dialect: &dyn Dialect,
+    chat: &Chat,
+    events: Vec<Event>,
+    stamp: &Stamp,
+) -> (Vec<u8>, Vec<Loss>) {
+    let mut writer = dialect.writer(chat, stamp);
     let mut out = Vec::new();
     for event in events {
         writer.push(event, &mut out);
@@ -177,6 +189,14 @@ pub(crate) fn joined(mut reply: Reply) -> Reply {
             }
         }
         candidate.parts = parts;
+        for chance in
+            candidate.logprobs.iter_mut().flat_map(|l| l.top.iter_mut().chain([&mut l.chosen]))
+        {
+            // Some streams leave out bytes that say nothing new.
+            if chance.bytes.as_deref() == Some(chance.token.as_bytes()) {
+                chance.bytes = None;
+            }
+        }
     }
     reply
 }
@@ -186,12 +206,23 @@ pub(crate) fn texts(parts: &[Part], said: &mut String) {
     for part in parts {
         match &part.kind {
             Kind::Text { text, .. } | Kind::Refusal(text) => said.push_str(text),
-            Kind::ToolResult(result) => said.push_str(&result.as_text()),
-            Kind::Media(media) => {
-                if let canon::Source::Text(text) = &media.source {
-                    said.push_str(text);
+            Kind::ToolResult(result) => {
+                // Its text, also where it became a value of an object.
+                for value in result.object.iter().flat_map(|object| object.values()) {
+                    said.push_str(value.as_str().unwrap_or_default());
+                }
+                if result.object.is_none() {
+                    said.push_str(&result.as_text());
                 }
             }
+            Kind::Media(media) => match &media.source {
+                Source::Text(text) => said.push_str(text),
+                Source::Inline { mime, data } if mime == "text/plain" => {
+                    let text = STANDARD.decode(data).unwrap_or_default();
+                    said.push_str(&String::from_utf8_lossy(&text));
+                }
+                Source::Inline { .. } | Source::Url { .. } | Source::File { .. } => {}
+            },
             Kind::Thought(_)
             | Kind::ToolCall(_)
             | Kind::Code(_)

@@ -1,1 +1,118 @@
-//! x
+//! Every way in for bytes of strangers: the frame cutter, and what each format does with a
+//! request, an answer, a stream and an error. The property tests beside this file and the fuzz
+//! targets in `fuzz/` run the same functions, which must neither panic nor break the grammar.
+
+use ::bytes::Bytes;
+use canon::{Chat, Grammar, unfold};
+use dialects::{Cutter, Dialect, Frame, Lane, Peek, Stamp, Target, Verdict};
+
+fn target() -> Target {
+    Target { model: Some("m".to_owned()), stream: true, array: false }
+}
+
+fn lane() -> Lane<'static> {
+    Lane { model: "m", limit: Some(99), max_output: Some(8192) }
+}
+
+fn stamp() -> Stamp {
+    Stamp { id: "stamp".to_owned(), created: 1_790_000_000 }
+}
+
+/// Cuts bytes into frames. Where the bytes are split on their way must not matter.
+pub(crate) fn cut(bytes: &[u8], at: usize) -> Vec<Frame> {
+    let frames = |pieces: &[&[u8]]| {
+        let mut cutter = Cutter::default();
+        let mut frames = Vec::new();
+        for piece in pieces {
+            cutter.push(Bytes::copy_from_slice(piece));
+            while let Ok(Some(frame)) = cutter.next_frame() {
+                frames.push(frame);
+            }
+        }
+        if let Ok(last) = cutter.finish() {
+            frames.extend(last);
+        }
+        frames
+    };
+    let whole = frames(&[bytes]);
+    let (front, back) = bytes.split_at(at.min(bytes.len()));
+    assert_eq!(frames(&[front, back]), whole);
+    whole
+}
+
+/// A request: what passes the rules can be read, patched and written.
+pub(crate) fn request(dialect: &dyn Dialect, body: &[u8]) -> Option<Chat> {
+    let peek = dialect.peek(&target(), body);
+    let chat = dialect.read_request(&target(), body);
+    if let Ok(peek) = &peek {
+        dialect.patch(&Bytes::copy_from_slice(body), peek, &lane());
+    }
+    let chat = chat.ok()?;
+    let _ = dialect.write_request(&chat, &lane());
+    peek.is_ok().then_some(chat)
+}
+
+/// An answer or an error in the place of one.
+pub(crate) fn answer(dialect: &dyn Dialect, body: &[u8]) {
+    let _ = dialect.sniff_reply(body);
+    let fault = dialect.read_fault(500, body);
+    dialect.write_fault(&fault, "request");
+    let Ok(reply) = dialect.read_reply(body) else { return };
+    for caller in dialects::all() {
+        caller.write_reply(reply.clone(), &Chat::default(), &stamp());
+        let mut writer = caller.writer(&Chat::default(), &stamp());
+        let mut out = Vec::new();
+        for event in unfold(reply.clone()) {
+            writer.push(event, &mut out);
+        }
+        writer.finish(&mut out);
+    }
+}
+
+/// A stream: watched on its way, and told to a caller of every format.
+pub(crate) fn stream(dialect: &dyn Dialect, bytes: &[u8]) {
+    let mut reader = dialect.reader();
+    let mut sniffer = dialect.sniffer(&Peek { candidates: 1, ..Peek::default() });
+    let mut writers: Vec<_> =
+        dialects::all().map(|caller| caller.writer(&Chat::default(), &stamp())).collect();
+    let (mut events, mut out) = (Vec::new(), Vec::new());
+    let mut grammar = Grammar::default();
+    let mut watched = true;
+    for frame in cut(bytes, bytes.len() / 2) {
+        if watched {
+            watched = matches!(sniffer.frame(&frame), Verdict::Forward | Verdict::Swallow);
+            sniffer.write(&frame, &mut out);
+        }
+        let told = reader.push(&frame, &mut events);
+        for event in events.drain(..) {
+            assert_eq!(grammar.push(&event), Ok(()));
+            for writer in &mut writers {
+                writer.push(event.clone(), &mut out);
+            }
+        }
+        if told.is_err() {
+            return;
+        }
+    }
+    sniffer.write_end(&mut out);
+    if reader.finish(&mut events).is_ok() {
+        for event in events {
+            assert_eq!(grammar.push(&event), Ok(()));
+        }
+        assert_eq!(grammar.finish(), Ok(()));
+    }
+    for mut writer in writers {
+        writer.finish(&mut out);
+    }
+}
+
+/// A request that may pass in its own format is written for every other one and read there.
+pub(crate) fn cross(from: &dyn Dialect, body: &[u8]) {
+    let Some(chat) = request(from, body) else { return };
+    for to in dialects::all() {
+        let Ok((out, _)) = to.write_request(&chat, &lane()) else { continue };
+        let written = out.body.to_vec();
+        let again = to.read_request(&target(), &written);
+        assert!(again.is_ok(), "{again:?}\n{}", String::from_utf8_lossy(&written));
+    }
+}

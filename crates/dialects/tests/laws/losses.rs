@@ -1,1 +1,66 @@
-//! x
+//! `docs/losses.md`: what each pair of formats loses, for the people who call the gateway. It is
+//! written from the same list the golden files are, so it cannot say anything else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use crate::cases::{here, pairs};
+use crate::pairs::{REFUSED, lost};
+
+const INTRODUCTION: &str = "\
+# What a translation cannot carry
+
+<!-- Written by `cargo xtask losses` from what the translations do to the fixtures. Do not edit. -->
+
+A call whose format is the provider's own passes as it is: nothing below applies to it. Between two
+formats most things have a counterpart; what has none is left out, and you are told:
+
+- the response header `x-portunus-loss` names what your call lost;
+- with the request header `x-portunus-strict: true` such a call is refused instead, by the same names;
+- with `x-portunus-dry-run: true` you see the translated request and its losses, and nobody is called.
+
+One table per format you may call with. *Request* is on the way to the provider, *answer* on the way
+back; *provider's format* is the one your model's provider speaks. Names are those of the header:
+`sampling.top_k`, `part.cache`, or a field's own name where only one format has it.
+
+Seals, the opaque signatures on thinking and tool calls, are not lost on the way: they come back to
+the provider that issued them byte for byte. The few that cannot are named here as `reply.seal` and
+`reply.part`.
+";
+
+/// The whole document.
+fn document() -> String {
+    let mut rows: BTreeMap<_, BTreeMap<(bool, String, String), BTreeSet<_>>> = BTreeMap::new();
+    for (from, to) in pairs() {
+        for line in lost(from, to) {
+            let row = (line.way == "answer", line.what, line.why);
+            let table = rows.entry(from.origin()).or_default();
+            table.entry(row).or_default().insert(to.origin());
+        }
+    }
+    let mut text = INTRODUCTION.to_owned();
+    for (from, table) in rows {
+        write!(text, "\n## Callers of {from}\n\n").unwrap();
+        text.push_str("| | What | Provider's format | Why |\n| - | - | - | - |\n");
+        for ((answer, what, why), formats) in table {
+            let way = if answer { "answer" } else { "request" };
+            let formats: Vec<&str> = formats.iter().map(|format| format.name()).collect();
+            let what = if what == REFUSED { "the whole request" } else { &format!("`{what}`") };
+            let why = why.replace('|', "\\|");
+            writeln!(text, "| {way} | {what} | {} | {why} |", formats.join(", ")).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn the_document_of_losses_is_fresh() {
+    let path = here().join("../../../docs/losses.md");
+    let text = document();
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &text).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == text, "docs/losses.md is stale: run `cargo xtask losses`");
+}

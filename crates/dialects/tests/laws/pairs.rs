@@ -1,1 +1,226 @@
-//! x
+//! What is true between two formats, for every ordered pair of them: the caller's and the
+//! provider's. What is lost on either way stands in the golden lists, one file per pair.
+
+use canon::{Chat, Extras, Kind, Loss, Origin, Reply, Tool, unfold};
+use dialects::Dialect;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+use crate::cases::{
+    LANE, answers, curious, events, fold, frames, here, joined, pairs, requests, stamp, stream,
+    target, texts,
+};
+use crate::clients::{from_stream, next_request};
+
+/// What one pair loses, line by line: the way, the case, what is lost and why.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Line {
+    /// `request` or `answer`.
+    pub(crate) way: &'static str,
+    pub(crate) case: String,
+    pub(crate) what: String,
+    pub(crate) why: String,
+}
+
+/// What stands for a loss when the whole request is refused.
+pub(crate) const REFUSED: &str = "(refused)";
+
+/// Everything one pair loses over all fixtures, in order.
+pub(crate) fn lost(from: &dyn Dialect, to: &dyn Dialect) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (case, body) in requests(from) {
+        let chat = from.read_request(&target(), &body).unwrap();
+        let losses = match to.write_request(&chat, &LANE) {
+            Ok((_, losses)) => losses,
+            Err(fault) => vec![Loss::new(REFUSED, fault.say())],
+        };
+        note("request", &case, losses, &mut lines);
+    }
+    for answer in answers(to) {
+        let reply = to.read_reply(&answer.whole).unwrap();
+        let (_, losses) = from.write_reply(reply, &curious(), &stamp());
+        note("answer", &answer.name, losses, &mut lines);
+    }
+    lines
+}
+
+fn note(way: &'static str, case: &str, losses: Vec<Loss>, lines: &mut Vec<Line>) {
+    let mut found: Vec<Line> = losses
+        .into_iter()
+        .map(|Loss { what, why }| Line { way, case: case.to_owned(), what, why })
+        .collect();
+    found.sort();
+    lines.extend(found);
+}
+
+#[test]
+fn the_losses_of_every_pair_are_the_golden_ones() {
+    let bless = std::env::var_os("BLESS").is_some();
+    let mut stale = Vec::new();
+    for (from, to) in pairs() {
+        let name = format!("{}-{}.txt", from.origin(), to.origin());
+        let lines = lost(from, to);
+        let text: String = lines
+            .iter()
+            .map(|Line { way, case, what, why }| format!("{way} {case}: {what}: {why}\n"))
+            .collect();
+        let path = here().join("golden").join(&name);
+        if bless {
+            std::fs::write(&path, text).unwrap();
+            continue;
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        let (was, is): (BTreeSet<&str>, BTreeSet<&str>) =
+            (golden.lines().collect(), text.lines().collect());
+        stale.extend(was.difference(&is).map(|line| format!("{name}: no longer: {line}")));
+        stale.extend(is.difference(&was).map(|line| format!("{name}: new: {line}")));
+    }
+    let told = stale.join("\n");
+    assert!(stale.is_empty(), "{told}\nlook at each; if all are right: `cargo xtask losses`");
+}
+
+#[test]
+fn every_request_is_a_lawful_one_in_every_other_format() {
+    let mut wrong = Vec::new();
+    for (from, to) in pairs() {
+        for (name, body) in requests(from) {
+            let case = format!("{}/{name} for {}", from.origin(), to.origin());
+            let chat = from.read_request(&target(), &body).unwrap();
+            let Ok((out, losses)) = to.write_request(&chat, &LANE) else { continue };
+            let written = out.body.to_vec();
+            let shown = String::from_utf8_lossy(&written);
+            // A conversation that goes on from a kept answer is put together before it is written.
+            if chat.state.previous.is_some() {
+                continue;
+            }
+            if let Err(fault) = to.peek(&target(), &written) {
+                wrong.push(format!("{case}: {fault}\n{shown}"));
+                continue;
+            }
+            let again = to.read_request(&target(), &written).expect(&case);
+            if let Some(name) = silent(&chat, to.origin(), &losses) {
+                wrong.push(format!("{case}: nobody says that {name} is lost"));
+            }
+            said_again(&chat, &again, &losses, &format!("{case}\n{shown}"));
+            // What was bent into the other format's shape has that shape.
+            let (twice, more) = to.write_request(&again, &LANE).expect(&case);
+            if !more.is_empty() {
+                wrong.push(format!("{case}: lost more the second time: {more:?}"));
+            }
+            let twice = to.read_request(&target(), &twice.body.to_vec()).expect(&case);
+            if twice != again {
+                wrong.push(format!("{case}\n{shown}\n{twice:?}\n{again:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// A field that only the caller's format knows, of a turn, part or tool, which no loss names.
+fn silent(chat: &Chat, to: Origin, losses: &[Loss]) -> Option<String> {
+    let turns = chat.turns.iter().map(|turn| ("turn", &turn.extras));
+    let parts = chat.turns.iter().flat_map(|turn| &turn.parts);
+    let parts = parts.map(|part| ("part", &part.extras));
+    let tools = chat.tools.iter().filter_map(|tool| match tool {
+        Tool::Function(tool) => Some(("tools", &tool.extras)),
+        Tool::Search(tool) => Some(("tools", &tool.extras)),
+        Tool::Custom { extras, .. } | Tool::Code(extras) | Tool::Fetch(extras) => {
+            Some(("tools", extras))
+        }
+        Tool::Foreign { .. } => None,
+    });
+    let mut names = turns.chain(parts).chain(tools).flat_map(|(of, extras)| {
+        let names = extras.foreign_to(to).filter(|name| {
+            // What a thing is called there is no loss.
+            !["id", "name", "status", "type"].contains(name)
+        });
+        names.map(move |name| format!("{of}.{name}"))
+    });
+    // The loss of the whole part or tool is the loss of its fields.
+    let named = |name: &str| {
+        let of = name.split('.').next().unwrap_or(name);
+        losses.iter().any(|loss| loss.what == name || loss.what == of)
+            || losses.iter().any(|loss| loss.what.starts_with("part.search") && of == "part")
+            || losses.iter().any(|loss| loss.what.starts_with("thought") && of == "part")
+            || losses.iter().any(|loss| loss.what.starts_with("tools.") && of == "tools")
+    };
+    names.find(|name| !named(name))
+}
+
+/// Every text of the one is in the other, unless a loss names it.
+pub(crate) fn said_again(was: &Chat, is: &Chat, losses: &[Loss], case: &str) {
+    let excused = losses.iter().any(|loss| {
+        loss.what == "part" || loss.what.starts_with("turn.media") || loss.what == "system.parts"
+    });
+    let mut all = String::new();
+    is.turns.iter().for_each(|turn| texts(&turn.parts, &mut all));
+    for turn in &was.turns {
+        for part in &turn.parts {
+            let mut text = String::new();
+            texts(std::slice::from_ref(part), &mut text);
+            // Results that are JSON may be laid out anew.
+            let text = text.trim();
+            let object = matches!(&part.kind, Kind::ToolResult(r) if r.object.is_some());
+            let found = all.contains(text) || object || text.starts_with(['{', '[']);
+            assert!(found || excused, "{case}\nlost: {text:?}\nleft: {all:?}");
+        }
+    }
+}
+
+/// What a caller can see of an answer.
+fn seen(reply: Reply) -> Reply {
+    let mut reply = joined(reply);
+    reply.extras = Extras::none();
+    for candidate in &mut reply.candidates {
+        for part in &mut candidate.parts {
+            part.seal = None;
+            part.extras = Extras::none();
+        }
+        // What carries nothing but a seal may stand elsewhere; `seals` knows where.
+        candidate.parts.retain(|part| match &part.kind {
+            Kind::Text { text, .. } => !text.is_empty(),
+            Kind::Thought(thought) => !thought.text.is_empty(),
+            _ => true,
+        });
+    }
+    reply
+}
+
+#[test]
+fn every_answer_says_the_same_whole_and_streamed() {
+    let mut wrong = Vec::new();
+    for (from, to) in pairs() {
+        for answer in answers(to) {
+            let case = format!("{}/{} for {}", to.origin(), answer.name, from.origin());
+            let reply = to.read_reply(&answer.whole).unwrap();
+            let (whole, losses) = from.write_reply(reply.clone(), &curious(), &stamp());
+            let expected = seen(from.read_reply(&whole).expect(&case));
+            for (how, pieces) in [
+                ("as it was cut", events(to, &answer.stream, &case)),
+                ("in the largest pieces", unfold(reply)),
+            ] {
+                let (out, late) = stream(from, &curious(), pieces);
+                for frame in frames(&[&out]) {
+                    let json = serde_json::from_slice::<Value>(&frame.data);
+                    assert!(json.is_ok() || &frame.data[..] == b"[DONE]", "{case} {how}");
+                }
+                // The official client takes it, and can send it back.
+                for history in from_stream(from.origin(), &out) {
+                    next_request(from.origin(), &history);
+                }
+                let got = seen(fold(events(from, &out, &case)));
+                if got != expected {
+                    let out = String::from_utf8_lossy(&out);
+                    wrong.push(format!("{case} {how}\n{out}\n{got:?}\n{expected:?}"));
+                }
+                let names = |losses: &[Loss]| -> BTreeSet<String> {
+                    losses.iter().map(|loss| loss.what.clone()).collect()
+                };
+                if names(&late) != names(&losses) {
+                    wrong.push(format!("{case} {how}: streamed {late:?}\nwhole {losses:?}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}

@@ -1,1 +1,288 @@
-//! x
+//! Every seal comes home: the answer of a provider is given to a caller of another format, who
+//! sends it back the way its official client does, and it reaches the provider again with every
+//! seal byte for byte on its own part.
+//!
+//! The seals are not those of the fixtures but fresh ones for every run, each different, and what
+//! a provider gets is read with code of this file, not of the translation: nothing here can pass
+//! because two mistakes agree.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use canon::{Chat, Event, Origin, unfold};
+use dialects::Dialect;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+
+use crate::cases::{Answer, LANE, answers, curious, events, here, pairs, stamp, stream, target};
+use crate::clients::{from_stream, from_whole, list, next_request, text};
+
+/// A sealed part as it stands on a provider's wire, and its seal.
+type Sealed = (String, String);
+
+/// The sealed parts of an answer, of its first candidate.
+fn sealed_in_answer(format: Origin, body: &[u8]) -> Vec<Sealed> {
+    let body: Value = serde_json::from_slice(body).unwrap();
+    match format {
+        Origin::Chat => in_message(&body["choices"][0]["message"]),
+        Origin::Messages => in_blocks(&body["content"]),
+        Origin::Responses => in_items(&body["output"]),
+        Origin::Native => in_parts(&body["candidates"][0]["content"]["parts"]),
+        Origin::Images => Vec::new(),
+    }
+}
+
+/// The sealed parts of a request, over all turns.
+fn sealed_in_request(format: Origin, body: &[u8]) -> Vec<Sealed> {
+    let body: Value = serde_json::from_slice(body).unwrap();
+    match format {
+        Origin::Chat => list(&body["messages"]).iter().flat_map(in_message).collect(),
+        Origin::Messages => {
+            list(&body["messages"]).iter().flat_map(|turn| in_blocks(&turn["content"])).collect()
+        }
+        Origin::Responses => in_items(&body["input"]),
+        Origin::Native => {
+            list(&body["contents"]).iter().flat_map(|turn| in_parts(&turn["parts"])).collect()
+        }
+        Origin::Images => Vec::new(),
+    }
+}
+
+fn in_message(message: &Value) -> Vec<Sealed> {
+    let details = list(&message["reasoning_details"]).iter().filter_map(|entry| {
+        let token = entry.get("signature").or_else(|| entry.get("data"))?.as_str()?;
+        let named = ["type", "format", "id", "text"].map(|name| text(entry, name));
+        Some((named.join(" "), token.to_owned()))
+    });
+    let calls = list(&message["tool_calls"]).iter().filter_map(|call| {
+        let token = call["extra_content"]["google"]["thought_signature"].as_str()?;
+        Some((format!("call {} {}", text(call, "id"), call["function"]), token.to_owned()))
+    });
+    details.chain(calls).collect()
+}
+
+fn in_blocks(blocks: &Value) -> Vec<Sealed> {
+    let sealed = list(blocks).iter().filter_map(|block| match text(block, "type") {
+        "thinking" => {
+            Some((format!("thinking {}", text(block, "thinking")), text(block, "signature")))
+        }
+        "redacted_thinking" => Some(("redacted".to_owned(), text(block, "data"))),
+        _ => None,
+    });
+    sealed.map(|(part, token)| (part, token.to_owned())).collect()
+}
+
+fn in_items(items: &Value) -> Vec<Sealed> {
+    let items = list(items).iter().filter(|item| item["type"] == "reasoning");
+    items
+        .filter_map(|item| {
+            let token = item["encrypted_content"].as_str()?;
+            let said: Vec<&str> = list(&item["summary"]).iter().map(|s| text(s, "text")).collect();
+            Some((format!("{} {}", text(item, "id"), said.join("\n\n")), token.to_owned()))
+        })
+        .collect()
+}
+
+fn in_parts(parts: &Value) -> Vec<Sealed> {
+    let sealed = list(parts).iter().filter_map(|part| {
+        let mut part = part.as_object()?.clone();
+        let token = part.shift_remove("thoughtSignature")?.as_str()?.to_owned();
+        for kind in ["functionCall", "executableCode"] {
+            // What a thing is called is ours to say where a provider has no names.
+            if let Some(inner) = part.get_mut(kind).and_then(Value::as_object_mut) {
+                inner.shift_remove("id");
+            }
+        }
+        Some((Value::Object(part).to_string(), token))
+    });
+    sealed.collect()
+}
+
+/// The same answer with seals nobody has seen before.
+fn resealed(format: Origin, answer: &Answer, nonce: &str) -> (Answer, Vec<Sealed>) {
+    let (mut whole, mut stream) = (
+        String::from_utf8(answer.whole.clone()).unwrap(),
+        String::from_utf8(answer.stream.clone()).unwrap(),
+    );
+    for (at, (_, token)) in sealed_in_answer(format, &answer.whole).into_iter().enumerate() {
+        let fresh = STANDARD.encode(format!("{nonce}?>{at}~{}", answer.name));
+        whole = whole.replace(&format!("\"{token}\""), &format!("\"{fresh}\""));
+        stream = stream.replace(&format!("\"{token}\""), &format!("\"{fresh}\""));
+    }
+    let (whole, stream) = (whole.into_bytes(), stream.into_bytes());
+    let sealed = sealed_in_answer(format, &whole);
+    (Answer { name: answer.name.clone(), whole, stream }, sealed)
+}
+
+/// The histories a caller's clients build from the answer, whole and streamed, and what was lost.
+fn histories(
+    caller: &dyn Dialect,
+    provider: &dyn Dialect,
+    answer: &Answer,
+    chat: &Chat,
+) -> Vec<(&'static str, Vec<Value>, Vec<String>)> {
+    let me = caller.origin();
+    let names = |losses: Vec<canon::Loss>| losses.into_iter().map(|l| l.what).collect::<Vec<_>>();
+    let reply = provider.read_reply(&answer.whole).unwrap();
+    let (whole, losses) = caller.write_reply(reply.clone(), chat, &stamp());
+    let losses = names(losses);
+    let mut all: Vec<_> = from_whole(me, &whole)
+        .into_iter()
+        .map(|history| ("whole", history, losses.clone()))
+        .collect();
+    let pieces: [(&str, Vec<Event>); 2] = [
+        ("streamed", events(provider, &answer.stream, &answer.name)),
+        ("streamed in large pieces", unfold(reply)),
+    ];
+    for (how, pieces) in pieces {
+        let (out, losses) = stream(caller, chat, pieces);
+        let losses = names(losses);
+        for history in from_stream(me, &out) {
+            all.push((how, history, losses.clone()));
+        }
+    }
+    all
+}
+
+/// The next request of a caller with that history, read.
+fn asked_again(caller: &dyn Dialect, history: &[Value], case: &str) -> Chat {
+    let body = next_request(caller.origin(), history);
+    let shown = String::from_utf8_lossy(&body);
+    if let Err(fault) = caller.peek(&target(), &body) {
+        panic!("{case}: {fault}\n{shown}");
+    }
+    caller.read_request(&target(), &body).unwrap_or_else(|e| panic!("{case}: {e}\n{shown}"))
+}
+
+/// Every answer of the provider's that holds seals, with fresh ones.
+fn sealed_answers(provider: &dyn Dialect) -> Vec<(Answer, Vec<Sealed>)> {
+    let nonce = format!("{:016x}", RandomState::new().hash_one(provider.origin().name()));
+    let all = answers(provider);
+    let all = all.iter().map(|answer| resealed(provider.origin(), answer, &nonce));
+    let found: Vec<_> = all.filter(|(_, sealed)| !sealed.is_empty()).collect();
+    let with_call = found.iter().any(|(answer, sealed)| {
+        let reply = provider.read_reply(&answer.whole).unwrap();
+        let parts = &reply.candidates[0].parts;
+        let thinks = parts.iter().any(|part| matches!(part.kind, canon::Kind::Thought(_)));
+        let calls = parts.iter().any(|part| matches!(part.kind, canon::Kind::ToolCall(_)));
+        assert!(sealed.iter().all(|(_, token)| token.len() > 20), "{}", answer.name);
+        thinks && calls
+    });
+    assert!(with_call, "{}: no sealed answer that thinks and calls a tool", provider.origin());
+    found
+}
+
+#[test]
+fn every_seal_comes_back_byte_for_byte_on_its_own_part() {
+    let (mut wrong, mut missing) = (Vec::new(), Vec::new());
+    for (caller, provider) in pairs() {
+        for (answer, sealed) in sealed_answers(provider) {
+            for (how, history, lost) in histories(caller, provider, &answer, &curious()) {
+                let (from, to) = (caller.origin(), provider.origin());
+                let case = format!("{from}-{to} {} {how}", answer.name);
+                let chat = asked_again(caller, &history, &case);
+                let (out, losses) = provider.write_request(&chat, &LANE).unwrap();
+                let body = out.body.to_vec();
+                let shown = String::from_utf8_lossy(&body);
+                if let Err(fault) = provider.peek(&target(), &body) {
+                    wrong.push(format!("{case}: {fault}\n{shown}"));
+                }
+                let back = sealed_in_request(to, &body);
+                if back == sealed {
+                    continue;
+                }
+                let gone: Vec<&Sealed> = sealed.iter().filter(|one| !back.contains(one)).collect();
+                let made_up: Vec<&Sealed> =
+                    back.iter().filter(|one| !sealed.contains(one)).collect();
+                let known = lost.iter().chain(losses.iter().map(|loss| &loss.what));
+                let named = known.clone().any(|what| {
+                    what.contains("seal") || what.contains("part") || what.contains("media")
+                });
+                if gone.is_empty() || !made_up.is_empty() || !named {
+                    let known: Vec<&String> = known.collect();
+                    let history = Value::Array(history);
+                    wrong.push(format!(
+                        "{case}\nwas {sealed:?}\nis  {back:?}\nlost {known:?}\n{history}\n{shown}"
+                    ));
+                }
+                for (part, _) in gone {
+                    missing.push(format!("{case}: {}", part.chars().take(60).collect::<String>()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    missing.sort();
+    missing.dedup();
+    let missing: String = missing.iter().map(|line| format!("{line}\n")).collect();
+    let path = here().join("golden/seals.txt");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &missing).unwrap();
+    }
+    assert_eq!(missing, std::fs::read_to_string(&path).unwrap_or_default());
+}
+
+#[test]
+fn seals_come_back_to_callers_who_hide_the_thinking() {
+    let mut wrong = Vec::new();
+    let mut hidden = curious();
+    hidden.thinking.show = Some(canon::Show::Hidden);
+    for (caller, provider) in pairs() {
+        for (answer, sealed) in sealed_answers(provider) {
+            for (how, history, lost) in histories(caller, provider, &answer, &hidden) {
+                let case =
+                    format!("{}-{} {} {how}", caller.origin(), provider.origin(), answer.name);
+                let chat = asked_again(caller, &history, &case);
+                let (out, losses) = provider.write_request(&chat, &LANE).unwrap();
+                let back = sealed_in_request(provider.origin(), &out.body.to_vec());
+                // The words of hidden thinking are gone, so only the seals are compared.
+                let count = |list: &[Sealed]| -> BTreeMap<String, usize> {
+                    list.iter().fold(BTreeMap::new(), |mut all, (_, token)| {
+                        *all.entry(token.clone()).or_default() += 1;
+                        all
+                    })
+                };
+                let known = lost.iter().chain(losses.iter().map(|loss| &loss.what));
+                let named = known.clone().any(|what| {
+                    what.contains("seal") || what.contains("part") || what.contains("media")
+                });
+                if count(&back) != count(&sealed) && !named {
+                    wrong.push(format!("{case}\nwas {sealed:?}\nis  {back:?}\n{history:?}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn a_seal_reaches_no_provider_but_its_own() {
+    for (caller, provider) in pairs() {
+        for (answer, sealed) in sealed_answers(provider) {
+            for (how, history, _) in histories(caller, provider, &answer, &curious()) {
+                let case = format!("{} {} {how}", caller.origin(), answer.name);
+                let chat = asked_again(caller, &history, &case);
+                for other in dialects::all().filter(|d| d.origin() != provider.origin()) {
+                    let (out, _) = other.write_request(&chat, &LANE).unwrap();
+                    let body = String::from_utf8(out.body.to_vec()).unwrap();
+                    for (part, token) in &sealed {
+                        // Google's own chat surface has a place for native seals on calls, and
+                        // what stands there is one.
+                        let google = [provider.origin(), other.origin()]
+                            .iter()
+                            .all(|origin| [Origin::Chat, Origin::Native].contains(origin));
+                        let at_home = google
+                            && ["thought_signature", "thoughtSignature"]
+                                .iter()
+                                .any(|name| body.contains(&format!("\"{name}\":\"{token}\"")));
+                        assert!(
+                            at_home || !body.contains(token),
+                            "{case}: {} is shown the seal of {part}\n{body}",
+                            other.origin()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! What a lane is sent: the caller's own bytes where the formats agree, a translation elsewhere.
 
-use canon::{Chat, Fault, Loss, Origin};
+use canon::{Chat, Fault, Loss, Origin, Show};
 use dialects::{Dialect, Lane, Outgoing, Peek};
 
 use super::Call;
@@ -45,6 +45,12 @@ pub(super) fn prepare(
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     if own == Origin::Chat {
         call.app.seals.restore(&call.key.record.account_id, &mut chat);
+    }
+    // In messages thinking is shown unless the caller says otherwise; elsewhere it must be asked for.
+    let thinking = &mut chat.thinking;
+    let thinks = thinking.dynamic || thinking.tokens().is_some_and(|tokens| tokens > 0);
+    if own == Origin::Messages && thinks && thinking.show.is_none() {
+        thinking.show = Some(Show::Auto);
     }
     // What is kept between calls is kept here, so no lane has to know of it.
     let state = std::mem::take(&mut chat.state);

@@ -162,7 +162,12 @@ impl Tab {
         };
         match outcome {
             Outcome::Failed | Outcome::Recovered => (Usage::default(), false),
-            Outcome::Done => told.map_or((estimate, true), |usage| (usage, false)),
+            Outcome::Done => match told {
+                // A provider that forgot to count the prompt did not answer without one.
+                Some(usage) if usage.input == 0 => (Usage { input: estimate.input, ..usage }, true),
+                Some(usage) => (usage, false),
+                None => (estimate, true),
+            },
             // Nothing came out, so nothing is paid.
             Outcome::BrokeOff | Outcome::CallerLeft if *output_bytes == 0 && told.is_none() => {
                 (Usage::default(), false)

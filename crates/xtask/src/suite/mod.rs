@@ -3,7 +3,9 @@
 //! A failed step does not keep the next ones from running, so that one run shows everything that
 //! is wrong; only when the build breaks is there nothing left to try.
 
+mod agents;
 mod e2e;
+mod node;
 mod postgres;
 
 use std::net::{TcpStream, ToSocketAddrs};
@@ -35,8 +37,17 @@ pub(crate) enum Step {
     Unit,
     /// The store's tests on a throw-away PostgreSQL
     StorePostgres,
-    /// The official client against a running gateway
+    /// The official clients against a running gateway
     E2e,
+    /// The real coding agents against a running gateway; only when asked for by name
+    Agents,
+}
+
+impl Step {
+    /// Whether the step runs without being named: what is heavy waits until it is.
+    fn is_usual(self) -> bool {
+        self != Self::Agents
+    }
 }
 
 /// How a step ended.
@@ -49,7 +60,10 @@ enum Outcome {
 
 /// Runs the suite, or one step of it. True when everything passed.
 pub(crate) fn run(only: Option<Step>) -> bool {
-    let steps = Step::value_variants().iter().filter(|step| only.is_none_or(|one| one == **step));
+    let steps = Step::value_variants().iter().filter(|step| match only {
+        Some(one) => one == **step,
+        None => step.is_usual(),
+    });
     let mut rows: Vec<(Step, Outcome, Duration)> = Vec::new();
     let mut broken = false;
     for step in steps.copied() {
@@ -89,6 +103,7 @@ fn perform(step: Step) -> Result<()> {
         Step::Unit => tools::run(&mut cargo(&["test", "--workspace"])),
         Step::StorePostgres => postgres::run(),
         Step::E2e => e2e::run(),
+        Step::Agents => agents::run(),
     }
 }
 

