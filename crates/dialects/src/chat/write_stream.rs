@@ -273,10 +273,18 @@ impl ChatWriter {
                 thought.0.seal = Some(seal.clone());
                 return;
             }
-            Some(Slot::Call { index, id, .. }) => match seals::write_on_call(seal) {
+            Some(Slot::Call { index, id, custom }) => match seals::write_on_call(seal) {
                 Some(extra) => {
                     let extra = Value::from(extra);
-                    format!("{{\"tool_calls\":[{{\"index\":{index},\"extra_content\":{extra}}}]}}")
+                    // Clients look into the function of every piece, so there is always one.
+                    let inner = if *custom {
+                        "\"custom\":{\"input\":\"\"}"
+                    } else {
+                        "\"function\":{\"arguments\":\"\"}"
+                    };
+                    format!(
+                        "{{\"tool_calls\":[{{\"index\":{index},{inner},\"extra_content\":{extra}}}]}}"
+                    )
                 }
                 None => {
                     let spoken = self.spoken.entry(place.candidate).or_default();

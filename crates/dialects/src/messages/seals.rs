@@ -64,6 +64,10 @@ pub(super) fn write(seal: &Seal) -> String {
     }
 }
 
+/// Why the seal of an empty text behind an answer is not carried: Claude Code, for one, prints what
+/// stands in the last block.
+pub(super) const BEHIND: &str = "a block behind the answer would be taken for it";
+
 /// Which part of its turn a loose seal belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whose<'a> {

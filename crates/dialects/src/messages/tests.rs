@@ -397,7 +397,9 @@ fn foreign() -> Vec<Part> {
 #[test]
 fn a_foreign_seal_comes_back_with_the_history() {
     let finish = Some(Finish::new(Why::ToolCalls, Raw::new(Origin::Native, "STOP")));
-    let candidate = Candidate { parts: foreign(), finish, ..Candidate::default() };
+    // An empty text at the end is another matter, see below.
+    let parts: Vec<Part> = foreign().into_iter().take(5).collect();
+    let candidate = Candidate { parts: parts.clone(), finish, ..Candidate::default() };
     let reply = Reply { candidates: vec![candidate], ..Reply::default() };
     let (whole, losses) = Messages.write_reply(reply.clone(), &Chat::default(), &stamp());
     assert!(losses.is_empty(), "{losses:?}");
@@ -412,8 +414,37 @@ fn a_foreign_seal_comes_back_with_the_history() {
             {"role": "assistant", "content": answer["content"]}]});
         let history = history.to_string();
         Messages.peek(&Target::default(), history.as_bytes()).unwrap();
-        assert_eq!(read(history.as_bytes()).turns[0].parts, foreign());
+        assert_eq!(read(history.as_bytes()).turns[0].parts, parts);
     }
+}
+
+#[test]
+fn a_seal_behind_a_streamed_answer_is_told_as_lost() {
+    let parts = vec![
+        Part::text("the answer"),
+        Part::text("").sealed(Some(Seal::new(Origin::Native, "at the end"))),
+    ];
+    let finish = Some(Finish::new(Why::Stop, Raw::new(Origin::Native, "STOP")));
+    let candidate = Candidate { parts, finish, ..Candidate::default() };
+    let reply = Reply { candidates: vec![candidate], ..Reply::default() };
+    let (stream, losses) = streamed(unfold(reply));
+    assert_eq!(losses, ["part.seal"]);
+    let text = String::from_utf8(stream).unwrap();
+    assert!(!text.contains("redacted_thinking"), "clients take the last block for the answer");
+}
+
+#[test]
+fn a_sealed_end_of_an_answer_stands_behind_its_seal() {
+    let sealed = Part::text(".").sealed(Some(Seal::new(Origin::Native, "s")));
+    let finish = Some(Finish::new(Why::Stop, Raw::new(Origin::Native, "STOP")));
+    let parts = vec![Part::text("The answer"), sealed];
+    let candidate = Candidate { parts, finish, ..Candidate::default() };
+    let reply = Reply { candidates: vec![candidate], ..Reply::default() };
+    let (stream, losses) = streamed(unfold(reply));
+    assert!(losses.is_empty());
+    let text = String::from_utf8(stream).unwrap();
+    let at = |what: &str| text.rfind(what).unwrap();
+    assert!(at("redacted_thinking") < at("\"text\":\".\""), "{text}");
 }
 
 #[test]

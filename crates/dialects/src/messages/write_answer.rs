@@ -56,8 +56,12 @@ impl Blocks {
                     out.push(text_block(text, &[], part, losses));
                 }
                 Kind::Text { .. } | Kind::Refusal(_) => {
-                    if let Some(seal) = seal {
-                        out.push(seals::carrier(seal, &Whose::Text));
+                    match seal {
+                        None => {}
+                        Some(_) if out.last().is_some_and(is_text) => {
+                            losses.add("part.seal", seals::BEHIND)
+                        }
+                        Some(seal) => out.push(seals::carrier(seal, &Whose::Text)),
                     }
                     return;
                 }
@@ -233,4 +237,8 @@ fn picture(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
     losses.add("reply.media", "a picture is told as markdown, since answers hold text only");
     let text = format!("![{}]({url})", name.as_deref().unwrap_or("image"));
     Some(text_block(&text, &[], part, losses))
+}
+
+fn is_text(block: &Value) -> bool {
+    block.get("type").and_then(Value::as_str) == Some("text")
 }

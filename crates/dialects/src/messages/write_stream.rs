@@ -27,6 +27,8 @@ pub(super) struct MessagesWriter {
     /// Whether the caller asked to be shown no thinking.
     hidden: bool,
     refused: bool,
+    /// Whether the part begun last is a text.
+    spoke: bool,
     begun: bool,
     broken: bool,
     /// The number of the next block.
@@ -50,6 +52,8 @@ struct Growing {
     citations: Vec<Citation>,
     seal: Option<Seal>,
     extras: Map<String, Value>,
+    /// Whether it is a text right behind another text.
+    late: bool,
     /// Whether its block is open.
     started: bool,
     closed: bool,
@@ -70,6 +74,7 @@ impl MessagesWriter {
             usage: None,
             hidden: chat.thinking.show == Some(Show::Hidden),
             refused: false,
+            spoke: false,
             begun: false,
             broken: false,
             index: 0,
@@ -110,7 +115,10 @@ impl MessagesWriter {
             Opening::Whole(part) if self.hidden => What::Whole(Box::new(hide(*part))),
             Opening::Whole(part) => What::Whole(part),
         };
+        let late = self.spoke && matches!(what, What::Text);
+        self.spoke = matches!(what, What::Text);
         let growing = Growing {
+            late,
             what,
             waiting: Vec::new(),
             said: String::new(),
@@ -353,6 +361,11 @@ impl Pen<'_> {
     }
 
     fn text(&mut self, part: &mut Growing) {
+        // A provider that seals the end of its answer splits it off as a text of its own. Its seal
+        // is to stand before it: clients take the last block for the answer.
+        if part.late && !part.started && !part.closed && part.waiting.len() < 2 {
+            return;
+        }
         let waiting = std::mem::take(&mut part.waiting);
         let speaks = !waiting.is_empty() || !part.citations.is_empty();
         if speaks && !part.started {
@@ -379,9 +392,13 @@ impl Pen<'_> {
         if part.started {
             self.stop();
         }
-        if let Some(seal) = part.seal.take() {
-            let whose = if part.started { Whose::Previous } else { Whose::Text };
-            self.whole(seals::carrier(&seal, &whose));
+        match part.seal.take() {
+            None => {}
+            Some(_) if part.late && !part.started => self.losses.add("part.seal", seals::BEHIND),
+            Some(seal) => {
+                let whose = if part.started { Whose::Previous } else { Whose::Text };
+                self.whole(seals::carrier(&seal, &whose));
+            }
         }
     }
 

@@ -177,7 +177,9 @@ impl Counts {
 pub(super) fn read_usage(value: Value, extras: &mut Extras) -> Option<Usage> {
     if let Value::Object(map) = &value {
         for (name, value) in map {
-            if !COUNTED.contains(&name.as_str()) && !value.is_null() {
+            // The kind of traffic is told by every answer of ours, so it is no field to be kept.
+            let usual = name == "trafficType" && value == "ON_DEMAND";
+            if !COUNTED.contains(&name.as_str()) && !value.is_null() && !usual {
                 extras.put(ME, &format!("usageMetadata.{name}"), value.clone());
             }
         }

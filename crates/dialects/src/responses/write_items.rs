@@ -216,8 +216,12 @@ impl<'a> Writer<'a> {
             "part.cache",
             "a result has no place for a cache breakpoint here",
         );
-        let content = if object.is_some() {
+        let content = if object.is_some() && parts.is_empty() {
             Value::from(result.as_text())
+        } else if object.is_some() {
+            // What the tool showed stands beside what it said.
+            let said = Part::text(result.as_text());
+            self.content(std::iter::once(&said).chain(parts))
         } else if parts.is_empty() {
             Value::from("")
         } else {
