@@ -69,7 +69,7 @@ def test_an_answer_is_kept_until_it_is_deleted(client, model):
     ):
         with pytest.raises(openai.NotFoundError):
             gone()
-    with pytest.raises(openai.BadRequestError):
+    with pytest.raises(openai.NotFoundError):
         client.responses.create(model=model, input=IDLE, previous_response_id=made.id)
 
 

@@ -46,10 +46,11 @@ pub(super) fn prepare(
     if own == Origin::Chat {
         call.app.seals.restore(&call.key.record.account_id, &mut chat);
     }
-    // In messages thinking is shown unless the caller says otherwise; elsewhere it must be asked for.
+    // Where a format has no word for it, or shows thinking unless told otherwise, a caller that asks
+    // for thinking is shown it; the other formats must be asked.
     let thinking = &mut chat.thinking;
     let thinks = thinking.dynamic || thinking.tokens().is_some_and(|tokens| tokens > 0);
-    if own == Origin::Messages && thinks && thinking.show.is_none() {
+    if matches!(own, Origin::Messages | Origin::Chat) && thinks && thinking.show.is_none() {
         thinking.show = Some(Show::Auto);
     }
     // What is kept between calls is kept here, so no lane has to know of it.
