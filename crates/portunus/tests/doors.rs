@@ -161,6 +161,18 @@ async fn bad_bodies_are_refused_with_the_field_named() {
 }
 
 #[tokio::test]
+async fn a_text_model_is_no_image_model() {
+    let gateway = Gateway::start().await;
+    let ask = json!({ "model": "demo-chat", "prompt": "a red square" });
+    let got = gateway.post("/v1/images/generations", &ask).send().await;
+    assert_eq!(
+        (got.status.as_u16(), &got.json()["error"]["code"]),
+        (404, &json!("model_not_found"))
+    );
+    assert!(got.text().contains("/v1/chat/completions"), "{}", got.text());
+}
+
+#[tokio::test]
 async fn a_body_above_the_limit_is_refused_with_the_limit_named() {
     let gateway = Gateway::with("[limits]\nbody = \"1KiB\"\n").await;
     let long = json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "x".repeat(2000) }] });

@@ -19,7 +19,7 @@ pub(crate) use call::Call;
 pub(crate) use embed::embed;
 pub(crate) use pump::event_stream;
 pub(crate) use road::stamp;
-pub(crate) use route::find as find_route;
+pub(crate) use route::{find as find_route, find_kind};
 pub(crate) use seals::SealKeep;
 
 use axum::response::Response;

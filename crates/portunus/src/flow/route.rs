@@ -15,7 +15,7 @@ pub(crate) fn find(call: &Call, peek: &Peek) -> Result<Arc<Route>, Fault> {
 }
 
 /// The route of the model asked for, if it exists, is of that kind, and the key may use it.
-pub(super) fn find_kind(call: &Call, model: &str, kind: Kind) -> Result<Arc<Route>, Fault> {
+pub(crate) fn find_kind(call: &Call, model: &str, kind: Kind) -> Result<Arc<Route>, Fault> {
     let route = call.config.routes.get(model).ok_or_else(|| unknown_model(model))?;
     if route.model.kind != kind {
         return Err(wrong_kind(model, route.model.kind));

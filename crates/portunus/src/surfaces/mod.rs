@@ -8,6 +8,7 @@ mod chat;
 mod count;
 mod embeddings;
 mod health;
+mod images;
 mod key;
 mod messages;
 mod models;
@@ -94,6 +95,7 @@ fn table() -> Vec<Route> {
     vec![
         keyed!(POST "/v1/chat/completions" => chat::create),
         keyed!(POST "/v1/embeddings" => embeddings::create),
+        keyed!(POST "/v1/images/generations" => images::create),
         keyed!(POST "/v1/messages" => messages::create),
         keyed!(POST "/v1/messages/count_tokens" => messages::count),
         keyed!(POST "/v1/responses" => responses::create),
