@@ -14,6 +14,7 @@ mod fault;
 mod fields;
 mod frame;
 pub mod json;
+mod judge;
 pub mod messages;
 pub mod native;
 pub mod responses;

@@ -13,11 +13,11 @@ use super::head::{Head, NameHead, ToolHead};
 use crate::Peek;
 use crate::dialect::Marks;
 use crate::json;
+use crate::judge::{model, refuse, within};
 
 const MOST_MESSAGES: usize = 10_000;
 const MOST_BIASES: usize = 2_048;
 const MOST_METADATA: usize = 16;
-const LONGEST_MODEL: usize = 256;
 const LARGEST_LIMIT: u64 = 1 << 30;
 
 /// Reads what the flow must know and applies the format's rules.
@@ -90,23 +90,7 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
     })
 }
 
-fn model(value: Option<&RawValue>) -> Result<String, Fault> {
-    let value = value.ok_or_else(|| refuse("model", "is required"))?;
-    let model: String =
-        serde_json::from_str(value.get()).map_err(|_| refuse("model", "must be a string"))?;
-    if model.is_empty() || model.len() > LONGEST_MODEL {
-        return Err(refuse("model", &format!("must have 1 to {LONGEST_MODEL} bytes")));
-    }
-    Ok(model)
-}
-
 fn numbers(head: &Head<'_>) -> Result<(), Fault> {
-    let within = |name, value: Option<f64>, low: f64, high: f64| match value {
-        Some(value) if !(low..=high).contains(&value) => {
-            Err(refuse(name, &format!("must be between {low} and {high}")))
-        }
-        _ => Ok(()),
-    };
     within("temperature", head.temperature, 0.0, 2.0)?;
     within("top_p", head.top_p, 0.0, 1.0)?;
     within("presence_penalty", head.presence_penalty, -2.0, 2.0)?;
@@ -286,10 +270,6 @@ fn limit(head: &Head<'_>) -> Result<Option<u64>, Fault> {
         }
         (new, old) => Ok(new.or(old)),
     }
-}
-
-fn refuse(path: &str, why: &str) -> Fault {
-    Fault::invalid(path, format!("`{path}` {why}"))
 }
 
 #[cfg(test)]

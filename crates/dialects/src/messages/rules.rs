@@ -14,11 +14,11 @@ use super::tools::LONGEST_NAME;
 use crate::Peek;
 use crate::dialect::Marks;
 use crate::json;
+use crate::judge::{model, refuse, within};
 
 const MOST_MESSAGES: usize = 100_000;
 const MOST_TOOLS: usize = 999;
 const MOST_INSTRUCTIONS: usize = 1_000;
-const LONGEST_MODEL: usize = 256;
 const LONGEST_USER: usize = 4_096;
 const LARGEST_LIMIT: u64 = 1 << 30;
 
@@ -84,16 +84,6 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
     })
 }
 
-fn model(value: Option<&RawValue>) -> Result<String, Fault> {
-    let value = value.ok_or_else(|| refuse("model", "is required"))?;
-    let model: String =
-        serde_json::from_str(value.get()).map_err(|_| refuse("model", "must be a string"))?;
-    if model.is_empty() || model.len() > LONGEST_MODEL {
-        return Err(refuse("model", &format!("must have 1 to {LONGEST_MODEL} bytes")));
-    }
-    Ok(model)
-}
-
 /// The output limit. Zero only warms the cache, and is allowed.
 fn limit(value: Option<&RawValue>) -> Result<u64, Fault> {
     let value = value.ok_or_else(|| refuse("max_tokens", "is required"))?;
@@ -134,14 +124,8 @@ fn system(system: Option<&Content<'_>>) -> Result<(), Fault> {
 }
 
 fn numbers(head: &Head<'_>) -> Result<(), Fault> {
-    let within = |name, value: Option<f64>| match value {
-        Some(value) if !(0.0..=1.0).contains(&value) => {
-            Err(refuse(name, "must be between 0 and 1"))
-        }
-        _ => Ok(()),
-    };
-    within("temperature", head.temperature)?;
-    within("top_p", head.top_p)?;
+    within("temperature", head.temperature, 0.0, 1.0)?;
+    within("top_p", head.top_p, 0.0, 1.0)?;
     if head.top_k.is_some_and(|k| k < 0) {
         return Err(refuse("top_k", "must not be below 0"));
     }
@@ -229,10 +213,6 @@ fn check_choice(choice: &ChoiceHead<'_>, names: &[&str], complete: bool) -> Resu
             Err(refuse("tool_choice.type", "must be one of `auto`, `any`, `tool`, `none`"))
         }
     }
-}
-
-fn refuse(path: &str, why: &str) -> Fault {
-    Fault::invalid(path, format!("`{path}` {why}"))
 }
 
 #[cfg(test)]

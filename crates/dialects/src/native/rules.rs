@@ -17,13 +17,13 @@ use super::part_heads::{Many, Obj, Text};
 use super::{read_request, seals, wire};
 use crate::dialect::Marks;
 use crate::json::{self, Edit};
+use crate::judge::{LONGEST_MODEL, refuse, within};
 use crate::{Peek, Target};
 
 const MOST_CONTENTS: usize = 10_000;
 const MOST_MEDIA: usize = 3_600;
 const MOST_TOOLS: usize = 512;
 const MOST_SETTINGS: usize = 32;
-const LONGEST_MODEL: usize = 256;
 const LONGEST_STOP: usize = 4_096;
 const LARGEST: i64 = i32::MAX as i64;
 
@@ -90,10 +90,6 @@ fn explain<'a, T: Deserialize<'a>>(text: &'a str, at: &str) -> Fault {
 /// Reads a field that has rules of its own.
 fn section<'a, T: Deserialize<'a>>(raw: &'a RawValue, at: &str) -> Result<T, Fault> {
     serde_json::from_str(raw.get()).map_err(|_| explain::<T>(raw.get(), at))
-}
-
-fn refuse(path: &str, why: &str) -> Fault {
-    Fault::invalid(path, format!("`{path}` {why}"))
 }
 
 fn model(target: &Target) -> Result<String, Fault> {
@@ -536,15 +532,6 @@ fn limit_mark(
     match own.and_then(|own| own.max_output_tokens) {
         Some(own) => Some(json::range_of(text, own)),
         None => Some(at.start + 1..at.start + 1),
-    }
-}
-
-fn within(path: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), Fault> {
-    match value {
-        Some(value) if !(low..=high).contains(&value) => {
-            Err(refuse(path, &format!("must be between {low} and {high}")))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -16,11 +16,11 @@ use super::{names, seals, wire};
 use crate::Peek;
 use crate::dialect::Marks;
 use crate::json::{self, Edit};
+use crate::judge::{model, refuse, within};
 
 const MOST_ITEMS: usize = 10_000;
 const MOST_METADATA: usize = 16;
 const MOST_TOOL_CALLS: i64 = 1_000;
-const LONGEST_MODEL: usize = 256;
 const LONGEST_NAME: usize = 4_096;
 const LARGEST_LIMIT: u64 = 1 << 30;
 
@@ -85,16 +85,6 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
     })
 }
 
-fn model(value: Option<&RawValue>) -> Result<String, Fault> {
-    let value = value.ok_or_else(|| refuse("model", "is required"))?;
-    let model: String =
-        serde_json::from_str(value.get()).map_err(|_| refuse("model", "must be a string"))?;
-    if model.is_empty() || model.len() > LONGEST_MODEL {
-        return Err(refuse("model", &format!("must have 1 to {LONGEST_MODEL} bytes")));
-    }
-    Ok(model)
-}
-
 fn input(head: &Head<'_>) -> Result<(), Fault> {
     // What the conversation goes on from may hold the calls that are answered here.
     let elsewhere = head.previous_response_id.is_some() || head.conversation.is_some();
@@ -125,12 +115,6 @@ fn input(head: &Head<'_>) -> Result<(), Fault> {
 }
 
 fn numbers(head: &Head<'_>) -> Result<(), Fault> {
-    let within = |name, value: Option<f64>, low: f64, high: f64| match value {
-        Some(value) if !(low..=high).contains(&value) => {
-            Err(refuse(name, &format!("must be between {low} and {high}")))
-        }
-        _ => Ok(()),
-    };
     within("temperature", head.temperature, 0.0, 2.0)?;
     within("top_p", head.top_p, 0.0, 1.0)?;
     if head.top_logprobs.is_some_and(|n| !(0..=20).contains(&n)) {
@@ -362,10 +346,6 @@ fn without_envelopes(text: &str) -> Vec<Edit> {
         edits.push(Edit { at: cut, with: Bytes::new() });
     }
     edits
-}
-
-fn refuse(path: &str, why: &str) -> Fault {
-    Fault::invalid(path, format!("`{path}` {why}"))
 }
 
 #[cfg(test)]
