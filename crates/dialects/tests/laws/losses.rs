@@ -24,8 +24,8 @@ back; *provider's format* is the one your model's provider speaks. Names are tho
 `sampling.top_k`, `part.cache`, or a field's own name where only one format has it.
 
 Seals, the opaque signatures on thinking and tool calls, are not lost on the way: they come back to
-the provider that issued them byte for byte. The few that cannot are named here as `reply.seal` and
-`reply.part`.
+the provider that issued them byte for byte. The few that cannot are named here as `reply.seal`,
+`reply.part` and `part.seal`.
 ";
 
 /// The whole document.
