@@ -31,6 +31,7 @@ async fn every_keyed_address_refuses_a_missing_or_wrong_key() {
             let got = ask.send().await;
             assert_eq!(got.status, 401, "{method} {path} with `{wrong}`");
             assert!(got.header("x-request-id").starts_with("req_"));
+            assert_eq!(got.header("x-should-retry"), "false", "some clients retry even a 401");
             let told = got.json();
             let message = told.pointer("/error/message").or_else(|| told.get("message"));
             assert!(message.is_some_and(Value::is_string), "{}", got.text());
