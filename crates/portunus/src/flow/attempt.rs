@@ -143,6 +143,12 @@ fn headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
     for (name, value) in dialect.headers() {
         headers.entry(*name).or_insert(HeaderValue::from_static(value));
     }
+    if let Some(trace) = call.trace.and_then(|trace| trace.header()) {
+        headers.insert("traceparent", trace);
+    }
+    if let Some(state) = &call.trace_state {
+        headers.insert("tracestate", state.clone());
+    }
     headers
 }
 
