@@ -138,18 +138,18 @@ mod tests {
         let v4 = u128::from(address.to_bits());
         let global = (0b001 << 125) | ((prefix >> 3) & !0u128 << 64);
         vec![
-            Ipv6Addr::from_bits(0xffff << 32 | v4),           // mapped
-            Ipv6Addr::from_bits(v4),                          // compatible
-            Ipv6Addr::from_bits(0xffff << 48 | v4),           // translated
-            Ipv6Addr::from_bits(0x0064_ff9b << 96 | v4),      // NAT64
-            Ipv6Addr::from_bits(0x0064_ff9b_0001 << 80 | v4), // NAT64 of one's own
-            Ipv6Addr::from_bits(0x2002 << 112 | v4 << 80),    // 6to4
+            Ipv6Addr::from_bits(0xffff << 32 | v4),            // mapped
+            Ipv6Addr::from_bits(v4),                           // compatible
+            Ipv6Addr::from_bits(0xffff << 48 | v4),            // translated
+            Ipv6Addr::from_bits(0x0064_ff9b << 96 | v4),       // NAT64
+            Ipv6Addr::from_bits(0x0064_ff9b_0001 << 80 | v4),  // NAT64 of one's own
+            Ipv6Addr::from_bits(0x2002 << 112 | v4 << 80),     // 6to4
             Ipv6Addr::from_bits(0x2001_0000 << 96 | v4 << 64), // Teredo server
             Ipv6Addr::from_bits(0x2001_0000 << 96 | (v4 ^ 0xffff_ffff)), // Teredo client
-            Ipv6Addr::from_bits(global | 0x5efe << 32 | v4),  // ISATAP
+            Ipv6Addr::from_bits(global | 0x5efe << 32 | v4),   // ISATAP
             Ipv6Addr::from_bits(global | 0x0200_5efe << 32 | v4), // ISATAP
-            Ipv6Addr::from_bits(0xfe80 << 112 | v4),          // link-local
-            Ipv6Addr::from_bits(0xfd00 << 112 | v4),          // unique-local
+            Ipv6Addr::from_bits(0xfe80 << 112 | v4),           // link-local
+            Ipv6Addr::from_bits(0xfd00 << 112 | v4),           // unique-local
         ]
     }
 
@@ -199,9 +199,21 @@ mod tests {
             assert!(is_public(text.parse().unwrap()), "{text}");
         }
         for text in [
-            "::", "::1", "::ffff:8.8.8.8", "fe80::1", "fd00:ec2::254", "ff02::1", "2001::1",
-            "2001:2::1", "2001:db8::1", "2002:808:808::", "3fff::1", "5f00::1", "100::1",
-            "fec0::1", "64:ff9b:1::8.8.8.8",
+            "::",
+            "::1",
+            "::ffff:8.8.8.8",
+            "fe80::1",
+            "fd00:ec2::254",
+            "ff02::1",
+            "2001::1",
+            "2001:2::1",
+            "2001:db8::1",
+            "2002:808:808::",
+            "3fff::1",
+            "5f00::1",
+            "100::1",
+            "fec0::1",
+            "64:ff9b:1::8.8.8.8",
         ] {
             assert!(!is_public(text.parse().unwrap()), "{text}");
         }
@@ -213,9 +225,21 @@ mod tests {
             assert!(is_public_name(name), "{name}");
         }
         for name in [
-            "", "localhost", "com", "metadata.google.internal", "foo.local", "a.localhost",
-            "localhost.localdomain", "x.home.arpa", "1.2.3", "a..b.com", ".com", "example.com.",
-            "a b.com", "münchen.de", "0x7f.1",
+            "",
+            "localhost",
+            "com",
+            "metadata.google.internal",
+            "foo.local",
+            "a.localhost",
+            "localhost.localdomain",
+            "x.home.arpa",
+            "1.2.3",
+            "a..b.com",
+            ".com",
+            "example.com.",
+            "a b.com",
+            "münchen.de",
+            "0x7f.1",
         ] {
             assert!(!is_public_name(name), "{name}");
         }

@@ -16,11 +16,18 @@ const LONGEST: usize = 8_192;
 const PORTS: [u16; 2] = [443, 8443];
 
 /// Who may be asked for what callers name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Guard {
     names: Vec<Allowed>,
     ranges: Vec<IpNet>,
+    ports: Vec<u16>,
     own: Option<String>,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self { names: Vec::new(), ranges: Vec::new(), ports: PORTS.to_vec(), own: None }
+    }
 }
 
 /// A host the operator allows, on one port or on all.
@@ -95,6 +102,12 @@ impl Guard {
         self
     }
 
+    /// The same guard, with other ports for public addresses.
+    #[must_use]
+    pub fn on_ports(self, ports: Vec<u16>) -> Self {
+        Self { ports, ..self }
+    }
+
     /// Looks at an address as a caller wrote it.
     pub fn look(&self, text: &str) -> Result<Target, NotPublic> {
         let odd = |c: char| c.is_control() || c.is_whitespace() || c == '\\';
@@ -141,7 +154,7 @@ impl Guard {
         });
         let ours = self.own.as_deref() == Some(text);
         let fits = match url.scheme() {
-            "https" => named || in_range || (public && !ours && PORTS.contains(&port)),
+            "https" => named || in_range || (public && !ours && self.ports.contains(&port)),
             "http" => named || in_range,
             _ => false,
         };
@@ -175,8 +188,7 @@ fn allowed(entry: &str) -> Option<Allowed> {
 fn spells(text: &str, url: &Url, host: &str) -> bool {
     let begin = format!("{}://{host}", url.scheme());
     let Some((head, rest)) = text.split_at_checked(begin.len()) else { return false };
-    head.eq_ignore_ascii_case(&begin)
-        && (rest.is_empty() || rest.starts_with(['/', '?', '#', ':']))
+    head.eq_ignore_ascii_case(&begin) && (rest.is_empty() || rest.starts_with(['/', '?', '#', ':']))
 }
 
 #[cfg(test)]
@@ -235,9 +247,12 @@ mod tests {
     fn an_allowed_name_leads_to_private_networks_but_not_to_metadata() {
         let guard = Guard::new(["cdn.local"]).unwrap();
         let target = guard.look("http://cdn.local/x").unwrap();
-        for (address, may) in
-            [("10.1.2.3", true), ("127.0.0.1", true), ("169.254.169.254", false), ("fe80::1", false)]
-        {
+        for (address, may) in [
+            ("10.1.2.3", true),
+            ("127.0.0.1", true),
+            ("169.254.169.254", false),
+            ("fe80::1", false),
+        ] {
             assert_eq!(guard.may_dial(&target, address.parse().unwrap()), may, "{address}");
         }
         let other = guard.look("https://example.com/").unwrap();
@@ -259,10 +274,19 @@ mod tests {
         let from = guard.look("https://example.com/a/b").unwrap();
         let to = guard.follow(&from, "../c").unwrap();
         assert_eq!(to.url.as_str(), "https://example.com/c");
-        assert_eq!(guard.follow(&from, "//other.example.com/x").unwrap().host(), "other.example.com");
+        assert_eq!(
+            guard.follow(&from, "//other.example.com/x").unwrap().host(),
+            "other.example.com"
+        );
         for location in [
-            "http://example.com/", "http://cdn.local/", "//127.0.0.1/", "https://2130706433/",
-            "https://u:p@example.com/", "file:///etc/passwd", "https://example.com:22/", "//",
+            "http://example.com/",
+            "http://cdn.local/",
+            "//127.0.0.1/",
+            "https://2130706433/",
+            "https://u:p@example.com/",
+            "file:///etc/passwd",
+            "https://example.com:22/",
+            "//",
         ] {
             assert!(guard.follow(&from, location).is_err(), "{location}");
         }
