@@ -20,8 +20,7 @@ use upstream::{Answer, Client, Outbound, Pieces, Proxies};
 const CONNECT: Duration = Duration::from_secs(5);
 
 fn direct(authority: &Authority) -> Client {
-    let trusted = [authority.pem.clone()];
-    Client::net(CONNECT, &Outbound::new(&Proxies::default(), &trusted).unwrap())
+    Client::net(CONNECT, &Outbound::new(&Proxies::default(), &authority.pem).unwrap())
 }
 
 fn through(proxy: &str, except: &str, authority: &Authority) -> Client {
@@ -30,7 +29,7 @@ fn through(proxy: &str, except: &str, authority: &Authority) -> Client {
         https: Some(proxy.to_owned()),
         except: Some(except.to_owned()),
     };
-    Client::net(CONNECT, &Outbound::new(&proxies, &[authority.pem.clone()]).unwrap())
+    Client::net(CONNECT, &Outbound::new(&proxies, &authority.pem).unwrap())
 }
 
 async fn get(client: &Client, url: &str) -> Result<Answer, String> {
@@ -179,5 +178,5 @@ async fn no_redirect_is_followed() {
         let answer = get(&direct(&authority), &format!("http://{}/", server.at)).await.unwrap();
         assert_eq!(answer.status, status);
     }
-    assert_eq!(canary.seen(), 0);
+    assert_eq!(canary.seen().await, 0);
 }

@@ -33,7 +33,8 @@ pub(crate) fn crypto() {
 /// An authority that signs certificates.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    pub(crate) pem: Vec<u8>,
+    /// Its own certificate, as the one entry of a list of trusted ones.
+    pub(crate) pem: [Vec<u8>; 1],
 }
 
 impl Authority {
@@ -42,7 +43,7 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).unwrap().pem().into_bytes();
+        let pem = [params.self_signed(&key).unwrap().pem().into_bytes()];
         Self { issuer: Issuer::new(params, key), pem }
     }
 
@@ -126,34 +127,181 @@ pub(crate) fn picture() -> Response<Full<Bytes>> {
     Response::builder().header("content-type", "image/png").body(body).unwrap()
 }
 
-/// Somewhere nobody should ever come.
+/// Somewhere nobody should ever come, on every address of this machine.
 pub(crate) struct Canary {
     pub(crate) port: u16,
-    seen: Arc<AtomicUsize>,
+    seen: Arc<Mutex<Vec<SocketAddr>>>,
+    listens: Vec<SocketAddr>,
 }
 
 impl Canary {
-    /// On every address of this machine.
     pub(crate) async fn start() -> Self {
         let old = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let port = old.local_addr().unwrap().port();
-        let seen = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let mut listens = vec![SocketAddr::from(([127, 0, 0, 1], port))];
         let new = TcpListener::bind(("::1", port)).await.ok();
+        listens.extend(new.as_ref().and_then(|listener| listener.local_addr().ok()));
         for listener in std::iter::once(old).chain(new) {
             let seen = Arc::clone(&seen);
             tokio::spawn(async move {
-                while listener.accept().await.is_ok() {
-                    seen.fetch_add(1, Ordering::SeqCst);
+                while let Ok((_, from)) = listener.accept().await {
+                    seen.lock().unwrap().push(from);
                 }
             });
         }
-        Self { port, seen }
+        Self { port, seen, listens }
     }
 
-    pub(crate) fn seen(&self) -> usize {
-        self.seen.load(Ordering::SeqCst)
+    /// How many came. Connections are taken in order, so that one of our own, once it is seen,
+    /// shows that all before it were counted.
+    pub(crate) async fn seen(&self) -> usize {
+        let mut own = Vec::new();
+        for at in &self.listens {
+            let stream = TcpStream::connect(at).await.unwrap();
+            let from = stream.local_addr().unwrap();
+            while !self.seen.lock().unwrap().contains(&from) {
+                tokio::task::yield_now().await;
+            }
+            own.push(from);
+        }
+        let mut seen = self.seen.lock().unwrap();
+        seen.retain(|from| !own.contains(from));
+        seen.len()
     }
 }
+
+/// Addresses that must never be dialled, each on that port, in every spelling known to have fooled
+/// someone.
+pub(crate) fn forbidden(port: u16) -> Vec<String> {
+    let hosts = [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7f.1",
+        "0177.0.0.1",
+        "017700000001",
+        "127.0.0.1.",
+        "127.000.000.001",
+        "0.0.0.0",
+        "0",
+        "[::]",
+        "[::1]",
+        "[0:0:0:0:0:0:0:1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::ffff:0:127.0.0.1]",
+        "[::127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+        "[64:ff9b:1::7f00:1]",
+        "[2002:7f00:1::]",
+        "[2001:0:7f00:1::]",
+        "[2001:0:0:0:0:0:80ff:fffe]",
+        "[2606:4700::5efe:127.0.0.1]",
+        "[fe80::1%25eth0]",
+        "[fe80::1]",
+        "[fec0::1]",
+        "[fd00:ec2::254]",
+        "[ff02::1]",
+        "[2001:db8::1]",
+        "[::1",
+        "169.254.169.254",
+        "metadata.google.internal",
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "10.0.0.1",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.0.1",
+        "100.64.0.1",
+        "198.18.0.1",
+        "192.0.0.1",
+        "192.0.2.1",
+        "198.51.100.1",
+        "203.0.113.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "224.0.0.1",
+        "localhost",
+        "LOCALHOST.",
+        "localhost.localdomain",
+        "foo.local",
+        "foo.internal",
+        "foo.localhost",
+        "intranet",
+        "user:pw@public.example.com",
+        "public.example.com@127.0.0.1",
+        "127.0.0.1\\@public.example.com",
+        "public.example.com\\.127.0.0.1",
+        "127.0.0.1#@public.example.com",
+        "127.0.0.1?@public.example.com",
+        "①②⑦.⓪.⓪.①",
+        "127。0。0。1",
+        "ⓛocalhost",
+        "xn--localhost-.com",
+        "xn--a.example.com",
+        "127%2e0%2e0%2e1",
+        "%31%32%37.0.0.1",
+    ];
+    let mut all: Vec<String> =
+        hosts.iter().map(|host| format!("https://{host}:{port}/x")).collect();
+    all.extend(
+        ["http", "HTTP", "ftp", "gopher", "dict", "ws", "unix"]
+            .map(|scheme| format!("{scheme}://127.0.0.1:{port}/x")),
+    );
+    all.extend(
+        ["22", "25", "6379", "5432", "0", "65536", "-1", "port"]
+            .map(|odd| format!("https://public.example.com:{odd}/")),
+    );
+    all.extend([
+        "http://public.example.com/x".to_owned(),
+        format!("https:/\\127.0.0.1:{port}/"),
+        format!("https:127.0.0.1:{port}"),
+        format!("https:/127.0.0.1:{port}"),
+        format!("https:///127.0.0.1:{port}"),
+        format!("//127.0.0.1:{port}/"),
+        format!(" https://127.0.0.1:{port}/"),
+        format!("https://127.0.0.1:{port}\t/"),
+        format!("https://127.0\n.0.1:{port}/"),
+        format!("https://public.example.com/{}", "a".repeat(65_536)),
+        "file:///etc/passwd".to_owned(),
+        "javascript:alert(1)".to_owned(),
+        "blob:https://public.example.com/1".to_owned(),
+        "https://".to_owned(),
+        "https://?".to_owned(),
+        "https".to_owned(),
+        "   ".to_owned(),
+    ]);
+    all
+}
+
+/// Addresses no name may lead to.
+pub(crate) const INNER: [&str; 22] = [
+    "127.0.0.1",
+    "127.9.9.9",
+    "0.0.0.0",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.0.1",
+    "169.254.169.254",
+    "100.100.100.200",
+    "198.18.0.1",
+    "192.0.0.1",
+    "240.0.0.1",
+    "224.0.0.1",
+    "::",
+    "::1",
+    "::ffff:127.0.0.1",
+    "::127.0.0.1",
+    "64:ff9b::7f00:1",
+    "2002:7f00:1::",
+    "fe80::1",
+    "fd00:ec2::254",
+    "2001::1",
+    "2606:4700::5efe:127.0.0.1",
+];
 
 /// Names a test knows: each has a list of answers, given in order, the last one again and again.
 #[derive(Default)]
