@@ -5,6 +5,7 @@
 //! `passage` (the caller's own bytes, patched in place) and `fault`. Whoever knows one folder
 //! knows them all. Nothing here knows sockets, keys, prices or async.
 
+mod addresses;
 pub mod chat;
 mod custom;
 mod dialect;
@@ -19,6 +20,7 @@ pub mod messages;
 pub mod native;
 pub mod responses;
 
+pub use addresses::{Address, addresses};
 pub use custom::CustomCalls;
 pub use dialect::{
     Dialect, Lane, Outgoing, Passage, Peek, Reader, Said, Sniffer, Stamp, Target, Verdict, Writer,
