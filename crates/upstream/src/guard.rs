@@ -45,12 +45,19 @@ pub struct Target {
     pub(crate) port: u16,
     /// Whether the operator allows this very host.
     named: bool,
+    /// Whether it could be named without the operator.
+    public: bool,
 }
 
 impl Target {
     /// Whether it is asked over TLS.
     pub(crate) fn is_secret(&self) -> bool {
         self.url.scheme() == "https"
+    }
+
+    /// Whether others can be sent there too: what only the operator's word lets in is ours alone.
+    pub const fn is_public(&self) -> bool {
+        self.public
     }
 
     /// The host in small letters, without the brackets of an address.
@@ -153,12 +160,13 @@ impl Guard {
             allowed.host == text && allowed.port.is_none_or(|allowed| allowed == port)
         });
         let ours = self.own.as_deref() == Some(text);
-        let fits = match url.scheme() {
-            "https" => named || in_range || (public && !ours && self.ports.contains(&port)),
-            "http" => named || in_range,
-            _ => false,
-        };
-        if fits { Ok(Target { url, host, port, named }) } else { Err(NotPublic) }
+        let web = matches!(url.scheme(), "https" | "http");
+        let public = public && !ours && url.scheme() == "https" && self.ports.contains(&port);
+        if public || (web && (named || in_range)) {
+            Ok(Target { url, host, port, named, public })
+        } else {
+            Err(NotPublic)
+        }
     }
 
     fn literal(&self, address: IpAddr) -> (bool, bool) {

@@ -4,6 +4,7 @@
 //! into [`Config`], in which every address, limit, secret and lane is resolved.
 
 mod models;
+mod outbound;
 mod overrides;
 mod providers;
 mod raw;
@@ -11,6 +12,7 @@ mod watch;
 mod words;
 
 pub use models::{LiveLane, Route};
+pub use outbound::Media;
 pub(crate) use watch::watch;
 pub(crate) use words::{duration, nearest};
 
@@ -43,6 +45,8 @@ pub struct Config {
     pub power_safe: bool,
     /// How large a request may be.
     pub body_limit: usize,
+    /// Media that callers name by address.
+    pub media: Media,
     /// How long answers are kept for later calls.
     pub keep_answers: Duration,
     /// How long running calls may go on after the order to stop.
@@ -140,6 +144,8 @@ fn check(
         identity,
         timeouts,
         limits,
+        outbound,
+        media,
         providers,
         models,
     } = raw;
@@ -189,7 +195,9 @@ fn check(
     let times = overlay(DEFAULT_TIMEOUTS, &timeouts, "timeouts")?;
 
     let demo = server.demo.unwrap_or(true);
-    let providers = providers::check(providers, times, demo, env)?;
+    let way = outbound::check(outbound, env)?;
+    let media = outbound::media(media, &providers, &public_url, &way)?;
+    let providers = providers::check(&providers, times, demo, &way, env)?;
     let providers: Vec<Arc<Provider>> = providers.into_iter().map(Arc::new).collect();
     let (catalog, routes) = models::check(models, &providers, &mut warnings)?;
     Ok(Config {
@@ -201,6 +209,7 @@ fn check(
         secret,
         power_safe,
         body_limit,
+        media,
         keep_answers,
         drain,
         providers,
