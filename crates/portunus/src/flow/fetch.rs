@@ -2,10 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{Chat, Fault, Kind, Media, MediaKind, Origin, Part, Source, Trouble};
+use canon::{Blame, Chat, Fault, Kind, Media, MediaKind, Origin, Part, Source, Trouble};
 use catalog::{Fetches, Model};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use upstream::{Allowance, FetchError, Fetched, Fetcher, Target};
@@ -37,7 +38,7 @@ struct Item {
     target: Target,
     /// What is behind it, as far as the request tells; `None` where only its own format knows.
     what: Option<What>,
-    got: OnceCell<Inline>,
+    got: OnceCell<Arc<Inline>>,
 }
 
 #[derive(Clone, Copy)]
@@ -47,7 +48,7 @@ struct What {
 }
 
 /// Media as it stands in a request.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Inline {
     mime: String,
     data: String,
@@ -55,7 +56,7 @@ struct Inline {
 
 /// What was brought for a lane: addresses, and what takes their place.
 #[derive(Default)]
-pub(super) struct Brought(Vec<(String, Inline)>);
+pub(super) struct Brought(Vec<(String, Arc<Inline>)>);
 
 impl Named {
     /// Finds what the request names and judges every address, whoever would have to go there.
@@ -86,7 +87,10 @@ impl Named {
 
     fn learn(&mut self, media: &Media) {
         let Source::Url { url, mime } = &media.source else { return };
-        if let Some(item) = self.items.iter_mut().find(|item| item.url == *url) {
+        let item = self.items.iter_mut().find(|item| item.url == *url);
+        // What is a picture here and a file there is bounded and fetched as the file.
+        let file = |what: &What| what.kind != MediaKind::Image;
+        if let Some(item) = item.filter(|item| !item.what.as_ref().is_some_and(file)) {
             item.what = Some(What { kind: media.kind, typed: mime.is_some() });
         }
     }
@@ -124,9 +128,9 @@ impl Named {
         fetcher: &Fetcher,
         item: &Item,
         what: What,
-    ) -> Result<(String, Inline), Fault> {
+    ) -> Result<(String, Arc<Inline>), Fault> {
         let got = item.got.get_or_try_init(|| self.fetch(fetcher, item, what)).await?;
-        Ok((item.url.clone(), got.clone()))
+        Ok((item.url.clone(), Arc::clone(got)))
     }
 
     /// What would be brought, with nothing in it, and where it stands.
@@ -145,7 +149,7 @@ impl Named {
                 MediaKind::Document => "application/pdf",
             };
             let nothing = Inline { mime: mime.to_owned(), data: String::new() };
-            brought.0.push((item.url.clone(), nothing));
+            brought.0.push((item.url.clone(), Arc::new(nothing)));
             places.extend(item.places.iter().cloned());
         }
         Ok((brought, places))
@@ -179,12 +183,21 @@ impl Named {
         }
     }
 
-    async fn fetch(&self, fetcher: &Fetcher, item: &Item, what: What) -> Result<Inline, Fault> {
+    async fn fetch(
+        &self,
+        fetcher: &Fetcher,
+        item: &Item,
+        what: What,
+    ) -> Result<Arc<Inline>, Fault> {
         match fetcher.fetch(&item.url, what.kind, &self.allowance).await {
-            Ok(Fetched { mime, bytes }) => Ok(Inline { mime, data: STANDARD.encode(bytes) }),
+            Ok(Fetched { mime, bytes }) => {
+                Ok(Arc::new(Inline { mime, data: STANDARD.encode(bytes) }))
+            }
             Err(FetchError::Busy) => {
                 let say = "too much is being fetched at this moment, retry later";
-                Err(Fault::new(Trouble::Overload, say).retry_after(Duration::from_secs(1)))
+                let fault = Fault::new(Trouble::Overload, say).retry_after(Duration::from_secs(1));
+                // No lane is to blame, and another one would not help.
+                Err(fault.blame(Blame::Caller))
             }
             Err(e @ (FetchError::NotPublic | FetchError::Failed(_))) => {
                 Err(could_not(item, what, fetcher).note(e.to_string()))
@@ -274,10 +287,8 @@ impl Brought {
         match &mut part.kind {
             Kind::Media(media) => {
                 let Source::Url { url, mime: told } = &media.source else { return };
-                let Some((_, Inline { mime, data })) = self.0.iter().find(|(own, _)| own == url)
-                else {
-                    return;
-                };
+                let Some((_, inline)) = self.0.iter().find(|(own, _)| own == url) else { return };
+                let Inline { mime, data } = &**inline;
                 // The native format takes a file of any kind without telling which.
                 if own == Origin::Native && told.is_none() {
                     media.kind = MediaKind::of_mime(mime);
