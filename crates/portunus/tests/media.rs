@@ -22,7 +22,7 @@ use hyper::body::Incoming;
 use portunus::app::NewKey;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use testkit::{Gateway, Got, Provider, Step, chat_reply, reply};
+use testkit::{Gateway, Got, Provider, Step, chat_reply, chat_stream, reply, sse};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
@@ -209,6 +209,32 @@ async fn a_lane_that_cannot_fetch_is_given_the_very_bytes() {
         }
     }
     assert_eq!((given, host.asked().len()), (46, 46));
+}
+
+#[tokio::test]
+async fn a_body_that_is_written_anew_keeps_what_else_it_says() {
+    let (names, host) = (names(), host().await);
+    let url = format!("http://media.test:{}/Picture", host.at.port());
+    let events = chat_stream(&["se", "en"], 7, 2);
+    let events: Vec<&str> = events.iter().map(String::as_str).collect();
+    let provider = Provider::answers(vec![sse(&events)]).await;
+    let config = provider.config("chat").replace("auth =", "fetches = \"nothing\"\nauth =");
+    let config = format!("{config}[media]\nallow = [\"media.test\"]\n");
+    let gateway = Gateway::knowing(&config, Arc::clone(&names) as _).await;
+    let (path, mut body) = request("m", 0, &url);
+    body["stream"] = json!(true);
+    body["temperature"] = json!(0.5);
+    body["only_known_to_the_provider"] = json!({ "a": [1] });
+    let got = gateway.post(&path, &body).send().await;
+    let asked = provider.asked()[0].json();
+    let data = format!("data:image/png;base64,{}", STANDARD.encode(PNG));
+    body["model"] = json!("up");
+    body["messages"][0]["content"][1]["image_url"]["url"] = json!(data);
+    body["stream_options"] = json!({ "include_usage": true });
+    assert_eq!(asked, body);
+    let events = got.events();
+    assert_eq!(events.last().unwrap(), "[DONE]");
+    assert!(events.iter().all(|event| !event.contains("total_tokens")), "{events:?}");
 }
 
 #[tokio::test]

@@ -220,6 +220,38 @@ mod tests {
     }
 
     #[test]
+    fn a_public_address_in_an_odd_spelling_does_not() {
+        let guard = Guard::default();
+        for text in [
+            "https://134744072/",
+            "https://0x8.8.8.8/",
+            "https://010.8.8.8/",
+            "https://8.8.2056/",
+            "https://8.8.8.8./",
+            "https://⑧.⑧.⑧.⑧/",
+            "https://8。8。8。8/",
+            "https://[2606:4700:0:0:0:0:0:1111]/",
+            "https://example.com./",
+            "https://münchen.de/",
+            "https://ｅxample.com/",
+            "https://%65xample.com/",
+            "https://exam\u{ad}ple.com/",
+            "https:example.com/",
+            "https:/example.com/",
+            "https:///example.com/",
+            "https://@example.com/",
+            "https://:@example.com/",
+            "https:\\\\example.com/",
+            "https://example.com\\@example.org/",
+            " https://example.com/",
+            "https://example.com/a b",
+            "https://exa\tmple.com/",
+        ] {
+            assert!(guard.look(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn what_the_operator_allows_passes_and_nothing_beside_it() {
         let list = ["cdn.local", "10.0.0.5:9000", "[::1]:81", "192.168.7.0/24", "fd12::1"];
         let guard = Guard::new(list).unwrap();

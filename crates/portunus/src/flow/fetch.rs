@@ -70,10 +70,9 @@ impl Named {
                 item.places.push(found.path);
                 continue;
             }
-            let target = guard.look(&found.url).map_err(|e| {
-                let fault = Fault::invalid(&*found.path, format!("`{}` {e}", found.path));
-                fault.code("invalid_url")
-            })?;
+            let target = guard
+                .look(&found.url)
+                .map_err(|e| Fault::invalid(&*found.path, format!("`{}` {e}", found.path)))?;
             let (url, places) = (found.url, vec![found.path]);
             named.items.push(Item { url, places, target, what: None, got: OnceCell::new() });
         }
