@@ -397,7 +397,7 @@ async fn nothing_forbidden_is_dialled_in_any_field_by_any_road() {
                 };
                 let say = format!(
                     "`{place}` could not be fetched: it must be a public HTTPS address that gives \
-                     {thing} of at most 20971520 bytes within 10000 ms"
+                     {thing} of at most 20 MiB within 10s"
                 );
                 assert!(text.contains(&say), "{place} {url}: {text}");
             }

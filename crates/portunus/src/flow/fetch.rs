@@ -261,12 +261,22 @@ fn could_not(item: &Item, what: What, fetcher: &Fetcher) -> Fault {
     let (limits, place) = (fetcher.limits(), item.place());
     let say = format!(
         "`{place}` could not be fetched: it must be a public HTTPS address that gives {thing} of at \
-         most {} bytes within {} ms",
-        limits.size,
-        limits.time.as_millis()
+         most {} within {:?}",
+        size(limits.size),
+        limits.time
     );
     let fault = Fault::invalid(place, say);
     if what.kind == MediaKind::Image { fault.code("failed_to_download_image") } else { fault }
+}
+
+/// A size as people write it.
+fn size(bytes: usize) -> String {
+    const MIB: usize = 1 << 20;
+    if bytes.is_multiple_of(MIB) {
+        format!("{} MiB", bytes / MIB)
+    } else {
+        format!("{bytes} bytes")
+    }
 }
 
 impl Brought {
