@@ -11,7 +11,9 @@ use canon::Origin;
 use serde::Deserialize;
 
 use crate::feature::{MODALITIES, feature_about};
-use crate::{Auth, DirectoryFault, Entry, Kind, Offer, PriceList, ProviderEntry, Thinking};
+use crate::{
+    Auth, DirectoryFault, Entry, Fetches, Kind, Offer, PriceList, ProviderEntry, Thinking,
+};
 
 /// The files, in the order in which their models and offers are listed.
 pub(crate) static FILES: [(&str, &str); 30] = [
@@ -71,6 +73,7 @@ struct RawProvider {
     env: Vec<String>,
     #[serde(default)]
     paths: BTreeMap<String, String>,
+    fetches: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -238,7 +241,7 @@ impl Reading {
 
 impl RawProvider {
     fn read(self) -> Result<ProviderEntry, String> {
-        let Self { id, name, speaks, base, auth, env, paths } = self;
+        let Self { id, name, speaks, base, auth, env, paths, fetches } = self;
         Ok(ProviderEntry {
             id,
             name,
@@ -256,6 +259,11 @@ impl RawProvider {
                 .into_iter()
                 .map(|(word, path)| Ok((origin(&word)?, path)))
                 .collect::<Result<_, String>>()?,
+            fetches: match fetches {
+                None => Fetches::All,
+                Some(word) => Fetches::by_word(&word)
+                    .ok_or_else(|| format!("fetches: `{word}` is not known"))?,
+            },
         })
     }
 }

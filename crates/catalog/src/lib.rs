@@ -40,5 +40,5 @@ pub use listing::{Catalog, Page};
 pub use model::{Model, Thinking};
 pub use price_list::{LongList, PriceFault, PriceList, RateList, ServiceList};
 pub use prices::{LongPrices, Prices, Rates, Service, ServicePrices, Units};
-pub use provider::{Auth, ProviderEntry};
+pub use provider::{Auth, Fetches, ProviderEntry};
 pub use record::{Pricing, Record};

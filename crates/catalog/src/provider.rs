@@ -17,6 +17,30 @@ pub enum Auth {
     None,
 }
 
+/// What a provider gets by itself where a request names media by address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fetches {
+    /// Whatever is named.
+    #[default]
+    All,
+    /// Only what the request tells the media type of.
+    Typed,
+    /// Nothing: media must stand in the request itself.
+    Nothing,
+}
+
+impl Fetches {
+    /// The meaning of a word of data files and configuration; `None` when it has none.
+    pub fn by_word(word: &str) -> Option<Self> {
+        match word {
+            "all" => Some(Self::All),
+            "typed" => Some(Self::Typed),
+            "nothing" => Some(Self::Nothing),
+            _ => None,
+        }
+    }
+}
+
 /// A provider the directory knows, so that a key alone is enough to use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderEntry {
@@ -35,6 +59,8 @@ pub struct ProviderEntry {
     pub env: Vec<String>,
     /// Paths that differ from the format's usual one, as they follow `base`.
     pub paths: Vec<(Origin, String)>,
+    /// What it gets by itself where a request names media by address.
+    pub fetches: Fetches,
 }
 
 impl ProviderEntry {
@@ -80,6 +106,7 @@ mod tests {
             auth: Auth::Bearer,
             env: vec![],
             paths: vec![(Origin::Chat, "/{project}/{model}:{op}".into())],
+            fetches: Fetches::All,
         };
         assert_eq!(entry.blanks(), ["region", "project"]);
         assert!(!entry.is_ready());

@@ -5,6 +5,7 @@
 //! `passage` (the caller's own bytes, patched in place) and `fault`. Whoever knows one folder
 //! knows them all. Nothing here knows sockets, keys, prices or async.
 
+mod addresses;
 mod brake;
 pub mod chat;
 mod custom;
@@ -20,6 +21,7 @@ pub mod messages;
 pub mod native;
 pub mod responses;
 
+pub use addresses::{Address, addresses};
 pub use brake::{Brake, Scale};
 pub use custom::CustomCalls;
 pub use dialect::{

@@ -87,6 +87,7 @@ impl App {
         let stop = CancellationToken::new();
         let telemetry = Telemetry::start(
             config.telemetry.clone(),
+            &config.way,
             Arc::clone(&clock),
             stop.clone(),
             |reports| drop(tasks.spawn(reports)),

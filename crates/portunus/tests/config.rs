@@ -78,6 +78,17 @@ fn what_is_wrong_is_named_with_a_remedy() {
             "export NO_KEY=…",
         ),
         ("[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nauth = \"some\"", "auth", "none"),
+        ("[outbound]\nproxy = \"socks5://x:1\"", "outbound.proxy", "http://proxy.example.com:3128"),
+        ("[outbound]\nca = \"no/such/file.pem\"", "outbound.ca", "no/such/file.pem"),
+        ("[outbound]\nca = \"Cargo.toml\"", "outbound.ca", "no certificate"),
+        ("[media]\nallow = [\"http://x\"]", "media.allow", "\"10.0.0.0/8\""),
+        ("[media]\nsize = \"big\"", "media.size", "32MiB"),
+        ("[media]\ntime = \"soon\"", "media.time", "60s"),
+        (
+            "[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nfetches = \"some\"",
+            "providers.p.fetches",
+            "\"nothing\"",
+        ),
         ("[models.m]\n", "models.\"m\".lanes", "provider/model"),
         ("[models.m]\nlanes = [\"nope/x\"]", "no provider `nope`", "[providers.nope]"),
         ("[models.m]\nlanes = [\"demoo/x\"]", "no provider `demoo`", "did you mean `demo`?"),
@@ -94,4 +105,36 @@ fn what_is_wrong_is_named_with_a_remedy() {
         assert!(error.contains(cause) && error.contains(remedy), "{text}\n→ {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+}
+
+#[test]
+fn proxies_of_the_environment_count_unless_the_file_says_otherwise() {
+    let bad = [("https_proxy", "socks5://u:hushhush@x")];
+    let error = read("", &bad).unwrap_err();
+    assert!(error.contains("HTTPS_PROXY") && !error.contains("hushhush"), "{error}");
+    assert!(read("[outbound]\nproxy = \"none\"", &bad).is_ok());
+    assert!(read("[outbound]\nproxy = \"http://u:p@proxy:3128\"", &bad).is_ok());
+    let good = [("ALL_PROXY", "http://u:hushhush@proxy:3128"), ("NO_PROXY", "corp.example.com")];
+    let config = read("", &good).unwrap();
+    assert!(!format!("{config:?}").contains("hushhush"), "a secret is never printed");
+    assert!(read("", &[("HTTPS_PROXY", " ")]).is_ok());
+    let error = read("", &[("SSL_CERT_FILE", "no/such/file.pem")]).unwrap_err();
+    assert!(error.contains("SSL_CERT_FILE") && error.contains("no/such/file.pem"), "{error}");
+}
+
+#[test]
+fn media_is_fetched_for_those_the_directory_or_the_file_names() {
+    use catalog::Fetches;
+    let text = "[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nfetches = \"typed\"";
+    let media = read(text, &[]).unwrap().media;
+    assert!(media.fetch);
+    assert_eq!(media.got_by("p"), Fetches::Typed);
+    assert_eq!(media.got_by("gemini"), Fetches::Typed);
+    assert_eq!(media.got_by("ollama"), Fetches::Nothing);
+    assert_eq!(media.got_by("openai"), Fetches::All);
+    let limits = *media.fetcher.limits();
+    assert_eq!((limits.size, limits.time.as_secs()), (20 << 20, 10));
+    let env = [("PORTUNUS_MEDIA_FETCH", "false"), ("PORTUNUS_MEDIA_SIZE", "1MiB")];
+    let media = read("", &env).unwrap().media;
+    assert_eq!((media.fetch, media.fetcher.limits().size), (false, 1 << 20));
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use upstream::{Names, SystemNames};
 
 /// A running gateway. Dropped, it ends and its folder goes with it.
 pub struct Gateway {
@@ -53,13 +54,19 @@ impl Gateway {
 
     /// A gateway with that configuration.
     pub async fn with(config: &str) -> Self {
+        Self::knowing(config, Arc::new(SystemNames::default())).await
+    }
+
+    /// A gateway with that configuration, for which only these names have addresses.
+    pub async fn knowing(config: &str, names: Arc<dyn Names>) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = folder();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let given = Given { file: None, listen: Some(address.to_string()), data: folder.0.clone() };
-        let config = Config::read(config, Path::new("test.toml"), &given, &|_| None)
+        let mut config = Config::read(config, Path::new("test.toml"), &given, &|_| None)
             .expect("a good configuration");
+        config.media.fetcher = config.media.fetcher.with_names(names);
         let (app, first) = App::open(config).await.expect("a gateway that opens");
         let key = first.expect("a first start").key;
         let serving = tokio::spawn(portunus::run(Arc::clone(&app), listener, given));

@@ -1,19 +1,19 @@
 //! How a request leaves: over the network, or to a model inside this process.
 
 use bytes::Bytes;
+use http::header::PROXY_AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::ClientConfig;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::body::{Body, BodyError, Pieces};
+use crate::outbound::{Connector, Outbound};
 
 /// The body of an answer from inside this process.
 pub type LocalBody = UnsyncBoxBody<Bytes, BodyError>;
@@ -38,7 +38,12 @@ pub struct Answer {
     pub body: Body,
 }
 
-type Net = legacy::Client<HttpsConnector<HttpConnector>, Pieces>;
+/// A pool of connections and the way they leave.
+#[derive(Clone)]
+pub struct Net {
+    pool: legacy::Client<HttpsConnector<Connector>, Pieces>,
+    way: Outbound,
+}
 
 /// Sends requests.
 #[derive(Clone)]
@@ -50,20 +55,15 @@ pub enum Client {
 }
 
 impl Client {
-    /// A client for the network with its own pool of connections. Certificates are always checked.
-    pub fn net(connect: Duration) -> Result<Self, rustls::Error> {
-        let mut tcp = HttpConnector::new();
-        tcp.set_nodelay(true);
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(connect));
-        tcp.set_keepalive(Some(Duration::from_secs(30)));
-        let tls = ClientConfig::builder().try_with_platform_verifier()?.with_no_client_auth();
+    /// A client for the network with its own pool of connections. Redirects are never followed:
+    /// they would carry the credential to a place it was not meant for.
+    pub fn net(connect: Duration, way: &Outbound) -> Self {
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
+            .with_tls_config(way.tls())
             .https_or_http()
             .enable_all_versions()
-            .wrap_connector(tcp);
-        let client = legacy::Client::builder(TokioExecutor::new())
+            .wrap_connector(way.connector(connect));
+        let pool = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(60))
@@ -71,14 +71,17 @@ impl Client {
             .http2_keep_alive_interval(Duration::from_secs(10))
             .http2_keep_alive_timeout(Duration::from_secs(5))
             .build(connector);
-        Ok(Self::Net(client))
+        Self::Net(Net { pool, way: way.clone() })
     }
 
     /// Sends a request and waits for the head of the answer.
-    pub async fn send(&self, request: Request<Pieces>) -> Result<Answer, legacy::Error> {
+    pub async fn send(&self, mut request: Request<Pieces>) -> Result<Answer, legacy::Error> {
         match self {
-            Self::Net(client) => {
-                let (head, body) = client.request(request).await?.into_parts();
+            Self::Net(Net { pool, way }) => {
+                if let Some(proof) = way.proof(request.uri()) {
+                    request.headers_mut().insert(PROXY_AUTHORIZATION, proof);
+                }
+                let (head, body) = pool.request(request).await?.into_parts();
                 Ok(Answer {
                     status: head.status.as_u16(),
                     headers: head.headers,

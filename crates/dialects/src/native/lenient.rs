@@ -28,7 +28,7 @@ const SCOPES: [&str; 10] = [
 ];
 
 /// A field's name in camelCase.
-pub(super) fn camel(name: &str) -> Cow<'_, str> {
+pub(crate) fn camel(name: &str) -> Cow<'_, str> {
     if !name.contains('_') || name.starts_with('_') {
         return Cow::Borrowed(name);
     }

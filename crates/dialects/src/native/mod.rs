@@ -12,7 +12,6 @@
 //!   made from the request alone;
 //! - seals are explained in `seals`.
 
-mod address;
 mod fault;
 mod grounding;
 mod head;
@@ -40,6 +39,8 @@ mod write_tools;
 mod laws;
 #[cfg(test)]
 mod rules_tests;
+
+pub(crate) use lenient::camel;
 
 use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Fault, Lossy, Origin, Reply};

@@ -8,8 +8,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::address;
-
 /// An object and nothing else: a derived struct alone would take a list as well.
 #[derive(Debug)]
 pub(super) struct Obj<T>(pub(super) T);
@@ -345,10 +343,7 @@ impl FileHead<'_> {
         {
             return Some(("fileData.mimeType", why));
         }
-        let Some(uri) = self.file_uri.as_deref() else {
-            return Some(("fileData.fileUri", "is required"));
-        };
-        address::broken(uri).map(|why| ("fileData.fileUri", why))
+        self.file_uri.is_none().then_some(("fileData.fileUri", "is required"))
     }
 }
 

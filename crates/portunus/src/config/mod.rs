@@ -4,6 +4,7 @@
 //! into [`Config`], in which every address, limit, secret and lane is resolved.
 
 mod models;
+mod outbound;
 mod overrides;
 mod providers;
 mod raw;
@@ -12,6 +13,7 @@ mod watch;
 mod words;
 
 pub use models::{LiveLane, Route};
+pub use outbound::Media;
 pub(crate) use watch::watch;
 pub(crate) use words::{duration, nearest};
 
@@ -21,7 +23,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use upstream::{Provider, Timeouts};
+use upstream::{Outbound, Provider, Timeouts};
 
 use crate::telemetry::Collector;
 use raw::{RawConfig, RawTimeouts};
@@ -45,8 +47,12 @@ pub struct Config {
     pub power_safe: bool,
     /// How large a request may be.
     pub body_limit: usize,
+    /// Media that callers name by address.
+    pub media: Media,
     /// How long answers are kept for later calls.
     pub keep_answers: Duration,
+    /// How connections leave.
+    pub way: Outbound,
     /// Where traces and metrics are reported to.
     pub telemetry: Option<Collector>,
     /// How long running calls may go on after the order to stop.
@@ -145,6 +151,8 @@ fn check(
         timeouts,
         limits,
         telemetry,
+        outbound,
+        media,
         providers,
         models,
     } = raw;
@@ -195,7 +203,9 @@ fn check(
 
     let telemetry = telemetry::check(telemetry, env)?;
     let demo = server.demo.unwrap_or(true);
-    let providers = providers::check(providers, times, demo, env)?;
+    let way = outbound::check(outbound, env)?;
+    let media = outbound::media(media, &providers, &public_url, &way)?;
+    let providers = providers::check(&providers, times, demo, &way, env)?;
     let providers: Vec<Arc<Provider>> = providers.into_iter().map(Arc::new).collect();
     let (catalog, routes) = models::check(models, &providers, &mut warnings)?;
     Ok(Config {
@@ -207,7 +217,9 @@ fn check(
         secret,
         power_safe,
         body_limit,
+        media,
         keep_answers,
+        way,
         telemetry,
         drain,
         providers,

@@ -1,6 +1,6 @@
 //! `PORTUNUS_…` variables laid over the file: `PORTUNUS_SERVER_LISTEN` is `listen` of `[server]`.
 
-use super::raw::{RawConfig, RawFiles, RawShared};
+use super::raw::{OneOrMany, RawConfig, RawFiles, RawShared};
 
 /// Lays the variables over the file.
 pub(super) fn apply(
@@ -23,6 +23,17 @@ pub(super) fn apply(
     text("PORTUNUS_TIMEOUTS_GAP", &mut raw.timeouts.gap);
     text("PORTUNUS_TIMEOUTS_TOTAL", &mut raw.timeouts.total);
     text("PORTUNUS_TIMEOUTS_DRAIN", &mut raw.timeouts.drain);
+    text("PORTUNUS_OUTBOUND_PROXY", &mut raw.outbound.proxy);
+    text("PORTUNUS_MEDIA_SIZE", &mut raw.media.size);
+    text("PORTUNUS_MEDIA_TIME", &mut raw.media.time);
+    if let Some(file) = env("PORTUNUS_OUTBOUND_CA") {
+        raw.outbound.ca = Some(OneOrMany::One(file));
+    }
+    if let Some(fetch) = env("PORTUNUS_MEDIA_FETCH") {
+        raw.media.fetch = Some(fetch.parse().map_err(|_| {
+            format!("PORTUNUS_MEDIA_FETCH: `{fetch}` is not known; write true or false")
+        })?);
+    }
     if let Some(secret) = env("PORTUNUS_SERVER_SECRET") {
         raw.server.secret = Some(super::raw::Secret::Text { text: secret });
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use upstream::{Client, Credential, Local, LocalBody, Provider, Timeouts};
+use upstream::{Client, Credential, Local, LocalBody, Outbound, Provider, Timeouts};
 
 use super::nearest;
 use super::raw::{RawAuth, RawProvider};
@@ -19,15 +19,15 @@ pub(super) const DEMO: &str = "demo";
 
 /// Checks the providers.
 pub(super) fn check(
-    raw: BTreeMap<String, RawProvider>,
+    raw: &BTreeMap<String, RawProvider>,
     times: Timeouts,
     demo: bool,
+    way: &Outbound,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<Provider>, String> {
-    let client = Client::net(times.connect)
-        .map_err(|e| format!("outgoing connections cannot be made safe: {e}"))?;
+    let client = Client::net(times.connect, way);
     let mut providers = Vec::new();
-    for (name, raw) in &raw {
+    for (name, raw) in raw {
         let path = format!("providers.{name}");
         if name == DEMO || name.contains('/') || name.is_empty() {
             return Err(format!("{path}: this name cannot be used"));
@@ -74,7 +74,7 @@ fn provider(
     client: &Client,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Provider, String> {
-    let RawProvider { speaks, base, auth, timeouts } = raw;
+    let RawProvider { speaks, base, auth, timeouts, fetches: _ } = raw;
     let speaks = match (speaks.clone(), known) {
         (Some(words), _) => origins(words.into_vec())?,
         (None, Some(known)) => known.speaks.clone(),

@@ -18,6 +18,8 @@ pub(crate) struct RawConfig {
     pub(crate) timeouts: RawTimeouts,
     pub(crate) limits: RawLimits,
     pub(crate) telemetry: Option<RawTelemetry>,
+    pub(crate) outbound: RawOutbound,
+    pub(crate) media: RawMedia,
     pub(crate) providers: BTreeMap<String, RawProvider>,
     pub(crate) models: BTreeMap<String, RawModel>,
 }
@@ -84,6 +86,26 @@ pub(crate) struct RawLimits {
     pub(crate) keep_answers: Option<String>,
 }
 
+/// How connections leave.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawOutbound {
+    pub(crate) proxy: Option<String>,
+    pub(crate) no_proxy: Option<OneOrMany>,
+    pub(crate) ca: Option<OneOrMany>,
+}
+
+/// Media that callers name by address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawMedia {
+    pub(crate) fetch: Option<bool>,
+    pub(crate) allow: Vec<String>,
+    pub(crate) ports: Option<Vec<u16>>,
+    pub(crate) size: Option<String>,
+    pub(crate) time: Option<String>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTelemetry {
@@ -98,6 +120,7 @@ pub(crate) struct RawProvider {
     pub(crate) speaks: Option<OneOrMany>,
     pub(crate) base: Option<String>,
     pub(crate) auth: Option<RawAuth>,
+    pub(crate) fetches: Option<String>,
     pub(crate) timeouts: RawTimeouts,
 }
 

@@ -24,12 +24,17 @@ pub(super) struct Admitted {
 }
 
 /// Sets aside a true upper bound of what the call can cost, or lowers its output limit to what the
-/// key can still pay.
-pub(super) fn admit(call: &Call, peek: &Peek, route: &Route) -> Result<Admitted, Fault> {
+/// key can still pay. What the body only names by address comes on top of its own bytes.
+pub(super) fn admit(
+    call: &Call,
+    peek: &Peek,
+    route: &Route,
+    named: u64,
+) -> Result<Admitted, Fault> {
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
     // No tokeniser makes more tokens than there are bytes.
-    let input = call.body.len() as u64;
+    let input = (call.body.len() as u64).saturating_add(named);
     let asked = peek.max_output.or(model.max_output).unwrap_or(UNKNOWN_MAX);
     let candidates = u64::from(peek.candidates.max(1));
     let bound = |output: u64| prices.bound(input, output.saturating_mul(candidates));

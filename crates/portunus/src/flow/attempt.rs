@@ -10,7 +10,8 @@ use std::time::Duration;
 use upstream::{Answer, Body};
 
 use super::admit::Admitted;
-use super::prepare::{Prepared, prepare};
+use super::fetch::Named;
+use super::prepare::{Prepared, prepare, speech};
 use super::settle::Tab;
 use super::{Call, pump, route, whole};
 use crate::config::{LiveLane, Route};
@@ -26,11 +27,17 @@ pub(super) async fn attempt(
     peek: Peek,
     found: &Route,
     admitted: Admitted,
+    named: Named,
 ) -> Result<Response, Fault> {
     let Admitted { tab, limit } = admitted;
-    let (call, peek) = (&Arc::new(call), &peek);
+    let (call, peek, named) = (&Arc::new(call), &peek, &named);
+    let own = call.dialect.origin();
     let one = |lane: Arc<LiveLane>, mut tab: Tab| async move {
-        let prepared = match prepare(call, peek, found, &lane, limit) {
+        let ready = async {
+            let brought = named.bring(call, &lane, speech(&lane, own)?.origin()).await?;
+            prepare(call, peek, found, &lane, limit, &brought)
+        };
+        let prepared = match ready.await {
             Ok(prepared) => prepared,
             Err(fault) => return Err((fault, tab)),
         };

@@ -5,6 +5,7 @@ use canon::{Fault, Loss, Money, Origin};
 use dialects::{Outgoing, Peek};
 use serde_json::{Value, json};
 
+use super::fetch::Named;
 use super::{Call, prepare, route};
 use crate::config::{LiveLane, Route};
 use crate::surfaces;
@@ -18,30 +19,40 @@ pub(super) struct Found<'a> {
     pub(super) losses: Vec<Loss>,
     /// The most it could cost.
     pub(super) bound: Money,
+    /// Where the addresses stand that would be fetched.
+    pub(super) fetches: Vec<String>,
 }
 
 /// Tells the lane, its body, the losses and the price of a conversation.
-pub(super) fn answer(call: &Call, peek: &Peek, found: &Route) -> Result<Response, Fault> {
+pub(super) fn answer(
+    call: &Call,
+    peek: &Peek,
+    found: &Route,
+    named: &Named,
+) -> Result<Response, Fault> {
     let lanes = route::lanes(found, call.app.clock.now());
     let lane = lanes.first().ok_or_else(|| surfaces::unknown_model(&peek.model))?;
-    let prepared = prepare::prepare(call, peek, found, lane, None)?;
+    let spoken = prepare::speech(lane, call.dialect.origin())?.origin();
+    let (brought, fetches) = named.pretend(call, lane, spoken)?;
+    let prepared = prepare::prepare(call, peek, found, lane, None, &brought)?;
     let model = &found.model;
     let output = peek.max_output.or(model.max_output).unwrap_or_default();
-    let bound =
-        model.prices.bound(call.body.len() as u64, output * u64::from(peek.candidates.max(1)));
+    let input = (call.body.len() as u64).saturating_add(named.tokens(model));
+    let bound = model.prices.bound(input, output * u64::from(peek.candidates.max(1)));
     let told = Found {
         lane,
         dialect: prepared.dialect.origin(),
         outgoing: vec![prepared.outgoing],
         losses: prepared.losses,
         bound,
+        fetches,
     };
     Ok(tell(&peek.model, &model.prices.version, told))
 }
 
 /// Tells what was found.
 pub(super) fn tell(model: &str, price_version: &str, found: Found<'_>) -> Response {
-    let Found { lane, dialect, outgoing, losses, bound } = found;
+    let Found { lane, dialect, outgoing, losses, bound, fetches } = found;
     let path = outgoing.first().map(|outgoing| outgoing.path.clone());
     let mut bodies: Vec<Value> = outgoing
         .iter()
@@ -50,7 +61,7 @@ pub(super) fn tell(model: &str, price_version: &str, found: Found<'_>) -> Respon
     let body = if bodies.len() == 1 { bodies.pop() } else { Some(Value::Array(bodies)) };
     let losses: Vec<Value> =
         losses.iter().map(|loss| json!({ "what": loss.what, "why": loss.why })).collect();
-    let told = json!({
+    let mut told = json!({
         "object": "portunus.dry_run",
         "model": model,
         "lane": lane.name,
@@ -60,5 +71,12 @@ pub(super) fn tell(model: &str, price_version: &str, found: Found<'_>) -> Respon
         "losses": losses,
         "quote": { "at_most_usd": bound.to_string(), "price_version": price_version },
     });
+    if !fetches.is_empty()
+        && let Some(told) = told.as_object_mut()
+    {
+        // No one is called, so what would be fetched stands in the body as nothing.
+        told.insert("fetches".to_owned(), json!(fetches));
+        told.insert("fetched".to_owned(), Value::Bool(false));
+    }
     surfaces::json(told.to_string())
 }

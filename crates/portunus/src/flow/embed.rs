@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::admit::{self, Admitted};
 use super::dry_run::{self, Found};
+use super::fetch::Named;
 use super::settle::Tab;
 use super::{Call, attempt, prepare, route, whole};
 use crate::config::{LiveLane, Route};
@@ -20,13 +21,15 @@ pub(crate) async fn embed(call: Call, form: Form) -> Result<Response, Fault> {
     let asked = Asked { form, glimpse: form.peek(&call.target, &call.body)? };
     let model = asked.glimpse.model.as_str();
     let found = route::find_kind(&call, model, Kind::Embedding)?;
+    let named = Named::look(&call)?;
     if call.dry_run {
         return dry_run(&call, &asked, &found);
     }
     // Vectors are not billed, so there is no output to set money aside for.
     let peek =
         Peek { model: model.to_owned(), max_output: Some(0), candidates: 1, ..Peek::default() };
-    let Admitted { tab, limit: _ } = admit::admit(&call, &peek, &found)?;
+    let Admitted { tab, limit: _ } =
+        admit::admit(&call, &peek, &found, named.tokens(&found.model))?;
     admit::secure(&call).await?;
     let (call, asked) = (&Arc::new(call), &asked);
     let one = |lane: Arc<LiveLane>, tab: Tab| async move { lane_of(call, asked, &lane, tab).await };
@@ -159,6 +162,7 @@ fn dry_run(call: &Call, asked: &Asked, found: &Route) -> Result<Response, Fault>
     };
     let prices = &found.model.prices;
     let bound = prices.bound(call.body.len() as u64, 0);
-    let told = Found { lane, dialect: form.origin(), outgoing, losses, bound };
+    let dialect = form.origin();
+    let told = Found { lane, dialect, outgoing, losses, bound, fetches: Vec::new() };
     Ok(dry_run::tell(model, &prices.version, told))
 }

@@ -1,12 +1,13 @@
 //! The life of one call, on one screen. The file names are the steps.
 //!
-//! `peek → route → admit → attempt (prepare, send, receive) → pump → settle`
+//! `peek → route → admit → attempt (fetch, prepare, send, receive) → pump → settle`
 
 mod admit;
 mod attempt;
 mod call;
 mod dry_run;
 mod embed;
+mod fetch;
 mod prepare;
 mod pump;
 mod road;
@@ -29,10 +30,11 @@ use canon::Fault;
 pub(crate) async fn serve(call: Call) -> Result<Response, Fault> {
     let peek = call.dialect.peek(&call.target, &call.body)?;
     let route = route::find(&call, &peek)?;
+    let named = fetch::Named::look(&call)?;
     if call.dry_run {
-        return dry_run::answer(&call, &peek, &route);
+        return dry_run::answer(&call, &peek, &route, &named);
     }
-    let admitted = admit::admit(&call, &peek, &route)?;
+    let admitted = admit::admit(&call, &peek, &route, named.tokens(&route.model))?;
     admit::secure(&call).await?;
-    attempt::attempt(call, peek, &route, admitted).await
+    attempt::attempt(call, peek, &route, admitted, named).await
 }

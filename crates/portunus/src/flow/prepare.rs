@@ -4,6 +4,7 @@ use canon::{Chat, Fault, Loss, Origin, Show};
 use dialects::{Brake, Dialect, Lane, Outgoing, Peek, Scale};
 
 use super::Call;
+use super::fetch::Brought;
 use crate::config::{LiveLane, Route};
 use crate::tokens;
 
@@ -23,18 +24,19 @@ pub(super) struct Speech {
     pub(super) brake: Option<Brake>,
 }
 
-/// Prepares the call for a lane.
+/// Prepares the call for a lane, with what was brought for it.
 pub(super) fn prepare(
     call: &Call,
     peek: &Peek,
     route: &Route,
     lane: &LiveLane,
     limit: Option<u64>,
+    brought: &Brought,
 ) -> Result<Prepared, Fault> {
     let own = call.dialect.origin();
     let dialect = speech(lane, own)?;
     let words = Lane { model: &lane.model, limit, max_output: route.model.max_output };
-    if dialect.origin() == own {
+    if dialect.origin() == own && brought.is_empty() {
         let outgoing = if call.edits.is_empty() {
             dialect.patch(&call.body, peek, &words)
         } else {
@@ -51,6 +53,16 @@ pub(super) fn prepare(
         return Ok(Prepared { outgoing, dialect, speech, losses: Vec::new() });
     }
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
+    brought.place(&mut chat, own);
+    if dialect.origin() == own {
+        // What was brought does not fit into the caller's own bytes, so they are written anew.
+        let state = std::mem::take(&mut chat.state);
+        let (outgoing, losses) = dialect.write_request(&chat, &words)?;
+        chat.state = state;
+        refuse_losses(call, &losses)?;
+        let speech = call.own_reply.then_some(Speech { chat, brake: None });
+        return Ok(Prepared { outgoing, dialect, speech, losses });
+    }
     if own == Origin::Chat {
         call.app.seals.restore(&call.key.record.account_id, &mut chat);
     }
@@ -85,7 +97,7 @@ pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), Fault> {
 }
 
 /// The format a lane is spoken to in: the caller's own if it can, else its preferred one.
-fn speech(lane: &LiveLane, own: Origin) -> Result<&'static dyn Dialect, Fault> {
+pub(super) fn speech(lane: &LiveLane, own: Origin) -> Result<&'static dyn Dialect, Fault> {
     let mut spoken = lane.speaks.iter().filter_map(|origin| dialects::get(*origin));
     let same = if lane.speaks.contains(&own) { dialects::get(own) } else { None };
     same.or_else(|| spoken.next()).ok_or_else(|| {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio_util::sync::CancellationToken;
-use upstream::{Client, Pieces};
+use upstream::{Client, Outbound, Pieces};
 
 /// How many ended calls may wait to be told; more are dropped and counted.
 const WAITING: usize = 8_192;
@@ -56,18 +56,13 @@ impl Telemetry {
     /// Reports to the collector until the order to stop.
     pub(crate) fn start(
         collector: Option<Collector>,
+        way: &Outbound,
         clock: Arc<dyn Clock>,
         stop: CancellationToken,
         spawn: impl FnOnce(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>),
     ) -> Self {
         let Some(collector) = collector else { return Self::default() };
-        let client = match Client::net(PATIENCE) {
-            Ok(client) => client,
-            Err(e) => {
-                tracing::error!("no telemetry: certificates cannot be checked: {e}");
-                return Self::default();
-            }
-        };
+        let client = Client::net(PATIENCE, way);
         let (sender, receiver) = mpsc::channel(WAITING);
         spawn(Box::pin(report(Reporter { collector, client, clock }, receiver, stop)));
         Self { ended: Some(sender) }

@@ -1,0 +1,304 @@
+//! Gets what callers name by address, and nothing else.
+//!
+//! Every hop is looked at by the [`Guard`], its name is resolved here, and the connection is opened
+//! to the very address that was judged: a name that changes its mind in between changes nothing.
+//! Nothing is sent along that could prove who we are, and no connection is used twice.
+
+use bytes::Bytes;
+use canon::MediaKind;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName,
+    LOCATION, USER_AGENT,
+};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use url::{Host, Position};
+
+use crate::guard::{Guard, NotPublic, Target};
+use crate::names::{Names, SystemNames};
+use crate::outbound::Outbound;
+use crate::sniff;
+
+/// How often a server may send us on.
+const HOPS: usize = 3;
+/// How many addresses of a name are tried.
+const TRIES: usize = 4;
+/// How long one of them may take to answer.
+const CONNECT: Duration = Duration::from_secs(3);
+/// How much is being fetched at once, by all calls together.
+const AT_ONCE: usize = 32;
+
+/// How much is fetched, and how long that may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchLimits {
+    /// The largest thing that is fetched, in bytes.
+    pub size: usize,
+    /// How long fetching it may take, with everything.
+    pub time: Duration,
+}
+
+/// What may still be fetched for one call, in bytes.
+#[derive(Debug)]
+pub struct Allowance(AtomicUsize);
+
+impl Allowance {
+    /// That many bytes.
+    pub const fn new(bytes: usize) -> Self {
+        Self(AtomicUsize::new(bytes))
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let less = |left: usize| left.checked_sub(bytes);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}
+
+/// What was fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// Its media type, by its own bytes.
+    pub mime: String,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Why nothing was fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FetchError {
+    /// The address is none that may be named.
+    NotPublic,
+    /// Too much is being fetched at this moment.
+    Busy,
+    /// It could not be fetched. The reason is for our log alone: it could tell a caller what there
+    /// is in networks it cannot see.
+    Failed(String),
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPublic => NotPublic.fmt(f),
+            Self::Busy => f.write_str("too much is being fetched at this moment"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for FetchError {}
+
+fn failed(why: impl fmt::Display) -> FetchError {
+    FetchError::Failed(why.to_string())
+}
+
+/// Gets what callers name by address.
+#[derive(Clone)]
+pub struct Fetcher {
+    guard: Guard,
+    names: Arc<dyn Names>,
+    way: Outbound,
+    tls: TlsConnector,
+    limits: FetchLimits,
+    gate: Arc<Semaphore>,
+}
+
+impl Fetcher {
+    /// A fetcher behind that guard.
+    pub fn new(guard: Guard, way: &Outbound, limits: FetchLimits) -> Self {
+        let mut tls = way.tls();
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self {
+            guard,
+            names: Arc::new(SystemNames::default()),
+            way: way.clone(),
+            tls: TlsConnector::from(Arc::new(tls)),
+            limits,
+            gate: Arc::new(Semaphore::new(AT_ONCE)),
+        }
+    }
+
+    /// The same fetcher, asking someone else for the addresses of names.
+    #[must_use]
+    pub fn with_names(self, names: Arc<dyn Names>) -> Self {
+        Self { names, ..self }
+    }
+
+    /// Who may be asked.
+    pub const fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// How much is fetched.
+    pub const fn limits(&self) -> &FetchLimits {
+        &self.limits
+    }
+
+    /// Fetches something of that kind, within what the call is still allowed.
+    pub async fn fetch(
+        &self,
+        address: &str,
+        wanted: MediaKind,
+        allowance: &Allowance,
+    ) -> Result<Fetched, FetchError> {
+        let target = self.guard.look(address).map_err(|NotPublic| FetchError::NotPublic)?;
+        let whole = async {
+            let waiting = tokio::time::timeout(self.limits.time / 2, self.gate.acquire());
+            let _permit = waiting.await.map_err(|_| FetchError::Busy)?.map_err(failed)?;
+            self.follow(target, wanted, allowance).await
+        };
+        match tokio::time::timeout(self.limits.time, whole).await {
+            Ok(fetched) => fetched,
+            Err(_) => Err(failed("it took too long")),
+        }
+    }
+
+    async fn follow(
+        &self,
+        mut target: Target,
+        wanted: MediaKind,
+        allowance: &Allowance,
+    ) -> Result<Fetched, FetchError> {
+        for _ in 0..=HOPS {
+            let mut asked = self.ask(&target, wanted).await?;
+            let status = asked.answer.status().as_u16();
+            match status {
+                200 => return self.read(&mut asked.answer, wanted, allowance).await,
+                301 | 302 | 303 | 307 | 308 => {
+                    let location = text(asked.answer.headers(), LOCATION);
+                    let location = location.ok_or_else(|| failed("a redirect to nowhere"))?;
+                    // Told as a failure and not as a refusal: whoever may not be asked is not told
+                    // from whoever is not there.
+                    target = self.guard.follow(&target, location).map_err(failed)?;
+                }
+                _ => return Err(failed(format_args!("it answered {status}"))),
+            }
+        }
+        Err(failed("too many redirects"))
+    }
+
+    async fn ask(&self, target: &Target, wanted: MediaKind) -> Result<Asked, FetchError> {
+        let stream = self.dial(target).await?;
+        let request = request(target, wanted).map_err(failed)?;
+        if !target.is_secret() {
+            return exchange(stream, request).await;
+        }
+        let name = ServerName::try_from(target.host()).map_err(failed)?;
+        let stream = self.tls.connect(name, stream).await.map_err(failed)?;
+        exchange(stream, request).await
+    }
+
+    /// Opens a connection to an address that was judged. A name one of whose addresses may not be
+    /// dialled is not dialled at all: it is not for us to pick the harmless one.
+    async fn dial(&self, target: &Target) -> Result<TcpStream, FetchError> {
+        let found = match &target.host {
+            Host::Domain(name) => self.names.find(name).await.map_err(failed)?,
+            Host::Ipv4(address) => vec![IpAddr::V4(*address)],
+            Host::Ipv6(address) => vec![IpAddr::V6(*address)],
+        };
+        if let Some(address) = found.iter().find(|to| !self.guard.may_dial(target, **to)) {
+            return Err(failed(format_args!("{address} is not public")));
+        }
+        let named: Uri = target.url.as_str().parse().map_err(failed)?;
+        let mut last = failed("the name has no address");
+        for address in found.into_iter().take(TRIES) {
+            let to = SocketAddr::new(address, target.port);
+            match tokio::time::timeout(CONNECT, self.way.dial(&named, to, CONNECT)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(e)) => last = failed(e),
+                Err(_) => last = failed("no connection in time"),
+            }
+        }
+        Err(last)
+    }
+
+    async fn read(
+        &self,
+        answer: &mut Response<Incoming>,
+        wanted: MediaKind,
+        allowance: &Allowance,
+    ) -> Result<Fetched, FetchError> {
+        let headers = answer.headers();
+        // We asked for none; what is packed regardless could unpack to anything.
+        if text(headers, CONTENT_ENCODING).is_some_and(|word| word != "identity") {
+            return Err(failed("it is packed"));
+        }
+        let told = text(headers, CONTENT_LENGTH).and_then(|length| length.parse().ok());
+        let too_large = || failed("it is too large");
+        if told.is_some_and(|length: usize| length > self.limits.size) {
+            return Err(too_large());
+        }
+        let kind = text(headers, CONTENT_TYPE).map(str::to_owned);
+        let mut bytes = Vec::with_capacity(told.unwrap_or(0));
+        while let Some(frame) = answer.body_mut().frame().await {
+            let Ok(data) = frame.map_err(failed)?.into_data() else { continue };
+            if bytes.len() + data.len() > self.limits.size || !allowance.take(data.len()) {
+                return Err(too_large());
+            }
+            bytes.extend_from_slice(&data);
+        }
+        match sniff::judge(wanted, kind.as_deref(), &bytes) {
+            Some(mime) => Ok(Fetched { mime, bytes }),
+            None => Err(failed(format_args!("{kind:?} is not what was asked for"))),
+        }
+    }
+}
+
+impl fmt::Debug for Fetcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetcher").field("guard", &self.guard).field("limits", &self.limits).finish()
+    }
+}
+
+/// An answer, and the connection it is read from; it ends with it.
+struct Asked {
+    answer: Response<Incoming>,
+    _connection: JoinSet<()>,
+}
+
+async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Asked, FetchError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let mut running = JoinSet::new();
+    running.spawn(async move {
+        // What goes wrong here is told where the answer is read.
+        let _ = connection.await;
+    });
+    let answer = sender.send_request(request).await.map_err(failed)?;
+    Ok(Asked { answer, _connection: running })
+}
+
+fn request(target: &Target, wanted: MediaKind) -> Result<Request<Empty<Bytes>>, http::Error> {
+    let url = &target.url;
+    let accept = match wanted {
+        MediaKind::Image => "image/*",
+        MediaKind::Audio => "audio/*",
+        MediaKind::Video => "video/*",
+        MediaKind::Document => "*/*",
+    };
+    let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
+    Request::get(&url[Position::BeforePath..Position::AfterQuery])
+        .header(HOST, &url[Position::BeforeHost..Position::AfterPort])
+        .header(ACCEPT, HeaderValue::from_static(accept))
+        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+        .header(USER_AGENT, HeaderValue::from_static(agent))
+        .body(Empty::new())
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}

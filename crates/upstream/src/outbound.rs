@@ -1,0 +1,258 @@
+//! How connections leave this machine: directly or through a proxy, and whose certificates are
+//! trusted. Certificates are always checked.
+
+use http::{HeaderValue, Uri};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls_platform_verifier::Verifier;
+use std::fmt;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tower::Service;
+
+/// The proxies to go through, as the operator or the usual environment variables name them.
+#[derive(Clone, Default)]
+pub struct Proxies {
+    /// For targets over plain HTTP.
+    pub http: Option<String>,
+    /// For targets over TLS.
+    pub https: Option<String>,
+    /// Hosts and ranges that are reached directly, with commas between them.
+    pub except: Option<String>,
+}
+
+/// Why nothing can leave this way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboundError(pub String);
+
+impl fmt::Display for OutboundError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OutboundError {}
+
+/// The way out.
+#[derive(Clone)]
+pub struct Outbound {
+    tls: ClientConfig,
+    matcher: Option<Arc<Matcher>>,
+}
+
+impl Outbound {
+    /// A way out through these proxies. Besides the platform's own, the certificates in these PEM
+    /// texts are trusted.
+    pub fn new(proxies: &Proxies, trusted: &[Vec<u8>]) -> Result<Self, OutboundError> {
+        let Proxies { http, https, except } = proxies;
+        for proxy in [http, https].into_iter().flatten() {
+            check(proxy)?;
+        }
+        let matcher = (http.is_some() || https.is_some()).then(|| {
+            let text = |value: &Option<String>| value.clone().unwrap_or_default();
+            let made = Matcher::builder().http(text(http)).https(text(https)).no(text(except));
+            Arc::new(made.build())
+        });
+        let mut roots = Vec::new();
+        for pem in trusted {
+            roots.extend(read_pem(pem)?);
+        }
+        Ok(Self { tls: tls(roots)?, matcher })
+    }
+
+    /// How TLS is spoken; which protocols are offered within it is the caller's choice.
+    pub(crate) fn tls(&self) -> ClientConfig {
+        self.tls.clone()
+    }
+
+    /// The proxy for a target; this machine itself is never reached through one.
+    pub(crate) fn proxy(&self, target: &Uri) -> Option<Intercept> {
+        let matcher = self.matcher.as_ref()?;
+        let host = target.host()?.trim_matches(['[', ']']);
+        let here = host.eq_ignore_ascii_case("localhost")
+            || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        if here { None } else { matcher.intercept(target) }
+    }
+
+    /// What a proxy must be told in the request itself: over TLS it is told when the tunnel opens.
+    pub(crate) fn proof(&self, target: &Uri) -> Option<HeaderValue> {
+        self.matcher.as_ref()?;
+        let plain = target.scheme_str() == Some("http");
+        if plain { self.proxy(target)?.basic_auth().cloned() } else { None }
+    }
+
+    /// What opens connections.
+    pub(crate) fn connector(&self, connect: Duration) -> Connector {
+        Connector { tcp: tcp(connect), way: self.clone() }
+    }
+
+    /// A connection to that very address, which is one of the target's. A proxy is asked for the
+    /// address and not for the name, so that it cannot find another one.
+    pub(crate) async fn dial(
+        &self,
+        target: &Uri,
+        to: SocketAddr,
+        connect: Duration,
+    ) -> Result<TcpStream, Refusal> {
+        match self.proxy(target) {
+            None => Ok(TcpStream::connect(to).await?),
+            Some(proxy) => {
+                let to: Uri = format!("https://{to}/").parse()?;
+                Ok(tunnel(&proxy, tcp(connect)).call(to).await?.into_inner())
+            }
+        }
+    }
+}
+
+/// Why a connection was not opened.
+type Refusal = Box<dyn std::error::Error + Send + Sync>;
+
+fn tcp(connect: Duration) -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.set_nodelay(true);
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(connect));
+    tcp.set_keepalive(Some(Duration::from_secs(30)));
+    tcp
+}
+
+fn tunnel(proxy: &Intercept, tcp: HttpConnector) -> Tunnel<HttpConnector> {
+    let tunnel = Tunnel::new(proxy.uri().clone(), tcp);
+    match proxy.basic_auth() {
+        Some(proof) => tunnel.with_auth(proof.clone()),
+        None => tunnel,
+    }
+}
+
+impl fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.matcher.is_some() { "Outbound(proxy)" } else { "Outbound(direct)" })
+    }
+}
+
+/// A proxy is spoken to in plain HTTP; what goes through it to a provider is TLS all the same. The
+/// address is not repeated, because it may hold a password.
+fn check(proxy: &str) -> Result<(), OutboundError> {
+    let uri = proxy.parse::<Uri>().ok();
+    let host = uri.as_ref().and_then(Uri::host).is_some_and(|host| !host.is_empty());
+    let http = uri.as_ref().is_some_and(|uri| matches!(uri.scheme_str(), None | Some("http")));
+    if host && http {
+        return Ok(());
+    }
+    let why = "a proxy must be an http address such as \"http://proxy.example.com:3128\"";
+    Err(OutboundError(why.to_owned()))
+}
+
+fn read_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, OutboundError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(OutboundError("holds no certificate in PEM".to_owned())),
+        Err(e) => Err(OutboundError(format!("is no PEM: {e}"))),
+    }
+}
+
+fn tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, OutboundError> {
+    let unsafe_out =
+        |e: rustls::Error| OutboundError(format!("outgoing connections cannot be made safe: {e}"));
+    let builder = ClientConfig::builder();
+    let provider = Arc::clone(builder.crypto_provider());
+    let verifier = Verifier::new_with_extra_roots(roots, provider).map_err(unsafe_out)?;
+    // The name warns of verifiers that do not verify; this is the platform's own.
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    Ok(builder.with_no_client_auth())
+}
+
+/// Opens connections, directly or through a proxy.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    tcp: HttpConnector,
+    way: Outbound,
+}
+
+impl Service<Uri> for Connector {
+    type Response = Wire;
+    type Error = Refusal;
+    type Future = Pin<Box<dyn Future<Output = Result<Wire, Refusal>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.tcp.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, target: Uri) -> Self::Future {
+        let Some(proxy) = self.way.proxy(&target) else {
+            let opening = self.tcp.call(target);
+            return Box::pin(async move { Ok(Wire { io: opening.await?, proxied: false }) });
+        };
+        if target.scheme_str() == Some("https") {
+            let opening = tunnel(&proxy, self.tcp.clone()).call(target);
+            return Box::pin(async move { Ok(Wire { io: opening.await?, proxied: false }) });
+        }
+        let opening = self.tcp.call(proxy.uri().clone());
+        Box::pin(async move { Ok(Wire { io: opening.await?, proxied: true }) })
+    }
+}
+
+/// A connection that knows whether a proxy reads the requests on it.
+pub(crate) struct Wire {
+    io: TokioIo<TcpStream>,
+    proxied: bool,
+}
+
+impl Connection for Wire {
+    fn connected(&self) -> Connected {
+        self.io.connected().proxy(self.proxied)
+    }
+}
+
+impl Read for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl Write for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+}
