@@ -55,6 +55,14 @@ impl Credential {
         Self(Kind::SigV4(Arc::new(keys)))
     }
 
+    /// The project it belongs to, where it says so.
+    pub fn project(&self) -> Option<&str> {
+        match &self.0 {
+            Kind::Google(google) => google.project(),
+            Kind::None | Kind::Header(..) | Kind::SigV4(_) => None,
+        }
+    }
+
     /// Puts the proof into a request that is otherwise ready to leave.
     pub(crate) async fn prove(
         &self,

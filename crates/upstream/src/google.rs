@@ -135,7 +135,7 @@ impl Google {
     }
 
     /// The project the account belongs to, where it says so.
-    pub fn project(&self) -> Option<&str> {
+    pub(crate) fn project(&self) -> Option<&str> {
         self.project.as_deref()
     }
 

@@ -7,6 +7,7 @@ mod attempt;
 mod call;
 mod dry_run;
 mod embed;
+mod fit;
 mod prepare;
 mod pump;
 mod road;

@@ -4,6 +4,7 @@ use canon::{Chat, Fault, Loss, Origin, Show};
 use dialects::{Dialect, Lane, Outgoing, Peek};
 
 use super::Call;
+use super::fit::fit;
 use crate::config::{LiveLane, Route};
 
 /// A request ready for a lane.
@@ -40,7 +41,10 @@ pub(super) fn prepare(
         } else {
             None
         };
-        return Ok(Prepared { outgoing, dialect, chat, losses: Vec::new() });
+        let given = Some(&call.handed_on);
+        let (outgoing, losses) = fit(&lane.ways, own, &lane.model, peek.stream, given, outgoing)?;
+        refuse_losses(call, &losses)?;
+        return Ok(Prepared { outgoing, dialect, chat, losses });
     }
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     if own == Origin::Chat {
@@ -55,8 +59,11 @@ pub(super) fn prepare(
     }
     // What is kept between calls is kept here, so no lane has to know of it.
     let state = std::mem::take(&mut chat.state);
-    let (outgoing, losses) = dialect.write_request(&chat, &words)?;
+    let (outgoing, mut losses) = dialect.write_request(&chat, &words)?;
     chat.state = state;
+    let (outgoing, more) =
+        fit(&lane.ways, dialect.origin(), &lane.model, peek.stream, None, outgoing)?;
+    losses.extend(more);
     refuse_losses(call, &losses)?;
     Ok(Prepared { outgoing, dialect, chat: Some(chat), losses })
 }
