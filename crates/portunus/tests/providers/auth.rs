@@ -105,7 +105,7 @@ fn addresses_and_ways_are_checked_by_their_fields() {
         (
             "like = \"azure\"\nauth = \"none\"\nfill = { endpoint = \"x\" }",
             "providers.p.base:",
-            "http",
+            "not an address",
         ),
         (
             "like = \"azure\"\nauth = \"none\"\nfill = { endpoint = \"http://x\", zone = \"1\" }",

@@ -96,10 +96,14 @@ async fn ask(gateway: &Gateway, format: &str, stream: bool) -> Got {
             "/v1/messages",
             json!({ "model": "m", "messages": turn, "max_tokens": 50, "stream": stream }),
         ),
-        (_, false) => ("/v1beta/models/m:generateContent", json!({ "contents": "Hi" })),
-        (_, true) => {
-            ("/v1beta/models/m:streamGenerateContent?alt=sse", json!({ "contents": "Hi" }))
-        }
+        (_, false) => (
+            "/v1beta/models/m:generateContent",
+            json!({ "contents": [{ "parts": [{ "text": "Hi" }] }] }),
+        ),
+        (_, true) => (
+            "/v1beta/models/m:streamGenerateContent?alt=sse",
+            json!({ "contents": [{ "parts": [{ "text": "Hi" }] }] }),
+        ),
     };
     gateway.post(path, &body).send().await
 }
@@ -229,7 +233,8 @@ fn broken(format: &str, got: &Got) {
             assert!(text.contains("response.failed") || last.contains("error"), "{text}")
         }
         "messages" => assert!(text.contains("event: error"), "{text}"),
-        _ => assert!(got.cut && last.contains("\"error\""), "{text}"),
+        // Clients of this format are told by the torn body.
+        _ => assert!(got.cut, "{text}"),
     }
 }
 
