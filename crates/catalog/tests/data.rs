@@ -226,6 +226,22 @@ fn providers_can_be_addressed() {
 }
 
 #[test]
+fn the_page_for_users_lists_every_provider_as_it_is() {
+    let page = include_str!("../../../docs/providers.md");
+    for provider in directory().providers().filter(|provider| provider.id != "demo") {
+        let row = page.lines().find(|line| line.contains(&format!("| `{}` |", provider.id)));
+        let row = row.unwrap_or_else(|| panic!("{} is not on the page", provider.id));
+        assert!(row.starts_with(&format!("| {} |", provider.name)), "{row}");
+        let speaks: Vec<&str> = provider.speaks.iter().map(|origin| origin.name()).collect();
+        assert!(row.ends_with(&format!("| {} |", speaks.join(", "))), "{row}");
+        assert!(
+            provider.env.first().is_none_or(|name| row.contains(&format!("`{name}`"))),
+            "{row}"
+        );
+    }
+}
+
+#[test]
 fn ways_are_written_for_formats_that_are_spoken_and_contradict_nothing() {
     for provider in directory().providers() {
         let (id, ways) = (&provider.id, &provider.ways);

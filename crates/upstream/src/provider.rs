@@ -114,7 +114,8 @@ impl Provider {
         *request.headers_mut() = headers;
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        // What the makers' own clients send, for streams as well.
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         let answering = async {

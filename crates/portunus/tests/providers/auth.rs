@@ -168,3 +168,25 @@ fn variables_that_lead_nowhere_are_told_and_stop_nothing() {
     assert!(config.warnings[0].contains("`vertex` stays off"), "{:?}", config.warnings);
     assert!(config.warnings[0].contains("no-such-file"));
 }
+
+#[test]
+fn the_examples_for_users_are_good() {
+    let page = include_str!("../../../../docs/providers.md");
+    let blocks: Vec<&str> =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(blocks.len() > 4);
+    let account = Account::new().json("https://token.example/t");
+    let env = [
+        ("HOUSE_KEY", "k"),
+        ("AZURE_OPENAI_API_KEY", "k"),
+        ("GEMINI_API_KEY", "k"),
+        ("AWS_BEARER_TOKEN_BEDROCK", "k"),
+        ("AWS_ACCESS_KEY_ID", "k"),
+        ("AWS_SECRET_ACCESS_KEY", "k"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", account.as_str()),
+    ];
+    let config = read(&blocks.concat(), &env).unwrap();
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    let lanes = |model: &str| config.routes[model].lanes.len();
+    assert_eq!((lanes("gemini-3.5-flash"), lanes("gpt-4.1"), lanes("house/large")), (2, 1, 1));
+}
