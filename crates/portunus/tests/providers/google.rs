@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 use std::io::Write;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use testkit::{Gateway, Provider, Step, reply};
@@ -170,15 +171,78 @@ async fn a_token_endpoint_that_fails_is_a_503_for_the_caller_and_a_line_for_the_
     }
 }
 
+const TIMES: upstream::Timeouts = upstream::Timeouts {
+    connect: Duration::from_secs(5),
+    first_byte: Duration::from_secs(30),
+    gap: Duration::from_secs(30),
+    total: Duration::from_secs(60),
+};
+
+/// A provider that is proved to by that account.
+fn proved(source: upstream::Google, served: &Provider) -> upstream::Provider {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let client = upstream::Client::net(TIMES.connect).unwrap();
+    let credential = upstream::Credential::google(source);
+    let speaks = vec![canon::Origin::Native];
+    upstream::Provider::new("v", speaks, &served.url, credential, TIMES, client).unwrap()
+}
+
+async fn send(provider: &upstream::Provider) {
+    let headers = http::HeaderMap::new();
+    let answer = provider.send("/x", headers, vec!["{}".into()], &TIMES).await.unwrap();
+    assert_eq!(answer.status, 200);
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_before_its_end_while_calls_go_on_with_it() {
+    let account = Account::new();
+    let tokens = Provider::answers(vec![
+        token("first", 3600),
+        reply(503, "text/plain", "later"),
+        token("second", 3600),
+    ])
+    .await;
+    let served = Provider::answers(vec![native_reply()]).await;
+    let clock = Arc::new(AtomicI64::new(0));
+    let now = Arc::clone(&clock);
+    let now: upstream::Now = Arc::new(move || now.load(Ordering::Relaxed) * 1_000_000);
+    let source = upstream::Google::from_json(&account.json(&tokens.url), now).unwrap();
+    let provider = proved(source, &served);
+    let last = || bearer(served.asked().last().unwrap());
+    let asked_of = |count: usize| {
+        let tokens = &tokens;
+        async move {
+            while tokens.asked().len() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+
+    send(&provider).await;
+    clock.store(3000, Ordering::Relaxed);
+    send(&provider).await;
+    assert_eq!((last().as_str(), tokens.asked().len()), ("first", 1), "there is time left");
+
+    // Little time left: a renewal begins beside the call, fails, and rests.
+    clock.store(3400, Ordering::Relaxed);
+    send(&provider).await;
+    assert_eq!(last(), "first");
+    asked_of(2).await;
+    send(&provider).await;
+    assert_eq!((last().as_str(), tokens.asked().len()), ("first", 2));
+
+    // The next one succeeds, and from then on its token is used.
+    while last() == "first" {
+        clock.fetch_add(1, Ordering::Relaxed);
+        assert!(clock.load(Ordering::Relaxed) < 3590, "the token ended before it was renewed");
+        send(&provider).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!((last().as_str(), tokens.asked().len()), ("second", 3));
+}
+
 #[tokio::test]
 async fn a_user_and_a_machine_earn_tokens_in_their_own_ways() {
-    let times = upstream::Timeouts {
-        connect: Duration::from_secs(5),
-        first_byte: Duration::from_secs(30),
-        gap: Duration::from_secs(30),
-        total: Duration::from_secs(60),
-    };
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let tokens = Provider::answers(vec![token("tok", 3600)]).await;
     let served = Provider::answers(vec![native_reply()]).await;
     let user = json!({ "type": "authorized_user", "client_id": "c", "client_secret": "s&s",
@@ -190,13 +254,7 @@ async fn a_user_and_a_machine_earn_tokens_in_their_own_ways() {
         upstream::Google::of_machine(host, now).unwrap(),
     ];
     for source in sources {
-        let client = upstream::Client::net(times.connect).unwrap();
-        let credential = upstream::Credential::google(source);
-        let speaks = vec![canon::Origin::Native];
-        let made = upstream::Provider::new("v", speaks, &served.url, credential, times, client);
-        let headers = http::HeaderMap::new();
-        let answer = made.unwrap().send("/x", headers, vec!["{}".into()], &times).await.unwrap();
-        assert_eq!(answer.status, 200);
+        send(&proved(source, &served)).await;
     }
     assert_eq!(served.asked().iter().map(bearer).collect::<Vec<_>>(), ["tok"; 2]);
     let asked = tokens.asked();
