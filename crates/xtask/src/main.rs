@@ -43,6 +43,12 @@ enum Command {
         /// A few seconds instead of a few minutes; the figures are rougher
         #[arg(long)]
         quick: bool,
+        /// Also measure LiteLLM and Portkey, installed from PyPI and npm
+        #[arg(long)]
+        rivals: bool,
+        /// Write docs/performance.md
+        #[arg(long)]
+        write: bool,
     },
     /// Write down anew what translations lose: the golden lists and docs/losses.md
     Losses,
@@ -52,7 +58,7 @@ fn main() -> Result<ExitCode> {
     let good = match Cli::parse().command {
         Command::Tidy => tidy::run()?,
         Command::Test { only } => suite::run(only),
-        Command::Bench { quick } => bench::run(quick)?,
+        Command::Bench { quick, rivals, write } => bench::run(quick, rivals, write)?,
         Command::Losses => {
             losses::run()?;
             true

@@ -112,8 +112,8 @@ pub(crate) fn cargo_deny() -> Result<PathBuf> {
 }
 
 /// A Python with the packages of a requirements file, kept under `target` until the file changes.
-pub(crate) fn python(requirements: &Path) -> Result<PathBuf> {
-    let folder = workspace::target().join("e2e-venv");
+pub(crate) fn python(name: &str, requirements: &Path) -> Result<PathBuf> {
+    let folder = workspace::target().join(format!("{name}-venv"));
     let python = folder.join("bin/python");
     let stamp = folder.join("installed.txt");
     let wanted = fs::read_to_string(requirements)

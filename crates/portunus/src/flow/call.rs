@@ -6,7 +6,7 @@ use canon::{Fault, Trouble};
 use dialects::json::Edit;
 use dialects::{Dialect, Target};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, Request};
+use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::config::Config;
 use crate::keys::Key;
 use crate::surfaces::Asked;
+use crate::telemetry::Trace;
 
 /// How long a caller may be silent in the middle of its request.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -40,6 +41,10 @@ pub(crate) struct Call {
     pub(crate) strict: bool,
     /// Whether only to tell what would be sent.
     pub(crate) dry_run: bool,
+    /// Its place in a trace, where there is one.
+    pub(crate) trace: Option<Trace>,
+    /// What other tracers on the way have to say, handed on unread.
+    pub(crate) trace_state: Option<HeaderValue>,
     pub(crate) arrived: Instant,
 }
 
@@ -56,6 +61,8 @@ impl Call {
         let strict = is_set(request.headers(), "x-portunus-strict");
         let dry_run = is_set(request.headers(), "x-portunus-dry-run");
         let handed_on = handed_on(dialect, request.headers());
+        let trace = trace(&app, request.headers());
+        let trace_state = request.headers().get("tracestate").filter(|_| trace.is_some()).cloned();
         let body = read_body(request, config.body_limit).await?;
         Ok(Self {
             app,
@@ -70,9 +77,21 @@ impl Call {
             handed_on,
             strict,
             dry_run,
+            trace,
+            trace_state,
             arrived,
         })
     }
+}
+
+/// The caller's trace goes on; one of our own begins only when somebody records it.
+fn trace(app: &App, headers: &HeaderMap) -> Option<Trace> {
+    let trace = Trace::of(headers, app.ids.word());
+    if trace.is_some() || !app.telemetry.is_on() {
+        return trace;
+    }
+    let id = u128::from(app.ids.word()) << 64 | u128::from(app.ids.word());
+    Some(Trace::begin(id, app.ids.word()))
 }
 
 fn handed_on(dialect: &dyn Dialect, headers: &HeaderMap) -> HeaderMap {

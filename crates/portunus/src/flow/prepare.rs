@@ -1,20 +1,27 @@
 //! What a lane is sent: the caller's own bytes where the formats agree, a translation elsewhere.
 
 use canon::{Chat, Fault, Loss, Origin, Show};
-use dialects::{Dialect, Lane, Outgoing, Peek};
+use dialects::{Brake, Dialect, Lane, Outgoing, Peek, Scale};
 
 use super::Call;
 use super::fit::fit;
 use crate::config::{LiveLane, Route};
+use crate::tokens;
 
 /// A request ready for a lane.
 pub(super) struct Prepared {
     pub(super) outgoing: Outgoing,
     /// The format the lane answers in.
     pub(super) dialect: &'static dyn Dialect,
-    /// The request in canon, when the answer has to be translated back.
-    pub(super) chat: Option<Chat>,
+    /// What the answer is translated back by, where it has to be.
+    pub(super) speech: Option<Speech>,
     pub(super) losses: Vec<Loss>,
+}
+
+/// The request in canon, and where the gateway itself has to end the answer.
+pub(super) struct Speech {
+    pub(super) chat: Chat,
+    pub(super) brake: Option<Brake>,
 }
 
 /// Prepares the call for a lane.
@@ -36,15 +43,16 @@ pub(super) fn prepare(
             peek.edits.extend(call.edits.iter().cloned());
             dialect.patch(&call.body, &peek, &words)
         };
-        let chat = if call.own_reply {
-            Some(call.dialect.read_request(&call.target, &call.body)?)
+        let speech = if call.own_reply {
+            let chat = call.dialect.read_request(&call.target, &call.body)?;
+            Some(Speech { chat, brake: None })
         } else {
             None
         };
         let given = Some(&call.handed_on);
         let (outgoing, losses) = fit(&lane.ways, own, &lane.model, peek.stream, given, outgoing)?;
         refuse_losses(call, &losses)?;
-        return Ok(Prepared { outgoing, dialect, chat, losses });
+        return Ok(Prepared { outgoing, dialect, speech, losses });
     }
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     if own == Origin::Chat {
@@ -59,13 +67,18 @@ pub(super) fn prepare(
     }
     // What is kept between calls is kept here, so no lane has to know of it.
     let state = std::mem::take(&mut chat.state);
+    let (sampling, stream) = (chat.sampling.clone(), chat.stream);
+    let lane_ends = (dialect.origin(), dialect.ends());
+    let brake = Brake::take(&mut chat, limit, call.dialect.ends(), lane_ends);
     let (outgoing, mut losses) = dialect.write_request(&chat, &words)?;
-    chat.state = state;
     let (outgoing, more) =
-        fit(&lane.ways, dialect.origin(), &lane.model, peek.stream, None, outgoing)?;
+        fit(&lane.ways, dialect.origin(), &lane.model, chat.stream, None, outgoing)?;
+    (chat.state, chat.sampling, chat.stream) = (state, sampling, stream);
     losses.extend(more);
     refuse_losses(call, &losses)?;
-    Ok(Prepared { outgoing, dialect, chat: Some(chat), losses })
+    let scale = || Scale { input: tokens::of_chat(&chat), of_text: tokens::of_text };
+    let brake = brake.map(|brake| brake.scaled(scale()));
+    Ok(Prepared { outgoing, dialect, speech: Some(Speech { chat, brake }), losses })
 }
 
 /// Refuses a translation that loses anything, for a caller who wants none.

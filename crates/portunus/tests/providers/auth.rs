@@ -170,6 +170,23 @@ fn variables_that_lead_nowhere_are_told_and_stop_nothing() {
 }
 
 #[test]
+fn the_check_command_tells_the_field_in_one_line_and_ends_with_one() {
+    let file = std::env::temp_dir().join(format!("portunus-auth-{}.toml", std::process::id()));
+    std::fs::write(&file, with("{ bearer = \"hush\" }")).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_portunus"))
+        .env_clear()
+        .args(["check", "--config"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.trim().lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("providers.p.auth.bearer: must be a reference"), "{said}");
+    assert!(!said.contains("hush") && output.stdout.is_empty(), "{said}");
+}
+
+#[test]
 fn the_examples_for_users_are_good() {
     let page = include_str!("../../../../docs/providers.md");
     let blocks: Vec<&str> =

@@ -4,8 +4,10 @@
 //! Processor time per request is the figure to trust: requests per second depend on how fast the
 //! load and the upstream, which share a processor, can be.
 
+mod document;
 mod load;
 mod report;
+mod rivals;
 mod targets;
 mod usage;
 
@@ -22,12 +24,14 @@ use crate::tools::{self, cargo};
 use crate::workspace;
 use load::{Load, percentile};
 use report::{Goal, Row};
-use targets::{Cores, SAME, Stage, Target};
+use targets::{Cores, OTHER, SAME, Stage, Target};
 
 // Where the gateway should be, and what it must not go beyond.
 const CPU_SMALL: Goal = Goal::ratio(0.9, 1.5);
 const CPU_LARGE: Goal = Goal::ratio(0.75, 1.0);
 const CPU_BURST: Goal = Goal::ratio(0.5, 2.0);
+const CPU_TRANSLATED: Goal = Goal::ratio(1.0, 2.0);
+const CPU_BURST_TRANSLATED: Goal = Goal::ratio(0.8, 3.0);
 const RATE: Goal = Goal::ratio_at_least(1.1, 0.7);
 const FIRST_BYTE_MS: Goal = Goal::value(0.2, 0.5);
 const IDLE_MB: Goal = Goal::value(15.0, 40.0);
@@ -40,6 +44,7 @@ const QUIET: f64 = 1.0;
 /// One kind of load.
 struct Probe {
     name: &'static str,
+    model: &'static str,
     /// How long the prompt is, in bytes.
     prompt: usize,
     stream: bool,
@@ -52,9 +57,10 @@ struct Probe {
     first_byte: Option<Goal>,
 }
 
-const PROBES: [Probe; 5] = [
+const PROBES: [Probe; 7] = [
     Probe {
         name: "1 KB chat, 64 at once",
+        model: SAME,
         prompt: 900,
         stream: false,
         connections: 64,
@@ -64,6 +70,7 @@ const PROBES: [Probe; 5] = [
     },
     Probe {
         name: "1 KB chat, 1 at once",
+        model: SAME,
         prompt: 900,
         stream: false,
         connections: 1,
@@ -73,6 +80,7 @@ const PROBES: [Probe; 5] = [
     },
     Probe {
         name: "100 KB prompt, 16 at once",
+        model: SAME,
         prompt: 100_000,
         stream: false,
         connections: 16,
@@ -82,6 +90,7 @@ const PROBES: [Probe; 5] = [
     },
     Probe {
         name: "burst stream, 16 at once",
+        model: SAME,
         prompt: 900,
         stream: true,
         connections: 16,
@@ -91,12 +100,33 @@ const PROBES: [Probe; 5] = [
     },
     Probe {
         name: "burst stream, 1 at once",
+        model: SAME,
         prompt: 900,
         stream: true,
         connections: 1,
         processor: None,
         rate: None,
         first_byte: Some(FIRST_BYTE_MS),
+    },
+    Probe {
+        name: "1 KB chat, translated, 64 at once",
+        model: OTHER,
+        prompt: 900,
+        stream: false,
+        connections: 64,
+        processor: Some(CPU_TRANSLATED),
+        rate: None,
+        first_byte: None,
+    },
+    Probe {
+        name: "burst stream, translated, 16 at once",
+        model: OTHER,
+        prompt: 900,
+        stream: true,
+        connections: 16,
+        processor: Some(CPU_BURST_TRANSLATED),
+        rate: None,
+        first_byte: None,
     },
 ];
 
@@ -105,7 +135,7 @@ impl Probe {
         let words = "The harbour opens at dawn and every ship pays at the gate. ";
         let prompt: String = words.chars().cycle().take(self.prompt).collect();
         let mut body = json!({
-            "model": SAME,
+            "model": self.model,
             "messages": [{ "role": "user", "content": prompt }],
         });
         if self.stream
@@ -143,7 +173,7 @@ struct Figures {
 }
 
 /// Measures everything; true when no figure is beyond its limit.
-pub(crate) fn run(quick: bool) -> Result<bool> {
+pub(crate) fn run(quick: bool, rivals: bool, write: bool) -> Result<bool> {
     println!("building the gateway for release; the first time this takes some minutes");
     tools::run(&mut cargo(&["build", "--release", "-p", "portunus"]))?;
     let extent = if quick {
@@ -181,8 +211,12 @@ pub(crate) fn run(quick: bool) -> Result<bool> {
 
     nginx.running.stop(Signal::Term)?;
     gateway.running.stop(Signal::Term)?;
+    let rivals = if rivals { rivals::measure(&stage, extent.time)? } else { Vec::new() };
     stage.clear()?;
     let good = report::print(&rows);
+    for seen in &rivals {
+        println!("{}", seen.json());
+    }
     if others > QUIET {
         println!("the machine was busy before this (load {others}): measure again when it is not");
     }
@@ -195,6 +229,12 @@ pub(crate) fn run(quick: bool) -> Result<bool> {
         "load_before": others,
     });
     report::write(&file, &about, &rows)?;
+    if write {
+        let machine = usage::processor_name().unwrap_or_default();
+        let rounds = extent.rounds;
+        let told = format!("{rounds} rounds on {machine}; {}.", cores.told());
+        document::write(&told, &rows, &rivals)?;
+    }
     println!("written to {}", file.display());
     Ok(good)
 }

@@ -119,6 +119,25 @@ impl Row {
     }
 }
 
+impl Row {
+    /// The row of a table in a document.
+    pub(super) fn markdown(&self) -> String {
+        let told = |bound: fn(&Goal) -> f64| {
+            self.goal.map(|goal| goal.told(bound(&goal))).unwrap_or_default()
+        };
+        format!(
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            self.what,
+            cell(self.direct),
+            cell(self.nginx),
+            cell(self.gateway),
+            self.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
+            told(|goal| goal.aim),
+            told(|goal| goal.limit),
+        )
+    }
+}
+
 /// Prints the table. True when nothing is beyond its limit.
 pub(super) fn print(rows: &[Row]) -> bool {
     let wide = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or_default();

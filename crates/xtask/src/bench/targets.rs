@@ -16,6 +16,8 @@ use crate::tools;
 
 /// A model served in the caller's own format.
 pub(super) const SAME: &str = "m";
+/// A model served in another one.
+pub(super) const OTHER: &str = "t";
 /// How long a proxy may take from its start to its first answer.
 const START: Duration = Duration::from_secs(30);
 
@@ -93,6 +95,11 @@ impl Stage {
         self.upstream.address
     }
 
+    /// The processor of the proxies.
+    pub(super) fn cores(&self) -> Option<&str> {
+        self.gateway.cores.as_deref()
+    }
+
     /// A request of the caller.
     pub(super) fn request(&self, address: SocketAddr, body: &str) -> Vec<u8> {
         http::post(address, "/v1/chat/completions", &self.key, body)
@@ -154,8 +161,17 @@ speaks = "chat"
 base = "http://{upstream}"
 auth = "none"
 
+[providers.other]
+speaks = "messages"
+base = "http://{upstream}"
+auth = "none"
+
 [models."{SAME}"]
 lanes = ["sim/{SAME}"]
+price = {{ input = "1.00", output = "2.00" }}
+
+[models."{OTHER}"]
+lanes = ["other/{OTHER}"]
 price = {{ input = "1.00", output = "2.00" }}
 "#
     )

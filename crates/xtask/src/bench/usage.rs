@@ -46,6 +46,13 @@ pub(super) fn others() -> Result<f64> {
     first.context("an unknown form of /proc/loadavg")
 }
 
+/// What the machine's processors call themselves.
+pub(super) fn processor_name() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
 /// The processors this process may use.
 pub(super) fn processors() -> Result<Vec<usize>> {
     let status = fs::read_to_string("/proc/self/status")?;

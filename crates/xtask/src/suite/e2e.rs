@@ -94,7 +94,7 @@ impl Stage {
 
 /// The Python the tests run on, with the official clients.
 pub(super) fn python() -> Result<PathBuf> {
-    tools::python(&workspace::root().join("tests/e2e/requirements.txt"))
+    tools::python("e2e", &workspace::root().join("tests/e2e/requirements.txt"))
 }
 
 /// Starts everything, runs the tests of both languages, compares what works with what is told.

@@ -5,7 +5,7 @@
 
 mod agents;
 mod e2e;
-mod node;
+pub(crate) mod node;
 mod postgres;
 
 use std::net::{TcpStream, ToSocketAddrs};

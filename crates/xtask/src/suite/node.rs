@@ -11,26 +11,31 @@ use crate::workspace;
 
 /// The Node packages of a folder of tests, with a copy of its files beside them: modules are
 /// looked for from where a file is.
-pub(super) struct Node {
+pub(crate) struct Node {
     /// Where packages and files are.
-    pub(super) folder: PathBuf,
+    pub(crate) folder: PathBuf,
     node: PathBuf,
 }
 
 impl Node {
     /// A command that runs Node.
-    pub(super) fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         Command::new(&self.node)
     }
 
+    /// Where that Node is.
+    pub(crate) fn program(&self) -> &Path {
+        &self.node
+    }
+
     /// The folder of that Node, for programs that look for it on the search path.
-    pub(super) fn bin(&self) -> &Path {
+    pub(crate) fn bin(&self) -> &Path {
         self.node.parent().unwrap_or(&self.node)
     }
 }
 
 /// Installs the packages of `source/package-lock.json` and copies the files beside it.
-pub(super) fn install(name: &str, source: &Path) -> Result<Node> {
+pub(crate) fn install(name: &str, source: &Path) -> Result<Node> {
     let folder = workspace::target().join(format!("{name}-node"));
     let lock = source.join("package-lock.json");
     let wanted =
