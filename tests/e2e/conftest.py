@@ -1,7 +1,8 @@
 """The gateway under test and the official clients for it.
 
 `cargo xtask test --only e2e` starts a gateway and sets GATEWAY_URL and GATEWAY_KEY; any other
-running gateway with the demo models will do as well. With E2E_CELLS set, the cells of the table
+running gateway with the demo models will do as well. GATEWAY_BINARY is the program itself, for
+tests that need a gateway of their own. With E2E_CELLS set, the cells of the table
 of what works are written to that file (see matrix.py).
 """
 

@@ -12,11 +12,12 @@ use serde::Deserialize;
 
 use crate::feature::{MODALITIES, feature_about};
 use crate::{
-    Auth, DirectoryFault, Entry, Fetches, Kind, Offer, PriceList, ProviderEntry, Thinking,
+    Auth, DirectoryFault, Entry, Fetches, Kind, Offer, Path, PriceList, ProviderEntry, Quirks,
+    Thinking, Ways,
 };
 
 /// The files, in the order in which their models and offers are listed.
-pub(crate) static FILES: [(&str, &str); 30] = [
+pub(crate) static FILES: [(&str, &str); 31] = [
     ("openai.toml", include_str!("../data/openai.toml")),
     ("openai-earlier.toml", include_str!("../data/openai-earlier.toml")),
     ("anthropic.toml", include_str!("../data/anthropic.toml")),
@@ -36,6 +37,7 @@ pub(crate) static FILES: [(&str, &str); 30] = [
     ("azure.toml", include_str!("../data/azure.toml")),
     ("vertex.toml", include_str!("../data/vertex.toml")),
     ("bedrock.toml", include_str!("../data/bedrock.toml")),
+    ("bedrock-runtime.toml", include_str!("../data/bedrock-runtime.toml")),
     ("groq.toml", include_str!("../data/groq.toml")),
     ("cerebras.toml", include_str!("../data/cerebras.toml")),
     ("together.toml", include_str!("../data/together.toml")),
@@ -72,7 +74,13 @@ struct RawProvider {
     #[serde(default)]
     env: Vec<String>,
     #[serde(default)]
-    paths: BTreeMap<String, String>,
+    fill: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    bases: BTreeMap<String, String>,
+    #[serde(default)]
+    paths: BTreeMap<String, Path>,
+    #[serde(default)]
+    quirks: BTreeMap<String, Quirks>,
     fetches: Option<String>,
 }
 
@@ -82,7 +90,7 @@ enum RawAuth {
     Bearer,
     Header(String),
     Google,
-    SigV4,
+    SigV4(String),
     None,
 }
 
@@ -241,8 +249,9 @@ impl Reading {
 
 impl RawProvider {
     fn read(self) -> Result<ProviderEntry, String> {
-        let Self { id, name, speaks, base, auth, env, paths, fetches } = self;
+        let Self { id, name, speaks, base, auth, env, fill, bases, paths, quirks, fetches } = self;
         Ok(ProviderEntry {
+            ways: Ways { of: id.clone(), paths: by_origin(paths)?, quirks: by_origin(quirks)? },
             id,
             name,
             speaks: origins(&speaks)?,
@@ -251,19 +260,17 @@ impl RawProvider {
                 RawAuth::Bearer => Auth::Bearer,
                 RawAuth::Header(name) => Auth::Header(name),
                 RawAuth::Google => Auth::Google,
-                RawAuth::SigV4 => Auth::SigV4,
+                RawAuth::SigV4(service) => Auth::SigV4(service),
                 RawAuth::None => Auth::None,
             },
             env,
-            paths: paths
-                .into_iter()
-                .map(|(word, path)| Ok((origin(&word)?, path)))
-                .collect::<Result<_, String>>()?,
             fetches: match fetches {
                 None => Fetches::All,
                 Some(word) => Fetches::by_word(&word)
                     .ok_or_else(|| format!("fetches: `{word}` is not known"))?,
             },
+            fill: fill.into_iter().collect(),
+            bases: bases.into_iter().collect(),
         })
     }
 }
@@ -342,6 +349,10 @@ impl RawThinking {
 
 fn origin(word: &str) -> Result<Origin, String> {
     Origin::by_name(word).ok_or_else(|| format!("there is no format `{word}`"))
+}
+
+fn by_origin<T>(table: BTreeMap<String, T>) -> Result<Vec<(Origin, T)>, String> {
+    table.into_iter().map(|(word, value)| Ok((origin(&word)?, value))).collect()
 }
 
 fn origins(words: &[String]) -> Result<Vec<Origin>, String> {

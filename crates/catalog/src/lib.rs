@@ -30,6 +30,7 @@ mod price_list;
 mod prices;
 mod provider;
 mod record;
+mod ways;
 
 pub use directory::{Directory, DirectoryFault, Entry, Offer};
 pub use feature::{FEATURES, MODALITIES, feature_about};
@@ -42,3 +43,4 @@ pub use price_list::{LongList, PriceFault, PriceList, RateList, ServiceList};
 pub use prices::{LongPrices, Prices, Rates, Service, ServicePrices, Units};
 pub use provider::{Auth, Fetches, ProviderEntry};
 pub use record::{Pricing, Record};
+pub use ways::{Path, Quirks, Ways};

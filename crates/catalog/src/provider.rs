@@ -2,6 +2,8 @@
 
 use canon::Origin;
 
+use crate::Ways;
+
 /// The kind of credential a provider takes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Auth {
@@ -11,8 +13,8 @@ pub enum Auth {
     Header(String),
     /// A Google access token, from a service account or the machine itself.
     Google,
-    /// An AWS signature over the request.
-    SigV4,
+    /// An AWS signature over the request, for the service of that name.
+    SigV4(String),
     /// No credential.
     None,
 }
@@ -57,23 +59,22 @@ pub struct ProviderEntry {
     pub auth: Auth,
     /// The usual environment variables for its key, the preferred one first.
     pub env: Vec<String>,
-    /// Paths that differ from the format's usual one, as they follow `base`.
-    pub paths: Vec<(Origin, String)>,
     /// What it gets by itself where a request names media by address.
     pub fetches: Fetches,
+    /// The usual environment variables for the words in braces, the preferred one first.
+    pub fill: Vec<(String, Vec<String>)>,
+    /// Bases that stand instead of `base` where `{region}` is filled in with that word.
+    pub bases: Vec<(String, String)>,
+    /// How its requests differ from the usual ones of a format.
+    pub ways: Ways,
 }
 
 impl ProviderEntry {
-    /// The path for a format where the provider has one of its own.
-    pub fn path(&self, origin: Origin) -> Option<&str> {
-        self.paths.iter().find(|(own, _)| *own == origin).map(|(_, path)| path.as_str())
-    }
-
     /// The words in braces an operator has to fill in before the provider can be reached. The
     /// model and the operation in a path are filled in call by call and are not among them.
     pub fn blanks(&self) -> Vec<&str> {
         let mut blanks = Vec::new();
-        let paths = self.paths.iter().map(|(_, path)| path.as_str());
+        let paths = self.ways.paths.iter().flat_map(|(_, path)| [&*path.whole, &*path.stream]);
         for mut rest in std::iter::once(self.base.as_str()).chain(paths) {
             while let Some((_, after)) = rest.split_once('{') {
                 let Some((word, tail)) = after.split_once('}') else { break };
@@ -85,16 +86,12 @@ impl ProviderEntry {
         }
         blanks
     }
-
-    /// Whether a key, or nothing, is all an operator has to bring.
-    pub fn is_ready(&self) -> bool {
-        self.blanks().is_empty() && matches!(self.auth, Auth::Bearer | Auth::Header(_) | Auth::None)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Path;
 
     #[test]
     fn blanks_of_an_address_are_told_once_each() {
@@ -105,15 +102,19 @@ mod tests {
             base: "https://{region}.x.example/{region}".into(),
             auth: Auth::Bearer,
             env: vec![],
-            paths: vec![(Origin::Chat, "/{project}/{model}:{op}".into())],
             fetches: Fetches::All,
+            fill: vec![],
+            bases: vec![],
+            ways: Ways::default(),
         };
-        assert_eq!(entry.blanks(), ["region", "project"]);
-        assert!(!entry.is_ready());
+        let (whole, stream) = ("/{project}/{model}:{op}".to_owned(), "/{zone}/x".to_owned());
+        entry.ways.paths = vec![(Origin::Chat, Path { whole, stream })];
+        assert_eq!(entry.blanks(), ["region", "project", "zone"]);
         entry.base = "https://x.example".into();
-        entry.paths = vec![(Origin::Chat, "/chat".into())];
-        assert!(entry.blanks().is_empty() && entry.is_ready());
-        assert_eq!(entry.path(Origin::Chat), Some("/chat"));
-        assert_eq!(entry.path(Origin::Native), None);
+        let (whole, stream) = ("/chat".to_owned(), "/chat".to_owned());
+        entry.ways.paths = vec![(Origin::Chat, Path { whole, stream })];
+        assert!(entry.blanks().is_empty());
+        assert_eq!(entry.ways.path(Origin::Chat).unwrap().whole, "/chat");
+        assert_eq!(entry.ways.path(Origin::Native), None);
     }
 }

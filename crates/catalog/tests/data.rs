@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use canon::{Origin, Price};
 use catalog::{
-    Auth, Directory, Entry, FEATURES, Kind, LongPrices, MODALITIES, Prices, Rates, Service,
+    Auth, Directory, Entry, FEATURES, Kind, LongPrices, MODALITIES, Prices, Quirks, Rates, Service,
 };
 
 fn directory() -> &'static Directory {
@@ -30,9 +30,8 @@ fn the_embedded_files_are_good_and_all_there() {
     let files: BTreeSet<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/data"))
         .unwrap()
         .filter_map(|file| file.unwrap().path().file_stem()?.to_str().map(str::to_owned))
-        .filter(|stem| stem != "README")
-        // A second file of a provider is named after it: `openai-earlier`.
-        .map(|stem| stem.split('-').next().unwrap().to_owned())
+        // A second file of a provider is named after it.
+        .filter(|stem| stem != "README" && stem != "openai-earlier")
         .collect();
     let known: BTreeSet<_> = directory().providers().map(|p| p.id.clone()).collect();
     assert_eq!(files, known);
@@ -210,14 +209,58 @@ fn providers_can_be_addressed() {
             continue;
         }
         let local = provider.base.starts_with("http://127.0.0.1");
-        assert!(local || provider.base.starts_with("https://"), "{id}");
-        assert!(provider.paths.iter().all(|(_, path)| path.starts_with('/')), "{id}");
-        assert!(provider.paths.iter().all(|(own, _)| provider.speaks.contains(own)), "{id}");
+        let blank = provider.base.starts_with('{');
+        assert!(local || blank || provider.base.starts_with("https://"), "{id}");
         match &provider.auth {
-            Auth::Bearer | Auth::Header(_) | Auth::Google | Auth::SigV4 => {
+            Auth::Bearer | Auth::Header(_) | Auth::Google | Auth::SigV4(_) => {
                 assert!(!provider.env.is_empty(), "{id}");
             }
             Auth::None => assert!(local, "{id}"),
+        }
+        let filled: Vec<&str> = provider.fill.iter().map(|(blank, _)| blank.as_str()).collect();
+        let mut blanks = provider.blanks();
+        blanks.sort_unstable();
+        assert_eq!(blanks, filled, "{id}: every blank has its usual variable");
+        assert!(provider.fill.iter().all(|(_, names)| !names.is_empty()), "{id}");
+    }
+}
+
+#[test]
+fn the_page_for_users_lists_every_provider_as_it_is() {
+    let page = include_str!("../../../docs/providers.md");
+    for provider in directory().providers().filter(|provider| provider.id != "demo") {
+        let row = page.lines().find(|line| line.contains(&format!("| `{}` |", provider.id)));
+        let row = row.unwrap_or_else(|| panic!("{} is not on the page", provider.id));
+        assert!(row.starts_with(&format!("| {} |", provider.name)), "{row}");
+        let speaks: Vec<&str> = provider.speaks.iter().map(|origin| origin.name()).collect();
+        assert!(row.ends_with(&format!("| {} |", speaks.join(", "))), "{row}");
+        assert!(
+            provider.env.first().is_none_or(|name| row.contains(&format!("`{name}`"))),
+            "{row}"
+        );
+    }
+}
+
+#[test]
+fn ways_are_written_for_formats_that_are_spoken_and_contradict_nothing() {
+    for provider in directory().providers() {
+        let (id, ways) = (&provider.id, &provider.ways);
+        assert_eq!(&ways.of, id);
+        for (origin, path) in &ways.paths {
+            assert!(provider.speaks.contains(origin), "{id}: {origin}");
+            assert!(path.whole.starts_with('/') && path.stream.starts_with('/'), "{id}");
+        }
+        for (origin, quirks) in &ways.quirks {
+            assert!(provider.speaks.contains(origin), "{id}: {origin}");
+            assert_ne!(quirks, &Quirks::default(), "{id}: says nothing");
+            let Quirks { renames, refuses, needless, sets, roles: _, headers } = quirks;
+            let mut gone: Vec<&String> = renames.keys().chain(refuses).chain(needless).collect();
+            let count = gone.len();
+            gone.sort_unstable();
+            gone.dedup();
+            assert_eq!(gone.len(), count, "{id}: a field is treated twice");
+            let made = renames.values().chain(sets.keys()).chain(headers.values());
+            assert!(made.into_iter().all(|field| !gone.contains(&field)), "{id}");
         }
     }
 }
@@ -290,10 +333,10 @@ fn a_key_alone_switches_a_provider_and_its_models_on() {
         let found = directory().providers().find(|p| p.env.first().is_some_and(|v| v == variable));
         let found = found.unwrap();
         assert_eq!(found.id, provider);
-        assert!(found.is_ready(), "{provider}");
+        assert!(found.blanks().is_empty(), "{provider}");
         assert!(directory().models().any(|e| e.served_by(|p| p == provider).is_some()));
     }
-    assert!(!directory().provider("azure").unwrap().is_ready());
+    assert_eq!(directory().provider("azure").unwrap().blanks(), ["endpoint"]);
     assert_eq!(directory().provider("vertex").unwrap().blanks(), ["region", "project"]);
 }
 

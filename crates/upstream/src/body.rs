@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::client::LocalBody;
+use crate::event_stream::Unframed;
 
 /// A request body in pieces of known length: written in one go, never joined.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,11 @@ impl Pieces {
     pub fn new(pieces: Vec<Bytes>) -> Self {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
         Self { pieces: pieces.into(), left }
+    }
+
+    /// The pieces that are left.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.iter()
     }
 
     /// The body in one piece.
@@ -70,6 +76,8 @@ pub enum Body {
     Net(Incoming),
     /// From a model inside this process.
     Local(LocalBody),
+    /// From the network, in frames of AWS's own kind.
+    Framed(Box<Unframed>),
 }
 
 /// Why an answer's body broke off.
@@ -86,6 +94,7 @@ impl HttpBody for Body {
         match self.get_mut() {
             Self::Net(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
             Self::Local(body) => Pin::new(body).poll_frame(cx),
+            Self::Framed(body) => Pin::new(body.as_mut()).poll_frame(cx),
         }
     }
 
@@ -93,6 +102,7 @@ impl HttpBody for Body {
         match self {
             Self::Net(body) => body.is_end_stream(),
             Self::Local(body) => body.is_end_stream(),
+            Self::Framed(body) => body.is_end_stream(),
         }
     }
 }

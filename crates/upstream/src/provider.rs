@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use canon::{Fault, Origin, Trouble};
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
 use std::fmt;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::body::Pieces;
 use crate::client::{Answer, Client};
+use crate::credential::Credential;
 
 /// How long each step of a call may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,36 +23,6 @@ pub struct Timeouts {
     pub gap: Duration,
     /// From admission to the end of the answer.
     pub total: Duration,
-}
-
-/// What proves us to a provider. Never printed.
-#[derive(Clone)]
-pub struct Credential(Option<(HeaderName, HeaderValue)>);
-
-impl Credential {
-    /// Nothing is proved.
-    pub const fn none() -> Self {
-        Self(None)
-    }
-
-    /// `Authorization: Bearer …`. `None` when the secret cannot stand in a header.
-    pub fn bearer(secret: &str) -> Option<Self> {
-        Self::header("authorization", &format!("Bearer {secret}"))
-    }
-
-    /// A header of the provider's own. `None` when name or secret cannot stand in a header.
-    pub fn header(name: &str, secret: &str) -> Option<Self> {
-        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-        let mut value = HeaderValue::from_str(secret).ok()?;
-        value.set_sensitive(true);
-        Some(Self(Some((name, value))))
-    }
-}
-
-impl fmt::Debug for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Credential(…)" } else { "Credential(none)" })
-    }
 }
 
 /// Why a provider cannot be made from its configuration.
@@ -143,20 +114,24 @@ impl Provider {
         *request.headers_mut() = headers;
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        // What the makers' own clients send, for streams as well.
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
-        if let Some((name, value)) = &self.credential.0 {
-            headers.insert(name.clone(), value.clone());
-        }
-        match tokio::time::timeout(timeouts.first_byte, self.client.send(request)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(e)) => {
-                let fault = Fault::new(
-                    Trouble::Unavailable,
-                    "the provider could not be reached, retry later",
-                );
-                Err(fault.note(format!("{}: {}", self.name, chain(&e))))
+        let answering = async {
+            self.credential.prove(&mut request, &self.client).await?;
+            self.client.send(request).await.map_err(|e| {
+                Fault::new(Trouble::Unavailable, "the provider could not be reached, retry later")
+                    .note(format!("{}: {}", self.name, chain(&e)))
+            })
+        };
+        match tokio::time::timeout(timeouts.first_byte, answering).await {
+            Ok(answer) => {
+                let answer = answer?;
+                if answer.status == 401 {
+                    self.credential.refused();
+                }
+                Ok(answer.unframed())
             }
             Err(_) => Err(Fault::new(Trouble::Timeout, "the provider took too long to answer")
                 .note(format!("{}: no answer within {:?}", self.name, timeouts.first_byte))),
@@ -165,7 +140,7 @@ impl Provider {
 }
 
 /// An error with everything behind it; the outermost one alone says little.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();
     while let Some(error) = inner {

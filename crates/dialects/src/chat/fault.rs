@@ -13,7 +13,9 @@ pub(super) fn read(status: u16, body: &[u8]) -> Fault {
     struct Body {
         error: Option<Value>,
     }
+    // Some say it without an object around it.
     let error = serde_json::from_slice::<Body>(body).ok().and_then(|body| body.error);
+    let error = error.or_else(|| serde_json::from_slice(body).ok());
     crate::fault::of_upstream(status, error.as_ref().map(message_and_code))
 }
 

@@ -15,11 +15,15 @@ pub(super) const NO_THREADS: &str = "thread_unsupported_request";
 struct ErrorBody {
     #[serde(default)]
     error: Option<Value>,
+    /// Where AWS says it, without an object around it.
+    #[serde(default)]
+    message: Option<Value>,
 }
 
 /// A provider's error answer.
 pub(super) fn read(status: u16, body: &[u8]) -> Fault {
-    let error = serde_json::from_slice::<ErrorBody>(body).ok().and_then(|body| body.error);
+    let body = serde_json::from_slice::<ErrorBody>(body).ok();
+    let error = body.and_then(|body| body.error.or(body.message));
     let Some(error) = error else { return of_upstream(status, None) };
     let words = words(&error);
     of_upstream(meant(status, &words), Some(words))
@@ -155,6 +159,8 @@ mod tests {
             assert_eq!(read_object(&error).trouble(), trouble, "{message} in a stream");
         }
         assert_eq!(read(502, b"<html>").trouble(), Trouble::Unavailable);
+        let bare = read(400, br#"{"message":"prompt is too long: 9 > 8"}"#);
+        assert_eq!(bare.trouble(), Trouble::TooLong);
     }
 
     #[test]

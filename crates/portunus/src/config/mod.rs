@@ -3,6 +3,7 @@
 //! The file is parsed into [`raw::RawConfig`], laid over by `PORTUNUS_…` variables, and checked
 //! into [`Config`], in which every address, limit, secret and lane is resolved.
 
+mod auth;
 mod models;
 mod outbound;
 mod overrides;
@@ -205,9 +206,9 @@ fn check(
     let demo = server.demo.unwrap_or(true);
     let way = outbound::check(outbound, env)?;
     let media = outbound::media(media, &providers, &public_url, &way)?;
-    let providers = providers::check(&providers, times, demo, &way, env)?;
+    let (providers, ways) = providers::check(&providers, times, demo, &way, env, &mut warnings)?;
     let providers: Vec<Arc<Provider>> = providers.into_iter().map(Arc::new).collect();
-    let (catalog, routes) = models::check(models, &providers, &mut warnings)?;
+    let (catalog, routes) = models::check(models, &providers, &ways, &mut warnings)?;
     Ok(Config {
         listen,
         public_url,

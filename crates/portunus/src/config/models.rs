@@ -3,12 +3,13 @@
 //! A model's lanes are resolved into a [`Route`] here, so that a call never looks up a provider.
 
 use canon::Origin;
-use catalog::{Catalog, Directory, Kind, Lane, Model, PriceList};
+use catalog::{Catalog, Directory, Kind, Lane, Model, PriceList, Ways};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use upstream::{Health, Provider, Timeouts};
 
 use super::nearest;
+use super::providers::AllWays;
 use super::raw::{RawLane, RawModel};
 
 /// A model and the lanes that serve it, in order of preference.
@@ -31,6 +32,8 @@ pub struct LiveLane {
     pub model: String,
     /// The formats it can be asked in, the best one first.
     pub speaks: Vec<Origin>,
+    /// How requests to its provider differ from the usual ones.
+    pub ways: Arc<Ways>,
     /// How long it may take.
     pub timeouts: Timeouts,
     /// Whether it can be expected to answer.
@@ -41,6 +44,7 @@ pub struct LiveLane {
 pub(super) fn check(
     raw: BTreeMap<String, RawModel>,
     providers: &[Arc<Provider>],
+    ways: &AllWays,
     warnings: &mut Vec<String>,
 ) -> Result<(Catalog, HashMap<String, Arc<Route>>), String> {
     let mut models = Vec::new();
@@ -49,7 +53,8 @@ pub(super) fn check(
         if id.is_empty() || id.len() > 256 || id.chars().any(char::is_control) {
             return Err(format!("{path}: this id cannot be used"));
         }
-        models.push(model(id, raw, providers, warnings).map_err(|why| format!("{path}{why}"))?);
+        models
+            .push(model(id, raw, providers, ways, warnings).map_err(|why| format!("{path}{why}"))?);
     }
     for entry in Directory::embedded().models() {
         if raw.contains_key(&entry.id) || !matches!(entry.kind, Kind::Chat | Kind::Embedding) {
@@ -68,11 +73,13 @@ pub(super) fn check(
         for lane in &model.lanes {
             let provider = providers.iter().find(|provider| provider.name == lane.provider);
             let Some(provider) = provider else { continue };
+            let ways = ways.get(&provider.name).cloned().unwrap_or_default();
             lanes.push(Arc::new(LiveLane {
                 name: lane.name(),
                 provider: Arc::clone(provider),
                 model: lane.model.clone(),
-                speaks: speaks(provider, &lane.model),
+                speaks: speaks(provider, &ways.of, &lane.model),
+                ways,
                 timeouts: super::overlay(provider.timeouts, &times, &path)?,
                 health: Health::default(),
             }));
@@ -84,8 +91,8 @@ pub(super) fn check(
 }
 
 /// What the directory knows of this very model there, else what the provider speaks.
-fn speaks(provider: &Provider, model: &str) -> Vec<Origin> {
-    let mut known = Directory::embedded().speaks(&provider.name, model);
+fn speaks(provider: &Provider, known_as: &str, model: &str) -> Vec<Origin> {
+    let mut known = Directory::embedded().speaks(known_as, model);
     known.retain(|origin| provider.speaks.contains(origin));
     if known.is_empty() { provider.speaks.clone() } else { known }
 }
@@ -94,6 +101,7 @@ fn model(
     id: &str,
     raw: &RawModel,
     providers: &[Arc<Provider>],
+    ways: &AllWays,
     warnings: &mut Vec<String>,
 ) -> Result<Model, String> {
     let RawModel { lanes, price, kind, context, max_output, features, about, timeouts: _ } = raw;
@@ -104,7 +112,8 @@ fn model(
         lanes.iter().map(|raw| lane(raw, providers)).collect::<Result<_, _>>()?;
     let known = Directory::embedded().model(id).or_else(|| {
         lanes.iter().find_map(|lane| {
-            Directory::embedded().offered(&lane.provider, &lane.model).map(|(entry, _)| entry)
+            let known_as = &ways.get(&lane.provider)?.of;
+            Directory::embedded().offered(known_as, &lane.model).map(|(entry, _)| entry)
         })
     });
     let kind = match kind.as_deref() {

@@ -88,6 +88,9 @@ pub(super) fn media(
     let mut fetches: HashMap<String, Fetches> =
         directory.map(|known| (known.id.clone(), known.fetches)).collect();
     for (name, raw) in providers {
+        if let Some(known) = raw.like.as_ref().and_then(|like| fetches.get(like)) {
+            fetches.insert(name.clone(), *known);
+        }
         if let Some(word) = &raw.fetches {
             let known = Fetches::by_word(word).ok_or_else(|| {
                 format!(

@@ -2,20 +2,27 @@
 
 use bytes::Bytes;
 use canon::Origin;
-use catalog::{Auth, Directory, ProviderEntry};
+use catalog::{Auth, Directory, Path, ProviderEntry, Ways};
+use http::uri::PathAndQuery;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use upstream::{Client, Credential, Local, LocalBody, Outbound, Provider, Timeouts};
 
+use super::auth::{self, Surroundings};
 use super::nearest;
 use super::raw::{RawAuth, RawProvider};
 
 /// The name of the provider of demo models.
 pub(super) const DEMO: &str = "demo";
+
+/// How requests to each provider differ from the usual ones, by its name.
+pub(super) type AllWays = HashMap<String, Arc<Ways>>;
+
+type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Checks the providers.
 pub(super) fn check(
@@ -23,37 +30,34 @@ pub(super) fn check(
     times: Timeouts,
     demo: bool,
     way: &Outbound,
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Vec<Provider>, String> {
+    env: Env<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<(Vec<Provider>, AllWays), String> {
     let client = Client::net(times.connect, way);
     let mut providers = Vec::new();
+    let mut all_ways = AllWays::new();
+    let mut add = |(provider, ways): (Provider, Ways)| {
+        all_ways.insert(provider.name.clone(), Arc::new(ways));
+        providers.push(provider);
+    };
     for (name, raw) in raw {
         let path = format!("providers.{name}");
         if name == DEMO || name.contains('/') || name.is_empty() {
             return Err(format!("{path}: this name cannot be used"));
         }
-        let known = Directory::embedded().provider(name);
-        providers.push(
-            provider(name, raw, known, times, &client, env)
-                .map_err(|why| format!("{path}{why}"))?,
-        );
+        add(provider(name, raw, times, &client, env).map_err(|why| format!("{path}{why}"))?);
     }
     for known in Directory::embedded().providers() {
-        let secret = known.env.iter().find_map(|name| env(name)).filter(|s| !s.trim().is_empty());
-        if let Some(secret) = secret
-            && known.is_ready()
-            && !raw.contains_key(&known.id)
-            && let Some(credential) = credential(&known.auth, secret.trim())
-        {
-            let made = Provider::new(
-                &known.id,
-                known.speaks.clone(),
-                &known.base,
-                credential,
-                times,
-                client.clone(),
-            );
-            providers.push(made.map_err(|e| format!("directory: {}: {e}", known.id))?);
+        if raw.contains_key(&known.id) || !is_switched_on(known, env) {
+            continue;
+        }
+        match provider(&known.id, &RawProvider::default(), times, &client, env) {
+            Ok(made) => add(made),
+            // The variables may be meant for another program: no reason not to start.
+            Err(why) => warnings.push(format!(
+                "`{}` stays off, though its variables are set: providers.{}{why}",
+                known.id, known.id
+            )),
         }
     }
     if demo {
@@ -61,106 +65,225 @@ pub(super) fn check(
         let speaks = dialects::all().map(dialects::Dialect::origin).collect();
         let base = "http://demo.invalid";
         let made = Provider::new(DEMO, speaks, base, Credential::none(), times, local);
-        providers.push(made.map_err(|e| e.to_string())?);
+        let ways = Ways { of: DEMO.to_owned(), ..Ways::default() };
+        add((made.map_err(|e| e.to_string())?, ways));
     }
-    Ok(providers)
+    Ok((providers, all_ways))
 }
+
+/// Whether its usual variables say everything there is to say. The project may be the account's.
+fn is_switched_on(known: &ProviderEntry, env: Env<'_>) -> bool {
+    let filled = |(blank, names): &(String, Vec<String>)| {
+        set(names, env).is_some() || (known.auth == Auth::Google && blank == PROJECT)
+    };
+    set(&known.env, env).is_some() && known.fill.iter().all(filled)
+}
+
+/// The first of the variables that is set.
+fn set(names: &[String], env: Env<'_>) -> Option<String> {
+    names
+        .iter()
+        .filter_map(|name| env(name))
+        .map(|value| value.trim().to_owned())
+        .find(|value| !value.is_empty())
+}
+
+const PROJECT: &str = "project";
+const REGION: &str = "region";
 
 fn provider(
     name: &str,
     raw: &RawProvider,
-    known: Option<&ProviderEntry>,
     times: Timeouts,
     client: &Client,
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Provider, String> {
-    let RawProvider { speaks, base, auth, timeouts, fetches: _ } = raw;
+    env: Env<'_>,
+) -> Result<(Provider, Ways), String> {
+    let RawProvider { like, speaks, base, fill, paths, quirks, auth, timeouts, fetches: _ } = raw;
+    let known = known(name, like.as_deref())?;
     let speaks = match (speaks.clone(), known) {
         (Some(words), _) => origins(words.into_vec())?,
         (None, Some(known)) => known.speaks.clone(),
         (None, None) => return Err(".speaks: is missing; write for instance \"chat\"".to_owned()),
     };
+    let words = fill;
+    let mut fill = Fill { given: words.clone(), known, env };
+    if let Some(region) = auth::region_of(auth.as_ref().map(|RawAuth(auth)| auth)) {
+        fill.given.entry(REGION.to_owned()).or_insert_with(|| region.to_owned());
+    }
+    let credential = credential(auth.as_ref(), known, &fill)?;
+    if let Some(project) = credential.project()
+        && fill.value(PROJECT).is_none()
+    {
+        fill.given.insert(PROJECT.to_owned(), project.to_owned());
+    }
     let base = match (base, known) {
-        (Some(base), _) => base.as_str(),
-        (None, Some(known)) => known.base.as_str(),
+        (Some(base), _) => base,
+        (None, Some(known)) => {
+            let region = fill.value(REGION).unwrap_or_default();
+            known.bases.iter().find(|(word, _)| *word == region).map_or(&known.base, |own| &own.1)
+        }
         (None, None) => {
             return Err(".base: is missing; write what comes before /v1/…".to_owned());
         }
     };
-    let credential = match (auth, known) {
-        (Some(auth), _) => given_credential(auth, env)?,
-        (None, Some(known)) => {
-            let secret = known.env.iter().find_map(|name| env(name));
-            match (secret, &known.auth) {
-                (Some(secret), auth) => credential(auth, secret.trim()),
-                (None, Auth::None) => Some(Credential::none()),
-                (None, _) => {
-                    let name = known.env.first().map_or("its key", String::as_str);
-                    return Err(format!(".auth: is missing; set it, or export {name}=…"));
+    let mut ways = known.map(|known| known.ways.clone()).unwrap_or_default();
+    for (word, path) in paths {
+        let origin = origin(word).map_err(|why| format!(".paths: {why}"))?;
+        ways.paths.retain(|(own, _)| *own != origin);
+        ways.paths.push((origin, path.clone()));
+    }
+    for (word, own) in quirks {
+        let origin = origin(word).map_err(|why| format!(".quirks: {why}"))?;
+        ways.quirks.retain(|(known, _)| *known != origin);
+        ways.quirks.push((origin, own.clone()));
+    }
+    let bases = known.map(|known| known.base.as_str()).into_iter().chain([base.as_str()]);
+    check_words(words, bases, &ways)?;
+    let base = fill.filled(base)?;
+    ways.paths.retain(|(origin, _)| speaks.contains(origin));
+    for (origin, path) in &mut ways.paths {
+        let at = |why: String| format!(".paths.{origin}: {why}");
+        let Path { whole, stream } = path;
+        for path in [whole, stream] {
+            *path = fill.filled(path)?;
+            check_path(path).map_err(at)?;
+        }
+    }
+    let times = super::overlay(times, timeouts, ".timeouts")?;
+    let made = Provider::new(name, speaks, &base, credential, times, client.clone());
+    Ok((made.map_err(|e| format!(".base: {e}"))?, ways))
+}
+
+/// What the directory knows of a provider by its name, or by the name it is said to be like.
+fn known(name: &str, like: Option<&str>) -> Result<Option<&'static ProviderEntry>, String> {
+    let directory = Directory::embedded();
+    let Some(like) = like else { return Ok(directory.provider(name)) };
+    match directory.provider(like).filter(|known| known.id != DEMO) {
+        Some(known) => Ok(Some(known)),
+        None => {
+            let near = nearest(like, directory.providers().map(|known| known.id.as_str()));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
+            Err(format!(".like: the directory knows no provider \"{like}\"{near}"))
+        }
+    }
+}
+
+/// What stands for the words in braces.
+struct Fill<'a> {
+    given: BTreeMap<String, String>,
+    known: Option<&'a ProviderEntry>,
+    env: Env<'a>,
+}
+
+impl Fill<'_> {
+    fn value(&self, blank: &str) -> Option<String> {
+        let usual = || set(self.variables(blank)?, self.env);
+        self.given.get(blank).cloned().or_else(usual)
+    }
+
+    fn variables(&self, blank: &str) -> Option<&[String]> {
+        let (_, names) = self.known?.fill.iter().find(|(known, _)| known == blank)?;
+        Some(names)
+    }
+
+    /// The text with its blanks filled in, but for those that are filled in call by call.
+    fn filled(&self, text: &str) -> Result<String, String> {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            let Some((blank, tail)) = after.split_once('}') else { break };
+            out.push_str(before);
+            match (blank, self.value(blank)) {
+                ("model" | "op", _) => out.push_str(&format!("{{{blank}}}")),
+                (_, Some(value)) => out.push_str(value.trim_end_matches('/')),
+                (_, None) => {
+                    let names = self.variables(blank).unwrap_or_default();
+                    let or = names
+                        .first()
+                        .map_or_else(String::new, |name| format!(", or export {name}=…"));
+                    return Err(format!(
+                        ".fill.{blank}: is missing; write what stands for it in `{text}`{or}"
+                    ));
                 }
             }
-            .ok_or(".auth: the secret holds characters no header can carry")?
+            rest = tail;
         }
-        (None, None) => Credential::none(),
+        Ok(out + rest)
+    }
+}
+
+/// A word that stands for nothing is a slip.
+fn check_words<'a>(
+    given: &BTreeMap<String, String>,
+    bases: impl Iterator<Item = &'a str>,
+    ways: &'a Ways,
+) -> Result<(), String> {
+    let paths = ways.paths.iter().flat_map(|(_, path)| [&*path.whole, &*path.stream]);
+    let addresses: Vec<&str> = bases.chain(paths).collect();
+    let stands = |word: &str| addresses.iter().any(|text| text.contains(&format!("{{{word}}}")));
+    match given.keys().find(|word| !stands(word)) {
+        None => Ok(()),
+        Some(word) => Err(format!(".fill.{word}: none of its addresses has this word in braces")),
+    }
+}
+
+fn check_path(path: &str) -> Result<(), String> {
+    let sample = path.replace("{model}", "m").replace("{op}", "o");
+    if !sample.starts_with('/')
+        || sample.contains(['{', '}'])
+        || PathAndQuery::try_from(sample).is_err()
+    {
+        return Err(format!(
+            "`{path}` is not a path; it begins with a slash, and {{model}} and {{op}} are all that is filled in"
+        ));
+    }
+    Ok(())
+}
+
+fn credential(
+    given: Option<&RawAuth>,
+    known: Option<&ProviderEntry>,
+    fill: &Fill<'_>,
+) -> Result<Credential, String> {
+    let region = fill.value(REGION);
+    let service = known.and_then(|known| match &known.auth {
+        Auth::SigV4(service) => Some(service.as_str()),
+        Auth::Bearer | Auth::Header(_) | Auth::Google | Auth::None => None,
+    });
+    let at = Surroundings { env: fill.env, region: region.as_deref(), service };
+    if let Some(RawAuth(given)) = given {
+        return auth::given(given, &at);
+    }
+    let Some(known) = known else { return Ok(Credential::none()) };
+    if known.auth == Auth::None {
+        return Ok(Credential::none());
+    }
+    let Some(secret) = set(&known.env, fill.env) else {
+        let name = known.env.first().map_or("its key", String::as_str);
+        return Err(format!(".auth: is missing; set it, or export {name}=…"));
     };
-    let times = super::overlay(times, timeouts, ".timeouts")?;
-    Provider::new(name, speaks, base, credential, times, client.clone())
-        .map_err(|e| format!(".base: {e}"))
+    match &known.auth {
+        Auth::Bearer => auth::header(None, &secret),
+        Auth::Header(name) => auth::header(Some(name), &secret),
+        Auth::Google => auth::google_of(&secret).map_err(|why| format!(".auth{why}")),
+        Auth::SigV4(_) => auth::sigv4_of(&at),
+        Auth::None => Ok(Credential::none()),
+    }
+}
+
+fn origin(word: &str) -> Result<Origin, String> {
+    Origin::by_name(word).ok_or_else(|| {
+        let near = nearest(word, Origin::ALL.map(Origin::name));
+        let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
+        format!("there is no format \"{word}\"{near}")
+    })
 }
 
 fn origins(words: Vec<String>) -> Result<Vec<Origin>, String> {
     if words.is_empty() {
         return Err(".speaks: names no format".to_owned());
     }
-    words
-        .into_iter()
-        .map(|word| match Origin::by_name(&word) {
-            Some(origin) => Ok(origin),
-            None => {
-                let near = nearest(&word, Origin::ALL.map(Origin::name));
-                let near =
-                    near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
-                Err(format!(".speaks: there is no format \"{word}\"{near}"))
-            }
-        })
-        .collect()
-}
-
-fn given_credential(
-    auth: &RawAuth,
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Credential, String> {
-    let credential = match auth {
-        RawAuth::Word(word) if word == "none" => Some(Credential::none()),
-        RawAuth::Word(word) => {
-            return Err(format!(
-                ".auth: `{word}` is not known; write \"none\" or {{ bearer = {{ env = \"NAME\" }} }}"
-            ));
-        }
-        RawAuth::Bearer { bearer } => Credential::bearer(&resolve(bearer, env)?),
-        RawAuth::Header { header, value } => Credential::header(header, &resolve(value, env)?),
-        RawAuth::Google { .. } | RawAuth::Sigv4 { .. } => {
-            return Err(".auth: `google` and `sigv4` are not served by this version".to_owned());
-        }
-    };
-    credential.ok_or_else(|| ".auth: holds characters no header can carry".to_owned())
-}
-
-fn resolve(
-    secret: &super::raw::Secret,
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<String, String> {
-    secret.resolve(env).map_err(|why| format!(".auth: {why}"))
-}
-
-/// The credential a known provider wants; `None` when the secret cannot stand in a header.
-fn credential(auth: &Auth, secret: &str) -> Option<Credential> {
-    match auth {
-        Auth::Bearer => Credential::bearer(secret),
-        Auth::Header(name) => Credential::header(name, secret),
-        Auth::None => Some(Credential::none()),
-        Auth::Google | Auth::SigV4 => None,
-    }
+    words.iter().map(|word| origin(word).map_err(|why| format!(".speaks: {why}"))).collect()
 }
 
 /// The demo models as a provider inside this process.

@@ -1,6 +1,6 @@
 //! The configuration as it stands in the file. Unknown keys refuse to start.
 
-use catalog::PriceList;
+use catalog::{Path, PriceList, Quirks};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -117,8 +117,12 @@ pub(crate) struct RawTelemetry {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawProvider {
+    pub(crate) like: Option<String>,
     pub(crate) speaks: Option<OneOrMany>,
     pub(crate) base: Option<String>,
+    pub(crate) fill: BTreeMap<String, String>,
+    pub(crate) paths: BTreeMap<String, Path>,
+    pub(crate) quirks: BTreeMap<String, Quirks>,
     pub(crate) auth: Option<RawAuth>,
     pub(crate) fetches: Option<String>,
     pub(crate) timeouts: RawTimeouts,
@@ -170,22 +174,20 @@ const fn one() -> u32 {
     1
 }
 
-/// How a provider is convinced of us.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "\"none\", { bearer = … } or { header = \"…\", value = … }, where … is a reference such as { env = \"NAME\" }"
-)]
-pub(crate) enum RawAuth {
-    Word(String),
-    Bearer { bearer: Secret },
-    Header { header: String, value: Secret },
-    Google { google: Secret },
-    Sigv4 { sigv4: BTreeMap<String, toml::Value> },
+/// How a provider is convinced of us. Read by hand in `auth.rs`, so that what is wrong is named by
+/// its field and a secret in the wrong place is never repeated.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct RawAuth(pub(crate) toml::Value);
+
+impl std::fmt::Debug for RawAuth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RawAuth(…)")
+    }
 }
 
 /// Where a secret is: never in the file itself, except for tests.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(
     untagged,
     expecting = "a reference: { env = \"NAME\" }, { file = \"path\" } or, for tests, { text = \"…\" }"
@@ -194,6 +196,16 @@ pub(crate) enum Secret {
     Env { env: String },
     File { file: PathBuf },
     Text { text: String },
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Env { env } => write!(f, "Secret(env {env})"),
+            Self::File { file } => write!(f, "Secret(file {})", file.display()),
+            Self::Text { .. } => f.write_str("Secret(…)"),
+        }
+    }
 }
 
 impl Secret {

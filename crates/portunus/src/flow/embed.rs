@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Fault, Loss, Trouble, Usage};
+use canon::{Fault, Loss, Origin, Trouble, Usage};
 use catalog::Kind;
 use dialects::embeddings::{Embed, Embedded, Form, Glimpse};
 use dialects::{Outgoing, Peek, Said};
@@ -12,7 +12,7 @@ use super::admit::{self, Admitted};
 use super::dry_run::{self, Found};
 use super::fetch::Named;
 use super::settle::Tab;
-use super::{Call, attempt, prepare, route, whole};
+use super::{Call, attempt, fit, prepare, route, whole};
 use crate::config::{LiveLane, Route};
 use crate::surfaces;
 
@@ -62,7 +62,8 @@ struct Translation {
 fn prepare(call: &Call, asked: &Asked, lane: &LiveLane) -> Result<Prepared, Fault> {
     let Asked { form, glimpse } = asked;
     if lane.speaks.contains(&form.origin()) {
-        return Ok(Prepared::Same(form.patch(&call.body, glimpse, &lane.model)));
+        let outgoing = form.patch(&call.body, glimpse, &lane.model);
+        return Ok(Prepared::Same(at_its_path(lane, form.origin(), outgoing)));
     }
     let spoken = lane.speaks.iter().find_map(|origin| Form::spoken_in(*origin));
     let spoken = spoken.ok_or_else(|| {
@@ -72,7 +73,13 @@ fn prepare(call: &Call, asked: &Asked, lane: &LiveLane) -> Result<Prepared, Faul
     let embed = form.read_request(&call.target, &call.body)?;
     let (outgoing, losses) = spoken.write_requests(&embed, &lane.model)?;
     prepare::refuse_losses(call, &losses)?;
+    let fitted = |outgoing| at_its_path(lane, spoken.origin(), outgoing);
+    let outgoing = outgoing.into_iter().map(fitted).collect();
     Ok(Prepared::Other(Translation { form: spoken, outgoing, embed, losses }))
+}
+
+fn at_its_path(lane: &LiveLane, origin: Origin, outgoing: Outgoing) -> Outgoing {
+    fit::at_its_path(&lane.ways, origin, &lane.model, false, outgoing)
 }
 
 /// One lane. The tab comes back with a fault, because the next lane goes on with it.

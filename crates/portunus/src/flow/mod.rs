@@ -8,6 +8,7 @@ mod call;
 mod dry_run;
 mod embed;
 mod fetch;
+mod fit;
 mod prepare;
 mod pump;
 mod road;

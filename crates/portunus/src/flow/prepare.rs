@@ -5,6 +5,7 @@ use dialects::{Brake, Dialect, Lane, Outgoing, Peek, Scale};
 
 use super::Call;
 use super::fetch::Brought;
+use super::fit::fit;
 use crate::config::{LiveLane, Route};
 use crate::tokens;
 
@@ -50,15 +51,21 @@ pub(super) fn prepare(
         } else {
             None
         };
-        return Ok(Prepared { outgoing, dialect, speech, losses: Vec::new() });
+        let given = Some(&call.handed_on);
+        let (outgoing, losses) = fit(&lane.ways, own, &lane.model, peek.stream, given, outgoing)?;
+        refuse_losses(call, &losses)?;
+        return Ok(Prepared { outgoing, dialect, speech, losses });
     }
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     brought.place(&mut chat, own);
     if dialect.origin() == own {
         // What was brought does not fit into the caller's own bytes, so they are written anew.
         let state = std::mem::take(&mut chat.state);
-        let (outgoing, losses) = dialect.write_request(&chat, &words)?;
+        let (outgoing, mut losses) = dialect.write_request(&chat, &words)?;
         chat.state = state;
+        let given = Some(&call.handed_on);
+        let (outgoing, more) = fit(&lane.ways, own, &lane.model, peek.stream, given, outgoing)?;
+        losses.extend(more);
         refuse_losses(call, &losses)?;
         let speech = call.own_reply.then_some(Speech { chat, brake: None });
         return Ok(Prepared { outgoing, dialect, speech, losses });
@@ -78,8 +85,11 @@ pub(super) fn prepare(
     let (sampling, stream) = (chat.sampling.clone(), chat.stream);
     let lane_ends = (dialect.origin(), dialect.ends());
     let brake = Brake::take(&mut chat, limit, call.dialect.ends(), lane_ends);
-    let (outgoing, losses) = dialect.write_request(&chat, &words)?;
+    let (outgoing, mut losses) = dialect.write_request(&chat, &words)?;
+    let (outgoing, more) =
+        fit(&lane.ways, dialect.origin(), &lane.model, chat.stream, None, outgoing)?;
     (chat.state, chat.sampling, chat.stream) = (state, sampling, stream);
+    losses.extend(more);
     refuse_losses(call, &losses)?;
     let scale = || Scale { input: tokens::of_chat(&chat), of_text: tokens::of_text };
     let brake = brake.map(|brake| brake.scaled(scale()));

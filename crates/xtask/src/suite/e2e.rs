@@ -74,6 +74,7 @@ impl Stage {
         command
             .env("GATEWAY_URL", format!("http://{}", self.gateway.address))
             .env("GATEWAY_KEY", &self.key)
+            .env("GATEWAY_BINARY", &self.binary.path)
             .env("PYTHONDONTWRITEBYTECODE", "1")
     }
 
