@@ -4,11 +4,19 @@
 //! authenticate and limits of time. Nothing here knows wire formats or accounts.
 
 mod body;
+mod breaker;
+mod budget;
+mod choice;
 mod client;
 mod health;
+mod hint;
 mod provider;
+mod used;
 
 pub use body::{Body, BodyError, Pieces};
-pub use client::{Answer, Client, Local, LocalBody};
-pub use health::Health;
-pub use provider::{Credential, Provider, ProviderError, Timeouts};
+pub use budget::Budget;
+pub use choice::{Contender, order};
+pub use client::{Answer, Client, Local, LocalBody, Lost, Net};
+pub use health::{Account, Failure, Health, Snapshot, Standing, Turn};
+pub use hint::wait_hint;
+pub use provider::{Credential, Provider, ProviderError, Sending, Timeouts};

@@ -83,6 +83,7 @@ pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) ->
         model: "demo-chat".to_owned(),
         lane: "demo/chat".to_owned(),
         attempts: 1,
+        failed: Vec::new(),
         stream: true,
         status: 200,
         outcome: Outcome::Done,
