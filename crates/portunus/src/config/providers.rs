@@ -12,7 +12,7 @@ use std::sync::Arc;
 use upstream::{Client, Credential, Local, LocalBody, Provider, Timeouts};
 
 use super::nearest;
-use super::raw::{RawAuth, RawProvider};
+use super::raw::{RawAuth, RawAuths, RawProvider};
 
 /// The name of the provider of demo models.
 pub(super) const DEMO: &str = "demo";
@@ -87,8 +87,17 @@ fn provider(
             return Err(".base: is missing; write what comes before /v1/…".to_owned());
         }
     };
+    let mut others = Vec::new();
     let credential = match (auth, known) {
-        (Some(auth), _) => given_credential(auth, env)?,
+        (Some(RawAuths::One(auth)), _) => given_credential(auth, env)?,
+        (Some(RawAuths::Many(several)), _) => {
+            let several: Result<Vec<_>, _> =
+                several.iter().map(|auth| given_credential(auth, env)).collect();
+            let mut several = several?.into_iter();
+            let first = several.next().ok_or(".auth: the list holds no credential")?;
+            others.extend(several);
+            first
+        }
         (None, Some(known)) => {
             let secret = known.env.iter().find_map(|name| env(name));
             match (secret, &known.auth) {
@@ -103,9 +112,14 @@ fn provider(
         }
         (None, None) => Credential::none(),
     };
-    let times = super::overlay(times, timeouts, ".timeouts")?;
-    Provider::new(name, speaks, base, credential, times, client.clone())
-        .map_err(|e| format!(".base: {e}"))
+    let own = super::overlay(times, timeouts, ".timeouts")?;
+    let client = if own.connect == times.connect {
+        client.clone()
+    } else {
+        Client::net(own.connect).map_err(|e| format!(": no connection can be made safe: {e}"))?
+    };
+    let made = Provider::new(name, speaks, base, credential, own, client);
+    Ok(made.map_err(|e| format!(".base: {e}"))?.with_more(others))
 }
 
 fn origins(words: Vec<String>) -> Result<Vec<Origin>, String> {

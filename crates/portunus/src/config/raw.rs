@@ -81,6 +81,8 @@ pub(crate) struct RawTimeouts {
 pub(crate) struct RawLimits {
     pub(crate) body: Option<String>,
     pub(crate) keep_answers: Option<String>,
+    pub(crate) running: Option<usize>,
+    pub(crate) resend: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -88,7 +90,7 @@ pub(crate) struct RawLimits {
 pub(crate) struct RawProvider {
     pub(crate) speaks: Option<OneOrMany>,
     pub(crate) base: Option<String>,
-    pub(crate) auth: Option<RawAuth>,
+    pub(crate) auth: Option<RawAuths>,
     pub(crate) timeouts: RawTimeouts,
 }
 
@@ -96,6 +98,9 @@ pub(crate) struct RawProvider {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawModel {
     pub(crate) lanes: Vec<RawLane>,
+    pub(crate) aliases: Vec<String>,
+    pub(crate) fallback: Vec<String>,
+    pub(crate) order: Option<String>,
     pub(crate) price: Option<PriceList>,
     pub(crate) kind: Option<String>,
     pub(crate) context: Option<u64>,
@@ -122,20 +127,44 @@ impl OneOrMany {
     }
 }
 
-/// `"provider/model"`, or with a weight.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "\"provider/model\" or { lane = \"provider/model\", weight = 1 }")]
+/// `"provider/model"`, or with more to say of it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "\"provider/model\" or { lane = \"provider/model\", weight = 1, price = { … } }"
+)]
 pub(crate) enum RawLane {
     Name(String),
-    Weighted {
-        lane: String,
-        #[serde(default = "one")]
-        weight: u32,
-    },
+    Table(RawLaneTable),
 }
 
-const fn one() -> u32 {
-    1
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawLaneTable {
+    pub(crate) lane: String,
+    pub(crate) weight: Option<u32>,
+    pub(crate) price: Option<PriceList>,
+}
+
+impl RawLane {
+    /// What is said of it beyond its name.
+    pub(crate) const fn table(&self) -> Option<&RawLaneTable> {
+        match self {
+            Self::Name(_) => None,
+            Self::Table(table) => Some(table),
+        }
+    }
+}
+
+/// One credential or several that are equally good.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "\"none\", { bearer = … } or { header = \"…\", value = … }, where … is a reference such as { env = \"NAME\" }, or a list of them"
+)]
+pub(crate) enum RawAuths {
+    One(RawAuth),
+    Many(Vec<RawAuth>),
 }
 
 /// How a provider is convinced of us.

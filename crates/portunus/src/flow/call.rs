@@ -11,7 +11,10 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use upstream::Timeouts;
 
+use super::shed::Place;
+use super::wishes::Wishes;
 use crate::app::App;
 use crate::config::Config;
 use crate::keys::Key;
@@ -40,7 +43,11 @@ pub(crate) struct Call {
     pub(crate) strict: bool,
     /// Whether only to tell what would be sent.
     pub(crate) dry_run: bool,
+    /// What the headers ask of the gateway itself.
+    pub(crate) wishes: Wishes,
     pub(crate) arrived: Instant,
+    /// Its place among the running calls, free again when it ends.
+    _place: Place,
 }
 
 impl Call {
@@ -53,6 +60,8 @@ impl Call {
         let Asked { app, key, id, request } = asked;
         let arrived = Instant::now();
         let config = app.config();
+        let place = app.running.enter(config.running)?;
+        let wishes = Wishes::read(request.headers(), &app.instance)?;
         let strict = is_set(request.headers(), "x-portunus-strict");
         let dry_run = is_set(request.headers(), "x-portunus-dry-run");
         let handed_on = handed_on(dialect, request.headers());
@@ -70,8 +79,17 @@ impl Call {
             handed_on,
             strict,
             dry_run,
+            wishes,
             arrived,
+            _place: place,
         })
+    }
+
+    /// How long there is left until the answer must have begun, or have come if it is whole: ours
+    /// and the caller's own time, whichever is shorter.
+    pub(super) fn left(&self, timeouts: &Timeouts) -> Duration {
+        let total = self.wishes.patience.map_or(timeouts.total, |time| time.min(timeouts.total));
+        total.saturating_sub(self.arrived.elapsed())
     }
 }
 

@@ -22,13 +22,12 @@ pub(super) struct Found<'a> {
 
 /// Tells the lane, its body, the losses and the price of a conversation.
 pub(super) fn answer(call: &Call, peek: &Peek, found: &Route) -> Result<Response, Fault> {
-    let lanes = route::lanes(found, call.app.clock.now());
-    let lane = lanes.first().ok_or_else(|| surfaces::unknown_model(&peek.model))?;
-    let prepared = prepare::prepare(call, peek, found, lane, None)?;
-    let model = &found.model;
-    let output = peek.max_output.or(model.max_output).unwrap_or_default();
-    let bound =
-        model.prices.bound(call.body.len() as u64, output * u64::from(peek.candidates.max(1)));
+    let picks = route::order(call, found, call.app.ticks());
+    let lane = &picks.first().ok_or_else(|| surfaces::unknown_model(&peek.model))?.lane;
+    let prepared = prepare::prepare(call, peek, lane, None)?;
+    let output = peek.max_output.or(lane.serves.max_output).unwrap_or_default();
+    let output = output.saturating_mul(u64::from(peek.candidates.max(1)));
+    let bound = lane.prices.bound(call.body.len() as u64, output);
     let told = Found {
         lane,
         dialect: prepared.dialect.origin(),
@@ -36,11 +35,11 @@ pub(super) fn answer(call: &Call, peek: &Peek, found: &Route) -> Result<Response
         losses: prepared.losses,
         bound,
     };
-    Ok(tell(&peek.model, &model.prices.version, told))
+    Ok(tell(&peek.model, told))
 }
 
 /// Tells what was found.
-pub(super) fn tell(model: &str, price_version: &str, found: Found<'_>) -> Response {
+pub(super) fn tell(model: &str, found: Found<'_>) -> Response {
     let Found { lane, dialect, outgoing, losses, bound } = found;
     let path = outgoing.first().map(|outgoing| outgoing.path.clone());
     let mut bodies: Vec<Value> = outgoing
@@ -58,7 +57,7 @@ pub(super) fn tell(model: &str, price_version: &str, found: Found<'_>) -> Respon
         "path": path,
         "body": body,
         "losses": losses,
-        "quote": { "at_most_usd": bound.to_string(), "price_version": price_version },
+        "quote": { "at_most_usd": bound.to_string(), "price_version": lane.prices.version },
     });
     surfaces::json(told.to_string())
 }

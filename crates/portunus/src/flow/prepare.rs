@@ -4,7 +4,7 @@ use canon::{Chat, Fault, Loss, Origin, Show};
 use dialects::{Dialect, Lane, Outgoing, Peek};
 
 use super::Call;
-use crate::config::{LiveLane, Route};
+use crate::config::LiveLane;
 
 /// A request ready for a lane.
 pub(super) struct Prepared {
@@ -20,13 +20,12 @@ pub(super) struct Prepared {
 pub(super) fn prepare(
     call: &Call,
     peek: &Peek,
-    route: &Route,
     lane: &LiveLane,
     limit: Option<u64>,
 ) -> Result<Prepared, Fault> {
     let own = call.dialect.origin();
     let dialect = speech(lane, own)?;
-    let words = Lane { model: &lane.model, limit, max_output: route.model.max_output };
+    let words = Lane { model: &lane.model, limit, max_output: lane.serves.max_output };
     if dialect.origin() == own {
         let outgoing = if call.edits.is_empty() {
             dialect.patch(&call.body, peek, &words)

@@ -166,7 +166,7 @@ pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result
     let mut first: Option<Bytes> = None;
     let mut all = BytesMut::new();
     while !body.is_end_stream() {
-        let left = lane.timeouts.total.saturating_sub(call.arrived.elapsed());
+        let left = call.left(&lane.timeouts);
         let frame = match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
             Err(_) => {
                 return Err(Fault::new(Trouble::Timeout, "the provider's answer stalled")
