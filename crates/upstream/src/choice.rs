@@ -5,8 +5,12 @@ use crate::health::Standing;
 /// How much busier a lane may be than the next one before a conversation leaves it, though its
 /// prompt is likely cached there.
 const BUSIER: f64 = 4.0;
-/// How much slower a lane may be than its equal before that one is preferred.
+/// How much slower a lane may be than its equal before that one is preferred, as a factor and in
+/// microseconds: what is less is chance.
 const SLOWER: i64 = 5;
+const NOTICED: i64 = 40_000;
+/// One call in so many goes to the slow lane all the same, to see whether it still is.
+const LOOKS: u64 = 8;
 
 /// A lane with one credential that could be tried.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +45,7 @@ pub fn order(contenders: &[Contender], draw: u64, sticky: bool) -> Vec<usize> {
     let mut order: Vec<usize> = ranked.into_iter().map(|(_, _, _, place)| place).collect();
     if let [first, second, ..] = order.as_mut_slice()
         && let (Some(one), Some(other)) = (contenders.get(*first), contenders.get(*second))
-        && yields(one, other, sticky)
+        && yields(one, other, draw, sticky)
     {
         std::mem::swap(first, second);
     }
@@ -62,12 +66,13 @@ fn rank(place: usize, one: &Contender, draw: u64) -> (u8, f64, f64, usize) {
 }
 
 /// Whether the first of two lets the second go before: it is much slower, or has more to do.
-fn yields(one: &Contender, other: &Contender, sticky: bool) -> bool {
+fn yields(one: &Contender, other: &Contender, draw: u64, sticky: bool) -> bool {
     if one.run != other.run || one.standing != Standing::Good || other.standing != Standing::Good {
         return false;
     }
     if let (Some(mine), Some(theirs)) = (one.latency, other.latency)
-        && mine > theirs.saturating_mul(SLOWER)
+        && mine > theirs.saturating_mul(SLOWER).max(theirs.saturating_add(NOTICED))
+        && !mix(!draw).is_multiple_of(LOOKS)
     {
         return true;
     }
@@ -140,10 +145,13 @@ mod tests {
         lanes[0].pending = 1;
         assert_eq!(share(&lanes, false)[0], 0.0);
         lanes[0].pending = 0;
-        (lanes[0].latency, lanes[1].latency) = (Some(10_000), Some(1_000));
+        (lanes[0].latency, lanes[1].latency) = (Some(1_000_000), Some(100_000));
         for sticky in [false, true] {
-            assert_eq!(share(&lanes, sticky)[0], 0.0);
+            let slow = share(&lanes, sticky)[0];
+            assert!((0.04..0.09).contains(&slow), "a look now and then: {slow}");
         }
+        (lanes[0].latency, lanes[1].latency) = (Some(10_000), Some(1_000));
+        assert!(share(&lanes, false)[0] > 0.4, "nobody notices milliseconds");
         lanes[1].latency = None;
         assert!(share(&lanes, false)[0] > 0.4, "what is not known is not held against anyone");
     }

@@ -24,6 +24,8 @@ const SLOWEST: i64 = 30_000_000;
 const WRONG: Rest = Rest { first: 30_000_000, most: 300_000_000 };
 /// How long a busy lane is passed over that names no time, at first and at most.
 const BUSY: Rest = Rest { first: 1_000_000, most: 8_000_000 };
+/// How many measurements it takes to know anything.
+const SAMPLES: i64 = 3;
 /// A measurement older than this says nothing any more.
 const STALE: i64 = 10_000_000;
 
@@ -132,6 +134,8 @@ pub struct Health {
     /// How often in a row it asked without naming a time.
     presses: AtomicU32,
     latency: AtomicI64,
+    /// Of how many measurements, as far as that matters.
+    samples: AtomicI64,
     /// When the latency was measured last.
     measured: AtomicI64,
     last: AtomicU8,
@@ -173,6 +177,7 @@ impl Health {
             pressed: AtomicI64::new(0),
             presses: AtomicU32::new(0),
             latency: AtomicI64::new(0),
+            samples: AtomicI64::new(0),
             measured: AtomicI64::new(0),
             last: AtomicU8::new(0),
         }
@@ -212,7 +217,8 @@ impl Health {
     /// Microseconds it usually takes to answer, if measured lately.
     pub fn latency(&self, now: i64) -> Option<i64> {
         let recent = now.saturating_sub(self.measured.load(Ordering::Relaxed)) < STALE;
-        Some(self.latency.load(Ordering::Relaxed)).filter(|latency| recent && *latency > 0)
+        let enough = self.samples.load(Ordering::Relaxed) >= SAMPLES;
+        (recent && enough).then(|| self.latency.load(Ordering::Relaxed))
     }
 
     /// A call begins.
@@ -248,9 +254,13 @@ impl Health {
     }
 
     fn measure(&self, micros: i64, now: i64) {
-        let old = self.latency(now);
-        let new = old.map_or(micros, |old| old.saturating_add((micros - old) / 5));
-        self.latency.store(new.max(1), Ordering::Relaxed);
+        let recent = now.saturating_sub(self.measured.load(Ordering::Relaxed)) < STALE;
+        let samples = if recent { self.samples.load(Ordering::Relaxed) } else { 0 };
+        // The mean of the first few, then one that follows: a single slow one decides nothing.
+        let old = self.latency.load(Ordering::Relaxed);
+        let new = old.saturating_add((micros - old) / (samples + 1));
+        self.latency.store(if samples == 0 { micros } else { new }.max(1), Ordering::Relaxed);
+        self.samples.store((samples + 1).min(5), Ordering::Relaxed);
         self.measured.store(now, Ordering::Relaxed);
     }
 
@@ -452,12 +462,18 @@ mod tests {
     fn latency_follows_and_is_forgotten() {
         let health = health();
         assert_eq!(health.latency(0), None);
+        for millis in [700, 100] {
+            health.begin(0).answered(millis * MS);
+            assert_eq!(health.latency(700 * MS), None, "too little to tell");
+        }
         health.begin(0).answered(100 * MS);
-        health.begin(100 * MS).answered(700 * MS);
-        assert_eq!(health.latency(700 * MS), Some(200 * MS));
-        assert_eq!(health.latency(11_000 * MS), None);
-        let snapshot = health.snapshot(700 * MS);
-        assert_eq!(snapshot.latency, Some(Duration::from_millis(200)));
+        assert_eq!(health.latency(700 * MS), Some(300 * MS));
+        assert_eq!(health.snapshot(700 * MS).latency, Some(Duration::from_millis(300)));
+        for _ in 0..100 {
+            health.begin(1_000 * MS).answered(1_010 * MS);
+        }
+        assert!(health.latency(1_010 * MS).is_some_and(|latency| latency < 11 * MS));
+        assert_eq!(health.latency(12_000 * MS), None);
     }
 
     proptest! {
