@@ -193,8 +193,8 @@ impl Health {
             (Gate::Closed, Gate::Closed) => Standing::Good,
             (Gate::Resting(a), Gate::Resting(b)) => Standing::Resting(a.max(b)),
             (Gate::Resting(left), _) | (_, Gate::Resting(left)) => Standing::Resting(left),
-            // Somebody else is trying it at this moment.
-            (Gate::Tried, _) | (_, Gate::Tried) => Standing::Resting(0),
+            // Somebody else is trying it at this moment, and how that ends is open.
+            (Gate::Tried, _) | (_, Gate::Tried) => Standing::Resting(FAILED.most),
             (Gate::Ajar, _) | (_, Gate::Ajar) => Standing::Trial,
         }
     }
@@ -272,8 +272,8 @@ impl Health {
         self.pressed.fetch_max(now.saturating_add(wait), Ordering::Relaxed);
     }
 
-    /// Counts a failure; true when the lane rests from now on and did not before.
-    fn bad(&self, began: i64, now: i64, trial: bool) -> bool {
+    /// Counts a failure that took that long; true when the lane rests from now on and did not before.
+    fn bad(&self, lost: i64, now: i64, trial: bool) -> bool {
         let row = self.row.fetch_add(1, Ordering::Relaxed) + 1;
         // While it rests, only the trial decides; the others began earlier or had no choice.
         let rests = self.own.gate(now) != Gate::Closed;
@@ -282,7 +282,7 @@ impl Health {
         }
         if trial || row >= ROW || self.fails_mostly(now) {
             *self.window.lock() = self.fresh_window(now);
-            return self.own.trip(now, FAILED, now.saturating_sub(began).min(SLOWEST));
+            return self.own.trip(now, FAILED, lost.min(SLOWEST));
         }
         false
     }
@@ -328,9 +328,11 @@ impl Turn {
     pub fn failed(&mut self, failure: Failure, now: i64) -> bool {
         let health = &self.health;
         health.last.store(failure.code(), Ordering::Relaxed);
-        self.told = true;
+        // What broke off after it had begun cost its caller no time in vain.
+        let begun = std::mem::replace(&mut self.told, true);
+        let lost = if begun { 0 } else { now.saturating_sub(self.began) };
         match failure {
-            Failure::Down | Failure::Slow => health.bad(self.began, now, self.trial),
+            Failure::Down | Failure::Slow => health.bad(lost, now, self.trial),
             Failure::Limited(wait) | Failure::Busy(wait) => {
                 // Whoever says that it is busy is alive.
                 health.own.answered(self.began);
@@ -392,7 +394,7 @@ mod tests {
         let later = 501 * MS;
         assert_eq!(health.standing(later), Standing::Trial);
         let mut trial = health.begin(later);
-        assert_eq!(health.standing(later), Standing::Resting(0));
+        assert_eq!(health.standing(later), Standing::Resting(1_500 * MS), "one call is enough");
         trial.failed(Failure::Down, later);
         drop(trial);
         assert_eq!(health.standing(later), Standing::Resting(1_000 * MS), "it rests longer");

@@ -87,8 +87,15 @@ where
                     tab.lane_answered();
                     return Err(give_up(tab, call, fault));
                 }
+                let tried = tab.is_trying();
                 note(call, model, &next, &fault, &mut tab);
-                match journey.next(call, &next, &fault, tab.attempts()).await {
+                let onward = if tried {
+                    journey.next(call, &next, &fault, tab.attempts()).await
+                } else {
+                    // It could not even be asked, and that will not change.
+                    journey.other(call).await
+                };
+                match onward {
                     Some(pick) => next = pick,
                     None => return Err(give_up(tab, call, fault)),
                 }
@@ -229,17 +236,24 @@ impl Journey {
         if is_unknown(fault) && !call.config.resend {
             return None;
         }
+        match self.other(call).await {
+            Some(pick) => Some(pick),
+            None => self.again(call, last, fault, attempts).await,
+        }
+    }
+
+    /// The next lane that is expected to answer. The others are not pushed further by retries.
+    async fn other(&mut self, call: &Call) -> Option<Pick> {
         let now = call.app.ticks();
         while let Some(pick) = self.picks.get(self.seen) {
             self.seen += 1;
-            // Retries go to lanes that are expected to answer; the others are not pushed further.
             let standing = pick.health.standing(now);
             if matches!(standing, Standing::Good | Standing::Trial) {
                 let pick = pick.clone();
                 return self.afford(call, pick).await;
             }
         }
-        self.again(call, last, fault, attempts).await
+        None
     }
 
     /// There is no other lane: the ones there are once more, if that makes sense.
@@ -254,17 +268,15 @@ impl Journey {
             return None;
         }
         let now = call.app.ticks();
-        let pressed = self.picks.iter().filter_map(|pick| match pick.health.standing(now) {
-            Standing::Pressed(left) => Some((left, pick)),
-            Standing::Good | Standing::Trial | Standing::Resting(_) => None,
-        });
         // Only a time that was named is waited for.
-        if let Some((left, pick)) = pressed.min_by_key(|(left, _)| *left)
-            && fault.wait().is_some()
-        {
-            let pick = pick.clone();
-            return match self.sit_out(call, &pick, left).await {
-                true => self.afford(call, pick).await,
+        if matches!(failure(fault), Failure::Limited(Some(_)) | Failure::Busy(Some(_))) {
+            let left = |pick: &Pick| match pick.health.standing(now) {
+                Standing::Pressed(left) | Standing::Resting(left) => left,
+                Standing::Good | Standing::Trial => 0,
+            };
+            let soonest = self.picks.iter().min_by_key(|pick| left(pick)).cloned()?;
+            return match self.sit_out(call, &soonest, left(&soonest)).await {
+                true => self.afford(call, soonest).await,
                 false => None,
             };
         }

@@ -110,13 +110,16 @@ async fn a_busy_lane_is_passed_over_for_as_long_as_it_says() {
 
 #[tokio::test]
 async fn a_short_wait_is_waited_out_and_a_malformed_one_is_none() {
-    let busy = answer(429, "retry-after-ms: 300\r\n", "{}");
-    let provider = Provider::answers(vec![busy, chat_reply("hi", 1, 1)]).await;
-    let gateway = Gateway::with(&config(&[&provider.url], ALONE)).await;
-    let got = ask(&gateway).await;
-    assert_eq!(got.status, 200);
-    let tries = receipt(&gateway, &got).await["tries"].clone();
-    assert_eq!((&tries[0]["outcome"], &tries[0]["status"]), (&json!("rate_limited"), &json!(429)));
+    for hint in ["retry-after-ms: 300\r\n", "retry-after: Sun, 06 Nov 1994 08:49:37 GMT\r\n"] {
+        let busy = answer(429, hint, "{}");
+        let provider = Provider::answers(vec![busy, chat_reply("hi", 1, 1)]).await;
+        let gateway = Gateway::with(&config(&[&provider.url], ALONE)).await;
+        let got = ask(&gateway).await;
+        assert_eq!(got.status, 200, "{hint}");
+        let tries = receipt(&gateway, &got).await["tries"].clone();
+        let first = (&tries[0]["outcome"], &tries[0]["status"]);
+        assert_eq!(first, (&json!("rate_limited"), &json!(429)));
+    }
     for headers in ["retry-after: soon\r\n", "retry-after: Sun, 99 Nov 1994 08:49:37 GMT\r\n", ""] {
         let provider = Provider::answers(vec![answer(429, headers, "{}")]).await;
         let gateway = Gateway::with(&config(&[&provider.url], ALONE)).await;

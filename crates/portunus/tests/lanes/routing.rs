@@ -111,6 +111,27 @@ async fn the_lane_taken_is_the_price_paid_and_the_dearest_is_set_aside() {
 }
 
 #[tokio::test]
+async fn what_is_set_aside_covers_every_lane_that_may_be_taken() {
+    let mut held = Vec::new();
+    let dear = "{ lane = \"a/y\", price = { input = \"10\", output = \"20\" } }";
+    for lanes in ["\"a/x\"".to_owned(), format!("\"a/x\", {dear}")] {
+        let wait = vec![Step::Wait(std::time::Duration::from_secs(600))];
+        let silent = Provider::answers(vec![wait]).await;
+        let config = config(&[&silent.url], &format!("lanes = [{lanes}]"));
+        let gateway = std::sync::Arc::new(Gateway::with(&config).await);
+        let asking = std::sync::Arc::clone(&gateway);
+        let running = tokio::spawn(async move { ask(&asking).await });
+        while silent.asked().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let key = gateway.get("/v1/key").send().await.json();
+        held.push(key["held_usd"].as_str().unwrap().replace('.', "").parse::<u64>().unwrap());
+        running.abort();
+    }
+    assert_eq!(held[1], 10 * held[0], "the dear lane asks for ten times as much");
+}
+
+#[tokio::test]
 async fn the_cheapest_goes_first_for_who_asks_for_it() {
     let (a, b) = (good().await, good().await);
     let lanes =
