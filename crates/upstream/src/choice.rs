@@ -66,22 +66,29 @@ fn rank(place: usize, one: &Contender, draw: u64) -> (u8, f64, f64, usize) {
 }
 
 /// Whether the first of two lets the second go before: it is much slower, or has more to do.
+#[expect(clippy::cast_precision_loss, reason = "a comparison needs no exact figures")]
 fn yields(one: &Contender, other: &Contender, draw: u64, sticky: bool) -> bool {
     if one.run != other.run || one.standing != Standing::Good || other.standing != Standing::Good {
         return false;
     }
-    if let (Some(mine), Some(theirs)) = (one.latency, other.latency)
-        && mine > theirs.saturating_mul(SLOWER).max(theirs.saturating_add(NOTICED))
-        && !mix(!draw).is_multiple_of(LOOKS)
-    {
-        return true;
-    }
     let load = |one: &Contender, base: f64| (f64::from(one.pending) + base) / one.weight;
+    if let (Some(mine), Some(theirs)) = (one.latency, other.latency)
+        && (is_slower(mine, theirs) || is_slower(theirs, mine))
+    {
+        // What is waiting takes as long as the lane is slow.
+        let work = |one: &Contender, latency: i64| load(one, 1.0) * latency as f64;
+        let looks = mine > theirs && mix(!draw).is_multiple_of(LOOKS);
+        return !looks && work(one, mine) > work(other, theirs);
+    }
     if sticky {
         load(one, 1.0) > BUSIER * load(other, 1.0)
     } else {
         load(one, 0.0) > load(other, 0.0)
     }
+}
+
+const fn is_slower(mine: i64, theirs: i64) -> bool {
+    mine > theirs.saturating_mul(SLOWER) && mine > theirs.saturating_add(NOTICED)
 }
 
 /// Spreads a number over all bits.
@@ -150,6 +157,11 @@ mod tests {
             let slow = share(&lanes, sticky)[0];
             assert!((0.04..0.09).contains(&slow), "a look now and then: {slow}");
         }
+        lanes[1].pending = 5;
+        assert!(share(&lanes, false)[0] < 0.09, "six fast ones are done before a slow one");
+        lanes[1].pending = 50;
+        assert!(share(&lanes, false)[0] > 0.99, "fifty are not");
+        lanes[1].pending = 0;
         (lanes[0].latency, lanes[1].latency) = (Some(10_000), Some(1_000));
         assert!(share(&lanes, false)[0] > 0.4, "nobody notices milliseconds");
         lanes[1].latency = None;
