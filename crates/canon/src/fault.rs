@@ -63,6 +63,19 @@ pub enum Blame {
     Upstream,
 }
 
+/// How far a call to a provider got before it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// Nothing of it left, so nothing can have been done there.
+    Nothing,
+    /// Nothing but a connection that the provider had closed meanwhile.
+    Stale,
+    /// The provider may have begun to work; what became of it is unknown.
+    Sent,
+    /// The provider answered with this status.
+    Answered(u16),
+}
+
 /// An error: what it is, whose it is, whether to try again, and two sentences, one for the caller
 /// and one for our log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +91,7 @@ struct Inner {
     code: Option<Cow<'static, str>>,
     retry_after: Option<Duration>,
     may_retry: bool,
+    reach: Option<Reach>,
 }
 
 impl Fault {
@@ -114,6 +128,7 @@ impl Fault {
             code: None,
             retry_after: None,
             may_retry,
+            reach: None,
         }))
     }
 
@@ -172,6 +187,13 @@ impl Fault {
         self
     }
 
+    /// How far the call to a provider got.
+    #[must_use]
+    pub fn reach(mut self, reach: Reach) -> Self {
+        self.0.reach = Some(reach);
+        self
+    }
+
     /// The kind of trouble.
     pub fn trouble(&self) -> Trouble {
         self.0.trouble
@@ -205,6 +227,11 @@ impl Fault {
     /// How long to wait before a retry.
     pub fn wait(&self) -> Option<Duration> {
         self.0.retry_after
+    }
+
+    /// How far the call to a provider got, where that is known.
+    pub fn reached(&self) -> Option<Reach> {
+        self.0.reach
     }
 
     /// Whether a retry may help.

@@ -30,7 +30,7 @@ pub use chat::{
 };
 pub use event::{Event, Grammar, Growth, Opening, Place};
 pub use extras::Extras;
-pub use fault::{Blame, Fault, Trouble};
+pub use fault::{Blame, Fault, Reach, Trouble};
 pub use fold::{Fold, unfold};
 pub use loss::{Loss, Losses, Lossy};
 pub use money::{Money, Price, PriceError};

@@ -3,7 +3,7 @@
 //! A status alone decides the kind of trouble; the provider's words are repeated only where they
 //! help the caller mend its request, and never with a credential or an address in them.
 
-use canon::{Blame, Fault, Trouble};
+use canon::{Blame, Fault, Reach, Trouble};
 
 /// A provider's own words for its error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,9 @@ pub(crate) struct UpstreamWords {
 /// The fault behind a provider's error status.
 pub(crate) fn of_upstream(status: u16, words: Option<UpstreamWords>) -> Fault {
     let words = words.unwrap_or_default();
+    // An account without money is no rate limit that passes.
+    let broke = [&words.code, &words.kind].iter().any(|word| *word == "insufficient_quota");
+    let status = if status == 429 && broke { 402 } else { status };
     let note = format!(
         "the provider answered {status} {} {}: {}",
         words.kind,
@@ -59,6 +62,7 @@ pub(crate) fn of_upstream(status: u16, words: Option<UpstreamWords>) -> Fault {
     };
     fault
         .blame(if matches!(status, 400 | 413 | 422) { Blame::Caller } else { Blame::Upstream })
+        .reach(Reach::Answered(status))
         .note(note)
 }
 

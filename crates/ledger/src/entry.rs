@@ -44,6 +44,19 @@ impl Outcome {
     }
 }
 
+/// One try of a lane that did not lead to an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Try {
+    /// The lane.
+    pub lane: String,
+    /// Why it did not answer, in a word.
+    pub outcome: String,
+    /// The status it answered with, if it did.
+    pub status: Option<u16>,
+    /// How long it took, in milliseconds.
+    pub ms: u64,
+}
+
 /// One settled call. Written once, never changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -65,8 +78,11 @@ pub struct Entry {
     pub model: String,
     /// The lane that answered; empty when none did.
     pub lane: String,
-    /// How many lanes were tried.
+    /// How often a lane was tried.
     pub attempts: u32,
+    /// The tries that failed, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<Try>,
     /// Whether it was streamed.
     pub stream: bool,
     /// The HTTP status the caller saw.

@@ -184,6 +184,7 @@ fn settle_open(held: Held, reached: Option<Reached>, now: Micros) -> Entry {
         model,
         lane,
         attempts: 1,
+        failed: Vec::new(),
         stream,
         status: 503,
         outcome: Outcome::Recovered,

@@ -13,5 +13,5 @@ mod journal;
 pub use book::{Batch, Book, Progress, Purse, Refused, Standing, Ticket};
 pub use clock::{Clock, Micros, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk};
-pub use entry::{Entry, Outcome};
+pub use entry::{Entry, Outcome, Try};
 pub use journal::{Held, JournalError, Reached, Record, Recovered};

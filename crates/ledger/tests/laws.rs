@@ -58,6 +58,7 @@ fn entry(id: usize, cost: i64) -> Entry {
         model: "m".to_owned(),
         lane: "l".to_owned(),
         attempts: 1,
+        failed: Vec::new(),
         stream: true,
         status: 200,
         outcome: Outcome::Done,

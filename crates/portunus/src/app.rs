@@ -2,17 +2,18 @@
 
 use arc_swap::ArcSwap;
 use canon::Money;
+use http::HeaderValue;
 use ledger::{Book, Clock, FileDisk, SystemClock};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::{Account, KeyRecord, Limits, Role, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Given};
-use crate::flow::SealKeep;
+use crate::flow::{Running, SealKeep};
 use crate::ids::Ids;
 use crate::keys::{KeyRing, NewToken, hash};
 use crate::memory::Memory;
@@ -51,6 +52,11 @@ pub struct App {
     pub tasks: TaskTracker,
     /// The order to stop.
     pub stop: CancellationToken,
+    /// How many calls run.
+    pub(crate) running: Running,
+    /// The name by which this process knows its own requests when they come round.
+    pub(crate) instance: HeaderValue,
+    born: Instant,
     draining: AtomicBool,
 }
 
@@ -105,6 +111,9 @@ impl App {
             telemetry,
             tasks,
             stop,
+            running: Running::default(),
+            instance: HeaderValue::from_str(&crate::keys::word(16)?)?,
+            born: Instant::now(),
             draining: AtomicBool::new(false),
         });
         let first = app.first_start().await?;
@@ -126,6 +135,11 @@ impl App {
             tracing::warn!("{warning}");
         }
         self.config.store(Arc::new(config));
+    }
+
+    /// Microseconds since the start: a clock that nobody sets, for what must not jump.
+    pub fn ticks(&self) -> i64 {
+        i64::try_from(self.born.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 
     /// Whether new work is welcome.

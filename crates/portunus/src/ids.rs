@@ -30,6 +30,12 @@ impl Ids {
     }
 }
 
+/// A number that differs from id to id and follows no order, for choices by lot.
+pub(crate) fn luck(id: &str) -> u64 {
+    let word = id.len().checked_sub(16).and_then(|at| id.get(at..));
+    word.and_then(|word| u64::from_str_radix(word, 16).ok()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +48,9 @@ mod tests {
         seen.dedup();
         assert_eq!(seen.len(), 10_000);
         assert_ne!(ids.next(5), ids.next(5));
+        let mut luck: Vec<_> = seen.iter().map(|id| luck(id)).collect();
+        luck.sort_unstable();
+        luck.dedup();
+        assert_eq!(luck.len(), 10_000);
     }
 }

@@ -28,6 +28,12 @@ fn the_documented_example_is_good() {
     assert_eq!(config.routes["house/small"].lanes[0].timeouts.total.as_secs(), 120);
     assert_eq!(config.catalog.get("house/small").unwrap().max_output, Some(8192));
     assert!(config.catalog.get("demo-chat").is_some());
+    let small = &config.routes["house/small"];
+    let runs: Vec<_> = small.lanes.iter().map(|lane| (lane.run, lane.weight)).collect();
+    assert_eq!(runs, [(0, 3), (0, 1), (1, 1), (2, 1), (3, 1)], "two share, one follows, fallbacks");
+    assert!(std::sync::Arc::ptr_eq(small, &config.routes["small-latest"]));
+    assert_eq!(small.prices.len(), 3, "every price the call may be charged by");
+    assert_eq!(route.lanes[0].seats.len(), 2, "one for each credential");
 }
 
 #[test]
@@ -100,7 +106,29 @@ fn what_is_wrong_is_named_with_a_remedy() {
             "cheap",
         ),
     ];
-    for (text, cause, remedy) in cases {
+    let lanes = [
+        ("lanes = [{ lane = \"demo/x\", weight = 0 }]", ".lanes", "at least 1"),
+        ("lanes = [{ lane = \"demo/x\", wieght = 2 }]", "p.toml:2", "weight = 1"),
+        ("lanes = [{ lane = \"demo/x\", price = { input = \"x\" } }]", ".price", "input"),
+        ("lanes = [\"demo/x\"]\nfallback = [\"demo-caht\"]", ".fallback", "`demo-chat`?"),
+        ("lanes = [\"demo/x\"]\nfallback = [\"m\"]", ".fallback", "stand in"),
+        ("lanes = [\"demo/x\"]\nfallback = [\"demo-embed\"]", ".fallback", "stand in"),
+        ("lanes = [\"demo/x\"]\naliases = [\"demo-chat\"]", ".aliases", "taken"),
+        ("lanes = [\"demo/x\"]\norder = \"best\"", ".order", "cheapest"),
+        ("lanes = [\"demo/x\"]\ntimeouts = { connect = \"1h\" }", "connect", "provider `demo`"),
+    ];
+    let lanes = lanes.map(|(text, cause, remedy)| (format!("[models.m]\n{text}"), cause, remedy));
+    let more = [
+        ("[limits]\nrunning = 0", "limits.running", "at least"),
+        (
+            "[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nauth = []",
+            ".auth",
+            "no credential",
+        ),
+    ];
+    let more = cases.iter().chain(&more).map(|(text, a, b)| ((*text).to_owned(), *a, *b));
+    for (text, cause, remedy) in more.chain(lanes) {
+        let text = text.as_str();
         let error = read(text, &[]).expect_err(text);
         assert!(error.contains(cause) && error.contains(remedy), "{text}\n→ {error}");
         assert_eq!(error.lines().count(), 1, "{error}");

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sqlx::{PgPool, SqlitePool};
 
 /// The connections.
@@ -91,12 +93,13 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
 }
 
 /// A list as JSON text.
-pub(crate) fn to_json(list: &[String]) -> String {
-    serde_json::Value::from(list).to_string()
+pub(crate) fn to_json<T: Serialize>(list: &[T]) -> String {
+    // Only a map with odd keys could fail to be written, and no list kept here holds one.
+    serde_json::to_string(list).unwrap_or_else(|_| "[]".to_owned())
 }
 
 /// A list from JSON text.
-pub(crate) fn from_json(text: &str) -> Result<Vec<String>, sqlx::Error> {
+pub(crate) fn from_json<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, sqlx::Error> {
     serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(Box::new(error)))
 }
 

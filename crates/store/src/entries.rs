@@ -70,6 +70,7 @@ struct EntryRow {
     borne: i64,
     price_version: String,
     losses: String,
+    failed: String,
 }
 
 impl TryFrom<EntryRow> for Entry {
@@ -108,6 +109,7 @@ impl TryFrom<EntryRow> for Entry {
             borne: Money::nanos(row.borne),
             price_version: row.price_version,
             losses: from_json(&row.losses)?,
+            failed: from_json(&row.failed)?,
         })
     }
 }
@@ -118,7 +120,7 @@ macro_rules! entry_columns {
         "request_id, key_id, account_id, started, ended, first_byte_us, dialect, model, lane, \
          attempts, stream, status, outcome, input, cache_read, cache_write, cache_write_long, \
          input_audio, input_image, output, thinking, output_audio, output_image, searches, \
-         estimated, cost, borne, price_version, losses"
+         estimated, cost, borne, price_version, losses, failed"
     };
 }
 pub(crate) use entry_columns;

@@ -73,7 +73,8 @@ macro_rules! insertion {
                 .push_bind(entry.cost.as_nanos())
                 .push_bind(entry.borne.as_nanos())
                 .push_bind(clean(&entry.price_version).into_owned())
-                .push_bind(to_json(&entry.losses));
+                .push_bind(to_json(&entry.losses))
+                .push_bind(to_json(&entry.failed));
         });
         query.push($end);
         query

@@ -1,12 +1,14 @@
 //! How a request leaves: over the network, or to a model inside this process.
 
 use bytes::Bytes;
+use canon::Reach;
 use http::header::PROXY_AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::error::Error as _;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use std::time::Duration;
 
 use crate::body::{Body, BodyError, Pieces};
 use crate::outbound::{Connector, Outbound};
+use crate::used::{Remembering, Used};
 
 /// The body of an answer from inside this process.
 pub type LocalBody = UnsyncBoxBody<Bytes, BodyError>;
@@ -38,11 +41,23 @@ pub struct Answer {
     pub body: Body,
 }
 
-/// A pool of connections and the way they leave.
+type Pool = legacy::Client<Remembering<HttpsConnector<Connector>>, Pieces>;
+
+/// Connections kept for the next request, and a way to send without them.
 #[derive(Clone)]
 pub struct Net {
-    pool: legacy::Client<HttpsConnector<Connector>, Pieces>,
+    pool: Pool,
+    fresh: Pool,
     way: Outbound,
+}
+
+/// Why a request got no answer.
+#[derive(Debug)]
+pub struct Lost {
+    /// How far it got.
+    pub reach: Reach,
+    /// What went wrong.
+    pub why: legacy::Error,
 }
 
 /// Sends requests.
@@ -63,25 +78,35 @@ impl Client {
             .https_or_http()
             .enable_all_versions()
             .wrap_connector(way.connector(connect));
-        let pool = legacy::Client::builder(TokioExecutor::new())
+        let mut builder = legacy::Client::builder(TokioExecutor::new());
+        builder
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(60))
             .pool_max_idle_per_host(256)
             .http2_keep_alive_interval(Duration::from_secs(10))
-            .http2_keep_alive_timeout(Duration::from_secs(5))
-            .build(connector);
-        Self::Net(Net { pool, way: way.clone() })
+            .http2_keep_alive_timeout(Duration::from_secs(5));
+        let pool = builder.build(Remembering(connector.clone()));
+        let fresh = builder.pool_max_idle_per_host(0).build(Remembering(connector));
+        Self::Net(Net { pool, fresh, way: way.clone() })
     }
 
-    /// Sends a request and waits for the head of the answer.
-    pub async fn send(&self, mut request: Request<Pieces>) -> Result<Answer, legacy::Error> {
+    /// Sends a request and waits for the head of the answer; on a connection of its own if `fresh`.
+    pub async fn send(&self, mut request: Request<Pieces>, fresh: bool) -> Result<Answer, Lost> {
         match self {
-            Self::Net(Net { pool, way }) => {
-                if let Some(proof) = way.proof(request.uri()) {
+            Self::Net(net) => {
+                if let Some(proof) = net.way.proof(request.uri()) {
                     request.headers_mut().insert(PROXY_AUTHORIZATION, proof);
                 }
-                let (head, body) = pool.request(request).await?.into_parts();
+                let client = if fresh { &net.fresh } else { &net.pool };
+                let response = client
+                    .request(request)
+                    .await
+                    .map_err(|why| Lost { reach: reach(&why), why })?;
+                if let Some(used) = response.extensions().get::<Used>() {
+                    used.answered();
+                }
+                let (head, body) = response.into_parts();
                 Ok(Answer {
                     status: head.status.as_u16(),
                     headers: head.headers,
@@ -98,6 +123,22 @@ impl Client {
             }
         }
     }
+}
+
+/// How far a request got whose sending failed.
+fn reach(error: &legacy::Error) -> Reach {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
+    if error.is_connect() || cause.is_some_and(hyper::Error::is_canceled) {
+        return Reach::Nothing;
+    }
+    let mut extras = http::Extensions::new();
+    if let Some(connection) = error.connect_info() {
+        connection.get_extras(&mut extras);
+    }
+    let used = extras.get::<Used>().is_some_and(Used::has_answered);
+    // Bytes that are no answer are an answer of sorts: somebody was there.
+    let silent = !cause.is_some_and(hyper::Error::is_parse);
+    if used && silent { Reach::Stale } else { Reach::Sent }
 }
 
 impl std::fmt::Debug for Client {

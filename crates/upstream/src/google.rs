@@ -223,9 +223,9 @@ impl Google {
         let request = self.source.request(now)?;
         let host = request.uri().host().unwrap_or_default().to_owned();
         let answer = client
-            .send(request)
+            .send(request, false)
             .await
-            .map_err(|e| fault(format!("{host}: {}", crate::provider::chain(&e))))?;
+            .map_err(|lost| fault(format!("{host}: {}", crate::provider::chain(&lost.why))))?;
         let body = Limited::new(answer.body, LARGEST).collect().await;
         let body = body.map_err(|e| fault(format!("{host}: the answer broke off: {e}")))?;
         let json: Option<Value> = serde_json::from_slice(&body.to_bytes()).ok();

@@ -1,15 +1,16 @@
 //! One provider: where it is, how it is addressed, how long it may take.
 
 use bytes::Bytes;
-use canon::{Fault, Origin, Trouble};
+use canon::{Fault, Origin, Reach, Trouble};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
+use hyper_util::client::legacy::connect::capture_connection;
 use std::fmt;
 use std::time::Duration;
 
 use crate::body::Pieces;
-use crate::client::{Answer, Client};
+use crate::client::{Answer, Client, Lost};
 use crate::credential::Credential;
 
 /// How long each step of a call may take.
@@ -48,7 +49,22 @@ pub struct Provider {
     pub timeouts: Timeouts,
     base: Base,
     credential: Credential,
+    /// Further credentials, each as good as the first.
+    others: Vec<Credential>,
     client: Client,
+}
+
+/// How one request is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending {
+    /// The place of the credential to use.
+    pub credential: usize,
+    /// Whether to open a connection of its own for it.
+    pub fresh: bool,
+    /// How long to wait for a connection, where that is less than the provider's own time.
+    pub connect: Duration,
+    /// How long to wait for the head of the answer.
+    pub first_byte: Duration,
 }
 
 /// An address in its parts, so that it is not read again for every call.
@@ -93,7 +109,24 @@ impl Provider {
             return Err(ProviderError(format!("`{base}` is not an http or https address")));
         }
         let base = Base { scheme, authority, prefix };
-        Ok(Self { name: name.to_owned(), speaks, timeouts, base, credential, client })
+        let others = Vec::new();
+        Ok(Self { name: name.to_owned(), speaks, timeouts, base, credential, others, client })
+    }
+
+    /// The same provider with more credentials.
+    #[must_use]
+    pub fn with_more(mut self, credentials: impl IntoIterator<Item = Credential>) -> Self {
+        self.others.extend(credentials);
+        self
+    }
+
+    /// How many credentials there are; at least one.
+    pub fn credentials(&self) -> usize {
+        self.others.len() + 1
+    }
+
+    fn credential(&self, place: usize) -> &Credential {
+        place.checked_sub(1).and_then(|place| self.others.get(place)).unwrap_or(&self.credential)
     }
 
     /// Sends a body to a path and waits for the head of the answer.
@@ -102,7 +135,7 @@ impl Provider {
         path: &str,
         headers: HeaderMap,
         pieces: Vec<Bytes>,
-        timeouts: &Timeouts,
+        how: &Sending,
     ) -> Result<Answer, Fault> {
         let uri = self
             .base
@@ -118,25 +151,64 @@ impl Provider {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
-        let answering = async {
-            self.credential.prove(&mut request, &self.client).await?;
-            self.client.send(request).await.map_err(|e| {
-                Fault::new(Trouble::Unavailable, "the provider could not be reached, retry later")
-                    .note(format!("{}: {}", self.name, chain(&e)))
-            })
-        };
-        match tokio::time::timeout(timeouts.first_byte, answering).await {
-            Ok(answer) => {
-                let answer = answer?;
-                if answer.status == 401 {
-                    self.credential.refused();
+        let credential = self.credential(how.credential);
+        let impatient = how.connect < self.timeouts.connect;
+        let sending = async {
+            credential.prove(&mut request, &self.client).await?;
+            let connected = impatient.then(|| capture_connection(&mut request));
+            let sending = self.client.send(request, how.fresh);
+            let Some(mut connected) = connected else { return Ok(sending.await) };
+            tokio::pin!(sending);
+            let connecting = connected.wait_for_connection_metadata();
+            tokio::select! {
+                biased;
+                outcome = &mut sending => return Ok(outcome),
+                connecting = tokio::time::timeout(how.connect, connecting) => {
+                    connecting.map_err(|_| late("connection", how.connect).reach(Reach::Nothing))?;
                 }
-                Ok(answer.unframed())
             }
-            Err(_) => Err(Fault::new(Trouble::Timeout, "the provider took too long to answer")
-                .note(format!("{}: no answer within {:?}", self.name, timeouts.first_byte))),
-        }
+            Ok(sending.await)
+        };
+        let fault = match tokio::time::timeout(how.first_byte, sending).await {
+            Ok(Ok(Ok(answer))) => {
+                if answer.status == 401 {
+                    credential.refused();
+                }
+                return Ok(answer.unframed());
+            }
+            Ok(Ok(Err(Lost { reach, why }))) => {
+                let fault = if is_timeout(&why) {
+                    Fault::new(Trouble::Timeout, "the provider took too long to answer")
+                } else {
+                    let say = "the provider could not be reached, retry later";
+                    Fault::new(Trouble::Unavailable, say)
+                };
+                fault.reach(reach).note(chain(&why))
+            }
+            Ok(Err(fault)) => fault,
+            Err(_) => late("answer", how.first_byte).reach(Reach::Sent),
+        };
+        let note = format!("{}: {}", self.name, fault.noted().unwrap_or_default());
+        Err(fault.note(note))
     }
+}
+
+fn late(what: &str, within: Duration) -> Fault {
+    Fault::new(Trouble::Timeout, "the provider took too long to answer")
+        .note(format!("no {what} within {within:?}"))
+}
+
+/// Whether a connection was waited for in vain.
+fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut inner = Some(error);
+    while let Some(error) = inner {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut) {
+            return true;
+        }
+        inner = error.source();
+    }
+    false
 }
 
 /// An error with everything behind it; the outermost one alone says little.

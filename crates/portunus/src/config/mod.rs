@@ -9,12 +9,13 @@ mod outbound;
 mod overrides;
 mod providers;
 mod raw;
+mod routes;
 mod telemetry;
 mod watch;
 mod words;
 
-pub use models::{LiveLane, Route};
 pub use outbound::Media;
+pub use routes::{LaneHealth, LiveLane, Order, Route, Seat};
 pub(crate) use watch::watch;
 pub(crate) use words::{duration, nearest};
 
@@ -56,6 +57,10 @@ pub struct Config {
     pub way: Outbound,
     /// Where traces and metrics are reported to.
     pub telemetry: Option<Collector>,
+    /// How many calls may run at once.
+    pub running: usize,
+    /// Whether a call whose fate at a provider is unknown is sent again.
+    pub resend: bool,
     /// How long running calls may go on after the order to stop.
     pub drain: Duration,
     /// The places that serve models.
@@ -198,6 +203,10 @@ fn check(
     let keep_answers =
         limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), duration);
     let keep_answers = keep_answers.map_err(|why| format!("limits.keep_answers: {why}"))?;
+    let running = limits.running.unwrap_or(RUNNING);
+    if running == 0 {
+        return Err("limits.running: must be at least one call".to_owned());
+    }
     let drain = timeouts.drain.as_deref().map_or(Ok(Duration::from_secs(600)), duration);
     let drain = drain.map_err(|why| format!("timeouts.drain: {why}"))?;
     let times = overlay(DEFAULT_TIMEOUTS, &timeouts, "timeouts")?;
@@ -208,7 +217,8 @@ fn check(
     let media = outbound::media(media, &providers, &public_url, &way)?;
     let (providers, ways) = providers::check(&providers, times, demo, &way, env, &mut warnings)?;
     let providers: Vec<Arc<Provider>> = providers.into_iter().map(Arc::new).collect();
-    let (catalog, routes) = models::check(models, &providers, &ways, &mut warnings)?;
+    let catalog = models::check(&models, &providers, &ways, &mut warnings)?;
+    let routes = routes::check(&models, &catalog, &providers, &ways)?;
     Ok(Config {
         listen,
         public_url,
@@ -222,6 +232,8 @@ fn check(
         keep_answers,
         way,
         telemetry,
+        running,
+        resend: limits.resend.unwrap_or(true),
         drain,
         providers,
         catalog,
@@ -229,6 +241,9 @@ fn check(
         warnings,
     })
 }
+
+/// How many calls may run at once, unless told otherwise: more than any machine does well.
+const RUNNING: usize = 20_000;
 
 const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),

@@ -1,54 +1,23 @@
 //! Models: those in the file, and those of the directory whose provider is switched on.
-//!
-//! A model's lanes are resolved into a [`Route`] here, so that a call never looks up a provider.
 
-use canon::Origin;
-use catalog::{Catalog, Directory, Kind, Lane, Model, PriceList, Ways};
-use std::collections::{BTreeMap, HashMap};
+use catalog::{Catalog, Directory, Kind, Lane, Model, PriceList};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use upstream::{Health, Provider, Timeouts};
+use upstream::Provider;
 
 use super::nearest;
 use super::providers::AllWays;
 use super::raw::{RawLane, RawModel};
 
-/// A model and the lanes that serve it, in order of preference.
-#[derive(Debug)]
-pub struct Route {
-    /// The model.
-    pub model: Arc<Model>,
-    /// Its lanes.
-    pub lanes: Vec<Arc<LiveLane>>,
-}
-
-/// One provider serving one model.
-#[derive(Debug)]
-pub struct LiveLane {
-    /// `provider/model`.
-    pub name: String,
-    /// The provider.
-    pub provider: Arc<Provider>,
-    /// The model's name there.
-    pub model: String,
-    /// The formats it can be asked in, the best one first.
-    pub speaks: Vec<Origin>,
-    /// How requests to its provider differ from the usual ones.
-    pub ways: Arc<Ways>,
-    /// How long it may take.
-    pub timeouts: Timeouts,
-    /// Whether it can be expected to answer.
-    pub health: Health,
-}
-
 /// Checks the models. Only models that have a lane are in the catalog.
 pub(super) fn check(
-    raw: BTreeMap<String, RawModel>,
+    raw: &BTreeMap<String, RawModel>,
     providers: &[Arc<Provider>],
     ways: &AllWays,
     warnings: &mut Vec<String>,
-) -> Result<(Catalog, HashMap<String, Arc<Route>>), String> {
+) -> Result<Catalog, String> {
     let mut models = Vec::new();
-    for (id, raw) in &raw {
+    for (id, raw) in raw {
         let path = format!("models.\"{id}\"");
         if id.is_empty() || id.len() > 256 || id.chars().any(char::is_control) {
             return Err(format!("{path}: this id cannot be used"));
@@ -64,37 +33,7 @@ pub(super) fn check(
         let on = |name: &str| providers.iter().any(|provider| provider.name == name);
         models.extend(entry.served_by(on));
     }
-    let catalog = Catalog::new(models);
-    let mut routes = HashMap::new();
-    for model in catalog.iter() {
-        let times = raw.get(&model.id).map(|raw| raw.timeouts.clone()).unwrap_or_default();
-        let path = format!("models.\"{}\".timeouts", model.id);
-        let mut lanes = Vec::new();
-        for lane in &model.lanes {
-            let provider = providers.iter().find(|provider| provider.name == lane.provider);
-            let Some(provider) = provider else { continue };
-            let ways = ways.get(&provider.name).cloned().unwrap_or_default();
-            lanes.push(Arc::new(LiveLane {
-                name: lane.name(),
-                provider: Arc::clone(provider),
-                model: lane.model.clone(),
-                speaks: speaks(provider, &ways.of, &lane.model),
-                ways,
-                timeouts: super::overlay(provider.timeouts, &times, &path)?,
-                health: Health::default(),
-            }));
-        }
-        let route = Route { model: Arc::clone(model), lanes };
-        routes.insert(model.id.clone(), Arc::new(route));
-    }
-    Ok((catalog, routes))
-}
-
-/// What the directory knows of this very model there, else what the provider speaks.
-fn speaks(provider: &Provider, known_as: &str, model: &str) -> Vec<Origin> {
-    let mut known = Directory::embedded().speaks(known_as, model);
-    known.retain(|origin| provider.speaks.contains(origin));
-    if known.is_empty() { provider.speaks.clone() } else { known }
+    Ok(Catalog::new(models))
 }
 
 fn model(
@@ -104,10 +43,24 @@ fn model(
     ways: &AllWays,
     warnings: &mut Vec<String>,
 ) -> Result<Model, String> {
-    let RawModel { lanes, price, kind, context, max_output, features, about, timeouts: _ } = raw;
+    let RawModel {
+        lanes,
+        price,
+        kind,
+        context,
+        max_output,
+        features,
+        about,
+        timeouts: _,
+        aliases: _,
+        fallback: _,
+        order: _,
+    } = raw;
     if lanes.is_empty() {
         return Err(".lanes: is missing; write for instance [\"provider/model\"]".to_owned());
     }
+    let price =
+        price.as_ref().or_else(|| lanes.iter().find_map(|lane| lane.table()?.price.as_ref()));
     let lanes: Vec<Lane> =
         lanes.iter().map(|raw| lane(raw, providers)).collect::<Result<_, _>>()?;
     let known = Directory::embedded().model(id).or_else(|| {
@@ -165,8 +118,13 @@ fn model(
 fn lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, String> {
     let (text, weight) = match raw {
         RawLane::Name(text) => (text, 1),
-        RawLane::Weighted { lane, weight } => (lane, *weight),
+        RawLane::Table(table) => (&table.lane, table.weight.unwrap_or(1)),
     };
+    if weight == 0 {
+        return Err(format!(
+            ".lanes: `{text}`: a weight is at least 1; leave the lane out instead"
+        ));
+    }
     let lane = Lane::parse(text).map_err(|e| format!(".lanes: `{text}`: {e}"))?.weighing(weight);
     if providers.iter().any(|provider| provider.name == lane.provider) {
         return Ok(lane);

@@ -42,6 +42,16 @@ pub(super) fn apply(
             format!("PORTUNUS_SERVER_DEMO: `{demo}` is not known; write true or false")
         })?);
     }
+    if let Some(running) = env("PORTUNUS_LIMITS_RUNNING") {
+        raw.limits.running = Some(running.parse().map_err(|_| {
+            format!("PORTUNUS_LIMITS_RUNNING: `{running}` is not a number of calls")
+        })?);
+    }
+    if let Some(resend) = env("PORTUNUS_LIMITS_RESEND") {
+        raw.limits.resend = Some(resend.parse().map_err(|_| {
+            format!("PORTUNUS_LIMITS_RESEND: `{resend}` is not known; write true or false")
+        })?);
+    }
     if let Some(valkey) = env("PORTUNUS_SHARED_VALKEY") {
         raw.shared = Some(RawShared { valkey });
     }

@@ -45,13 +45,14 @@ pub(super) fn check(
         if name == DEMO || name.contains('/') || name.is_empty() {
             return Err(format!("{path}: this name cannot be used"));
         }
-        add(provider(name, raw, times, &client, env).map_err(|why| format!("{path}{why}"))?);
+        add(provider(name, raw, (times, &client, way), env)
+            .map_err(|why| format!("{path}{why}"))?);
     }
     for known in Directory::embedded().providers() {
         if raw.contains_key(&known.id) || !is_switched_on(known, env) {
             continue;
         }
-        match provider(&known.id, &RawProvider::default(), times, &client, env) {
+        match provider(&known.id, &RawProvider::default(), (times, &client, way), env) {
             Ok(made) => add(made),
             // The variables may be meant for another program: no reason not to start.
             Err(why) => warnings.push(format!(
@@ -94,8 +95,7 @@ const REGION: &str = "region";
 fn provider(
     name: &str,
     raw: &RawProvider,
-    times: Timeouts,
-    client: &Client,
+    (times, client, way): (Timeouts, &Client, &Outbound),
     env: Env<'_>,
 ) -> Result<(Provider, Ways), String> {
     let RawProvider { like, speaks, base, fill, paths, quirks, auth, timeouts, fetches: _ } = raw;
@@ -107,10 +107,18 @@ fn provider(
     };
     let words = fill;
     let mut fill = Fill { given: words.clone(), known, env };
-    if let Some(region) = auth::region_of(auth.as_ref().map(|RawAuth(auth)| auth)) {
+    let several = auth.as_ref().map(RawAuth::several).unwrap_or_default();
+    if auth.is_some() && several.is_empty() {
+        return Err(".auth: the list holds no credential".to_owned());
+    }
+    if let Some(region) = several.iter().find_map(|auth| auth::region_of(Some(auth))) {
         fill.given.entry(REGION.to_owned()).or_insert_with(|| region.to_owned());
     }
-    let credential = credential(auth.as_ref(), known, &fill)?;
+    let mut several = several.into_iter();
+    let first = credential(several.next(), known, &fill)?;
+    let others: Result<Vec<_>, _> =
+        several.map(|auth| credential(Some(auth), known, &fill)).collect();
+    let (credential, others) = (first, others?);
     if let Some(project) = credential.project()
         && fill.value(PROJECT).is_none()
     {
@@ -149,9 +157,13 @@ fn provider(
             check_path(path).map_err(at)?;
         }
     }
-    let times = super::overlay(times, timeouts, ".timeouts")?;
-    let made = Provider::new(name, speaks, &base, credential, times, client.clone());
-    Ok((made.map_err(|e| format!(".base: {e}"))?, ways))
+    let own = super::overlay(times, timeouts, ".timeouts")?;
+    let client = match own.connect == times.connect {
+        true => client.clone(),
+        false => Client::net(own.connect, way),
+    };
+    let made = Provider::new(name, speaks, &base, credential, own, client);
+    Ok((made.map_err(|e| format!(".base: {e}"))?.with_more(others), ways))
 }
 
 /// What the directory knows of a provider by its name, or by the name it is said to be like.
@@ -241,7 +253,7 @@ fn check_path(path: &str) -> Result<(), String> {
 }
 
 fn credential(
-    given: Option<&RawAuth>,
+    given: Option<&toml::Value>,
     known: Option<&ProviderEntry>,
     fill: &Fill<'_>,
 ) -> Result<Credential, String> {
@@ -251,7 +263,7 @@ fn credential(
         Auth::Bearer | Auth::Header(_) | Auth::Google | Auth::None => None,
     });
     let at = Surroundings { env: fill.env, region: region.as_deref(), service };
-    if let Some(RawAuth(given)) = given {
+    if let Some(given) = given {
         return auth::given(given, &at);
     }
     let Some(known) = known else { return Ok(Credential::none()) };

@@ -84,6 +84,8 @@ pub(crate) struct RawTimeouts {
 pub(crate) struct RawLimits {
     pub(crate) body: Option<String>,
     pub(crate) keep_answers: Option<String>,
+    pub(crate) running: Option<usize>,
+    pub(crate) resend: Option<bool>,
 }
 
 /// How connections leave.
@@ -132,6 +134,9 @@ pub(crate) struct RawProvider {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawModel {
     pub(crate) lanes: Vec<RawLane>,
+    pub(crate) aliases: Vec<String>,
+    pub(crate) fallback: Vec<String>,
+    pub(crate) order: Option<String>,
     pub(crate) price: Option<PriceList>,
     pub(crate) kind: Option<String>,
     pub(crate) context: Option<u64>,
@@ -158,20 +163,33 @@ impl OneOrMany {
     }
 }
 
-/// `"provider/model"`, or with a weight.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "\"provider/model\" or { lane = \"provider/model\", weight = 1 }")]
+/// `"provider/model"`, or with more to say of it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "\"provider/model\" or { lane = \"provider/model\", weight = 1, price = { … } }"
+)]
 pub(crate) enum RawLane {
     Name(String),
-    Weighted {
-        lane: String,
-        #[serde(default = "one")]
-        weight: u32,
-    },
+    Table(RawLaneTable),
 }
 
-const fn one() -> u32 {
-    1
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawLaneTable {
+    pub(crate) lane: String,
+    pub(crate) weight: Option<u32>,
+    pub(crate) price: Option<PriceList>,
+}
+
+impl RawLane {
+    /// What is said of it beyond its name.
+    pub(crate) const fn table(&self) -> Option<&RawLaneTable> {
+        match self {
+            Self::Name(_) => None,
+            Self::Table(table) => Some(table),
+        }
+    }
 }
 
 /// How a provider is convinced of us. Read by hand in `auth.rs`, so that what is wrong is named by
@@ -179,6 +197,16 @@ const fn one() -> u32 {
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct RawAuth(pub(crate) toml::Value);
+
+impl RawAuth {
+    /// Several credentials that are equally good, or the one.
+    pub(crate) fn several(&self) -> Vec<&toml::Value> {
+        match &self.0 {
+            toml::Value::Array(several) => several.iter().collect(),
+            one => vec![one],
+        }
+    }
+}
 
 impl std::fmt::Debug for RawAuth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

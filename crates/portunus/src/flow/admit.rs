@@ -1,7 +1,6 @@
 //! Admission: money is set aside before the first byte goes to a provider.
 
 use canon::{Fault, Money, Trouble};
-use catalog::Prices;
 use dialects::Peek;
 use ledger::{Held, Refused};
 use std::sync::Arc;
@@ -21,6 +20,8 @@ pub(super) struct Admitted {
     pub(super) tab: Tab,
     /// The output limit that fits the money, when that is less than was asked for.
     pub(super) limit: Option<u64>,
+    /// The output limit that was asked for, or is the model's own.
+    pub(super) asked: u64,
 }
 
 /// Sets aside a true upper bound of what the call can cost, or lowers its output limit to what the
@@ -37,7 +38,8 @@ pub(super) fn admit(
     let input = (call.body.len() as u64).saturating_add(named);
     let asked = peek.max_output.or(model.max_output).unwrap_or(UNKNOWN_MAX);
     let candidates = u64::from(peek.candidates.max(1));
-    let bound = |output: u64| prices.bound(input, output.saturating_mul(candidates));
+    // Any lane may be the one that answers, so the dearest counts.
+    let bound = |output: u64| dearest(route, input, output.saturating_mul(candidates));
     let held = Held {
         request_id: call.id.to_string(),
         key_id: call.key.record.id.clone(),
@@ -64,9 +66,8 @@ pub(super) fn admit(
             return Err(tab.refuse(unaccountable().note(e.to_string())));
         }
     };
-    let limit = (ticket.amount() < full)
-        .then(|| affordable(&prices, input, candidates, ticket.amount(), asked));
-    Ok(Admitted { tab: tab.open(ticket), limit })
+    let limit = (ticket.amount() < full).then(|| affordable(bound, ticket.amount(), asked));
+    Ok(Admitted { tab: tab.open(ticket), limit, asked })
 }
 
 /// Waits until the hold survives the death of the machine, where the operator asks for that.
@@ -86,12 +87,18 @@ fn unaccountable() -> Fault {
     Fault::new(Trouble::Overload, "no call can be accounted for at the moment")
 }
 
+/// The most any lane could charge.
+pub(super) fn dearest(route: &Route, input: u64, output: u64) -> Money {
+    let bounds = route.prices.iter().map(|prices| prices.bound(input, output));
+    bounds.max().unwrap_or_else(|| route.model.prices.bound(input, output))
+}
+
 /// The largest output limit whose bound the money covers.
-fn affordable(prices: &Prices, input: u64, candidates: u64, money: Money, asked: u64) -> u64 {
+fn affordable(bound: impl Fn(u64) -> Money, money: Money, asked: u64) -> u64 {
     let (mut fits, mut too_much) = (0, asked.saturating_add(1));
     while too_much - fits > 1 {
         let middle = fits + (too_much - fits) / 2;
-        if prices.bound(input, middle.saturating_mul(candidates)) <= money {
+        if bound(middle) <= money {
             fits = middle;
         } else {
             too_much = middle;

@@ -11,7 +11,10 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use upstream::Timeouts;
 
+use super::shed::Place;
+use super::wishes::Wishes;
 use crate::app::App;
 use crate::config::Config;
 use crate::keys::Key;
@@ -45,7 +48,11 @@ pub(crate) struct Call {
     pub(crate) trace: Option<Trace>,
     /// What other tracers on the way have to say, handed on unread.
     pub(crate) trace_state: Option<HeaderValue>,
+    /// What the headers ask of the gateway itself.
+    pub(crate) wishes: Wishes,
     pub(crate) arrived: Instant,
+    /// Its place among the running calls, free again when it ends.
+    _place: Place,
 }
 
 impl Call {
@@ -58,6 +65,8 @@ impl Call {
         let Asked { app, key, id, request } = asked;
         let arrived = Instant::now();
         let config = app.config();
+        let place = app.running.enter(config.running)?;
+        let wishes = Wishes::read(request.headers(), &app.instance)?;
         let strict = is_set(request.headers(), "x-portunus-strict");
         let dry_run = is_set(request.headers(), "x-portunus-dry-run");
         let handed_on = handed_on(dialect, request.headers());
@@ -79,8 +88,17 @@ impl Call {
             dry_run,
             trace,
             trace_state,
+            wishes,
             arrived,
+            _place: place,
         })
+    }
+
+    /// How long there is left until the answer must have begun, or have come if it is whole: ours
+    /// and the caller's own time, whichever is shorter.
+    pub(super) fn left(&self, timeouts: &Timeouts) -> Duration {
+        let total = self.wishes.patience.map_or(timeouts.total, |time| time.min(timeouts.total));
+        total.saturating_sub(self.arrived.elapsed())
     }
 }
 

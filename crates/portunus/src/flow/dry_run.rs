@@ -30,15 +30,15 @@ pub(super) fn answer(
     found: &Route,
     named: &Named,
 ) -> Result<Response, Fault> {
-    let lanes = route::lanes(found, call.app.clock.now());
-    let lane = lanes.first().ok_or_else(|| surfaces::unknown_model(&peek.model))?;
+    let picks = route::order(call, found, call.app.ticks());
+    let lane = &picks.first().ok_or_else(|| surfaces::unknown_model(&peek.model))?.lane;
     let spoken = prepare::speech(lane, call.dialect.origin())?.origin();
     let (brought, fetches) = named.pretend(call, lane, spoken)?;
-    let prepared = prepare::prepare(call, peek, found, lane, None, &brought)?;
-    let model = &found.model;
-    let output = peek.max_output.or(model.max_output).unwrap_or_default();
-    let input = (call.body.len() as u64).saturating_add(named.tokens(model));
-    let bound = model.prices.bound(input, output * u64::from(peek.candidates.max(1)));
+    let prepared = prepare::prepare(call, peek, lane, None, &brought)?;
+    let output = peek.max_output.or(lane.serves.max_output).unwrap_or_default();
+    let output = output.saturating_mul(u64::from(peek.candidates.max(1)));
+    let input = (call.body.len() as u64).saturating_add(named.tokens(&found.model));
+    let bound = lane.prices.bound(input, output);
     let told = Found {
         lane,
         dialect: prepared.dialect.origin(),
@@ -47,11 +47,11 @@ pub(super) fn answer(
         bound,
         fetches,
     };
-    Ok(tell(&peek.model, &model.prices.version, told))
+    Ok(tell(&peek.model, told))
 }
 
 /// Tells what was found.
-pub(super) fn tell(model: &str, price_version: &str, found: Found<'_>) -> Response {
+pub(super) fn tell(model: &str, found: Found<'_>) -> Response {
     let Found { lane, dialect, outgoing, losses, bound, fetches } = found;
     let path = outgoing.first().map(|outgoing| outgoing.path.clone());
     let mut bodies: Vec<Value> = outgoing
@@ -69,7 +69,7 @@ pub(super) fn tell(model: &str, price_version: &str, found: Found<'_>) -> Respon
         "path": path,
         "body": body,
         "losses": losses,
-        "quote": { "at_most_usd": bound.to_string(), "price_version": price_version },
+        "quote": { "at_most_usd": bound.to_string(), "price_version": lane.prices.version },
     });
     if !fetches.is_empty()
         && let Some(told) = told.as_object_mut()

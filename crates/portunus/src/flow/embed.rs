@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::admit::{self, Admitted};
 use super::dry_run::{self, Found};
 use super::fetch::Named;
+use super::route::Pick;
 use super::settle::Tab;
 use super::{Call, attempt, fit, prepare, route, whole};
 use crate::config::{LiveLane, Route};
@@ -28,11 +29,11 @@ pub(crate) async fn embed(call: Call, form: Form) -> Result<Response, Fault> {
     // Vectors are not billed, so there is no output to set money aside for.
     let peek =
         Peek { model: model.to_owned(), max_output: Some(0), candidates: 1, ..Peek::default() };
-    let Admitted { tab, limit: _ } =
+    let Admitted { tab, limit: _, asked: _ } =
         admit::admit(&call, &peek, &found, named.tokens(&found.model))?;
     admit::secure(&call).await?;
     let (call, asked) = (&Arc::new(call), &asked);
-    let one = |lane: Arc<LiveLane>, tab: Tab| async move { lane_of(call, asked, &lane, tab).await };
+    let one = |pick: Pick, tab: Tab| async move { lane_of(call, asked, &pick, tab).await };
     attempt::over_lanes(call, model, &found, tab, one).await
 }
 
@@ -86,19 +87,19 @@ fn at_its_path(lane: &LiveLane, origin: Origin, outgoing: Outgoing) -> Outgoing 
 async fn lane_of(
     call: &Call,
     asked: &Asked,
-    lane: &LiveLane,
+    pick: &Pick,
     mut tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
-    let prepared = match prepare(call, asked, lane) {
+    let prepared = match prepare(call, asked, &pick.lane) {
         Ok(prepared) => prepared,
         Err(fault) => return Err((fault, tab)),
     };
-    tab.try_lane(&lane.name);
+    tab.try_lane(pick);
     // Providers that do not count bill by the text, whatever JSON is around it.
     let estimate = tab.weigh(asked.glimpse.weight);
     let outcome = match prepared {
-        Prepared::Same(outgoing) => same(call, lane, asked.form, outgoing).await,
-        Prepared::Other(other) => translated(call, asked, lane, other, estimate).await,
+        Prepared::Same(outgoing) => same(call, pick, asked.form, outgoing).await,
+        Prepared::Other(other) => translated(call, asked, pick, other, estimate).await,
     };
     match outcome {
         Ok(Answered { body, usage, losses }) => {
@@ -119,13 +120,8 @@ struct Answered {
 }
 
 /// Caller and lane have the same shape: the answer goes on as it is.
-async fn same(
-    call: &Call,
-    lane: &LiveLane,
-    form: Form,
-    outgoing: Outgoing,
-) -> Result<Answered, Fault> {
-    let body = ask(call, lane, form, outgoing).await?;
+async fn same(call: &Call, pick: &Pick, form: Form, outgoing: Outgoing) -> Result<Answered, Fault> {
+    let body = ask(call, pick, form, outgoing).await?;
     Ok(Answered { usage: form.sniff_reply(&body)?, body, losses: Vec::new() })
 }
 
@@ -133,14 +129,14 @@ async fn same(
 async fn translated(
     call: &Call,
     asked: &Asked,
-    lane: &LiveLane,
+    pick: &Pick,
     translation: Translation,
     estimate: u64,
 ) -> Result<Answered, Fault> {
     let Translation { form, outgoing, embed, mut losses } = translation;
     let mut embedded = Embedded::default();
     for outgoing in outgoing {
-        embedded.append(form.read_reply(&ask(call, lane, form, outgoing).await?)?);
+        embedded.append(form.read_reply(&ask(call, pick, form, outgoing).await?)?);
     }
     embedded.answers(&embed)?;
     let usage = embedded.usage;
@@ -152,24 +148,23 @@ async fn translated(
 }
 
 /// One request to the lane, and its whole answer.
-async fn ask(call: &Call, lane: &LiveLane, form: Form, outgoing: Outgoing) -> Result<Bytes, Fault> {
+async fn ask(call: &Call, pick: &Pick, form: Form, outgoing: Outgoing) -> Result<Bytes, Fault> {
     let dialect = dialects::get(form.origin())
         .ok_or_else(|| Fault::internal(format!("nobody speaks {}", form.origin())))?;
-    let answer = attempt::send(call, lane, dialect, outgoing).await?;
-    whole::read(answer, lane, call).await
+    let answer = attempt::send(call, pick, dialect, outgoing).await?;
+    whole::read(answer, &pick.lane, call).await
 }
 
 fn dry_run(call: &Call, asked: &Asked, found: &Route) -> Result<Response, Fault> {
     let model = asked.glimpse.model.as_str();
-    let lanes = route::lanes(found, call.app.clock.now());
-    let lane = lanes.first().ok_or_else(|| surfaces::unknown_model(model))?;
+    let picks = route::order(call, found, call.app.ticks());
+    let lane = &picks.first().ok_or_else(|| surfaces::unknown_model(model))?.lane;
     let (form, outgoing, losses) = match prepare(call, asked, lane)? {
         Prepared::Same(outgoing) => (asked.form, vec![outgoing], Vec::new()),
         Prepared::Other(other) => (other.form, other.outgoing, other.losses),
     };
-    let prices = &found.model.prices;
-    let bound = prices.bound(call.body.len() as u64, 0);
+    let bound = lane.prices.bound(call.body.len() as u64, 0);
     let dialect = form.origin();
     let told = Found { lane, dialect, outgoing, losses, bound, fetches: Vec::new() };
-    Ok(dry_run::tell(model, &prices.version, told))
+    Ok(dry_run::tell(model, told))
 }

@@ -15,7 +15,9 @@ mod road;
 mod route;
 mod seals;
 mod settle;
+mod shed;
 mod whole;
+mod wishes;
 
 pub(crate) use call::Call;
 pub(crate) use embed::embed;
@@ -23,6 +25,7 @@ pub(crate) use pump::event_stream;
 pub(crate) use road::stamp;
 pub(crate) use route::{find as find_route, find_kind};
 pub(crate) use seals::SealKeep;
+pub(crate) use shed::Running;
 
 use axum::response::Response;
 use canon::Fault;

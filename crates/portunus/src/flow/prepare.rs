@@ -6,7 +6,7 @@ use dialects::{Brake, Dialect, Lane, Outgoing, Peek, Scale};
 use super::Call;
 use super::fetch::Brought;
 use super::fit::fit;
-use crate::config::{LiveLane, Route};
+use crate::config::LiveLane;
 use crate::tokens;
 
 /// A request ready for a lane.
@@ -29,14 +29,13 @@ pub(super) struct Speech {
 pub(super) fn prepare(
     call: &Call,
     peek: &Peek,
-    route: &Route,
     lane: &LiveLane,
     limit: Option<u64>,
     brought: &Brought,
 ) -> Result<Prepared, Fault> {
     let own = call.dialect.origin();
     let dialect = speech(lane, own)?;
-    let words = Lane { model: &lane.model, limit, max_output: route.model.max_output };
+    let words = Lane { model: &lane.model, limit, max_output: lane.serves.max_output };
     if dialect.origin() == own && brought.is_empty() {
         let outgoing = if call.edits.is_empty() {
             dialect.patch(&call.body, peek, &words)

@@ -180,11 +180,10 @@ impl Pump {
             fault,
             fault.noted().unwrap_or_default()
         );
-        self.lane.health.bad(self.call.app.clock.now());
         self.upstream = None;
         if let Some(mut tab) = self.tab.take() {
             tab.heard(self.road.said());
-            tab.broke_off();
+            tab.broke_off(fault);
         }
         if self.call.target.array {
             let (_, body) = self.call.dialect.write_fault(fault, &self.call.id);

@@ -1,13 +1,24 @@
-//! Model id → the lanes that serve it, the unhealthy last.
+//! Model id → the lanes that serve it, in the order in which this call tries them.
 
-use canon::{Fault, Trouble};
+use canon::{Fault, Origin, Trouble};
 use catalog::Kind;
 use dialects::Peek;
+use memchr::memmem;
 use std::sync::Arc;
+use upstream::{Contender, Health};
 
 use super::Call;
-use crate::config::{LiveLane, Route};
+use crate::config::{LiveLane, Order, Route};
+use crate::ids;
 use crate::surfaces::unknown_model;
+
+/// How much of a conversation's beginning tells it apart. Shorter ones are no provider's cache
+/// worth a detour.
+const PREFIX: usize = 2 << 10;
+/// How far into a body the beginning of the conversation is looked for.
+const FAR: usize = 4 << 10;
+/// The output by which prices are compared, in tokens.
+const USUAL: u64 = 1_000;
 
 /// The route of the model asked for, if it exists, converses, and the key may use it.
 pub(crate) fn find(call: &Call, peek: &Peek) -> Result<Arc<Route>, Fault> {
@@ -20,7 +31,8 @@ pub(crate) fn find_kind(call: &Call, model: &str, kind: Kind) -> Result<Arc<Rout
     if route.model.kind != kind {
         return Err(wrong_kind(model, route.model.kind));
     }
-    if !call.key.may_use(model) {
+    // A key may name a model by its own id or by the alias it is asked for.
+    if !call.key.may_use(model) && !call.key.may_use(&route.model.id) {
         let say = format!("this API key may not use the model `{model}`");
         return Err(Fault::new(Trouble::Forbidden, say));
     }
@@ -36,9 +48,79 @@ fn wrong_kind(model: &str, kind: Kind) -> Fault {
     Fault::new(Trouble::NoModel, format!("`{model}` is {what}; it is served at {path}"))
 }
 
-/// The lanes in the order they are tried.
-pub(super) fn lanes(route: &Route, now: i64) -> Vec<Arc<LiveLane>> {
-    let (good, bad): (Vec<_>, Vec<_>) =
-        route.lanes.iter().cloned().partition(|lane| lane.health.is_good(now));
-    good.into_iter().chain(bad).collect()
+/// A lane with the credential to use on it.
+#[derive(Clone, Debug)]
+pub(super) struct Pick {
+    pub(super) lane: Arc<LiveLane>,
+    /// The place of the credential.
+    pub(super) credential: usize,
+    /// Whether to open a connection of its own.
+    pub(super) fresh: bool,
+    pub(super) health: Arc<Health>,
+}
+
+/// Every lane that may serve the call with every credential, in the order in which to try them.
+pub(super) fn order(call: &Call, route: &Route, now: i64) -> Vec<Pick> {
+    let by_price = call.wishes.cheapest || route.order == Order::Cheapest;
+    let runs = if by_price { cheapest(call, route) } else { Vec::new() };
+    let mut picks = Vec::with_capacity(route.lanes.len());
+    let mut contenders: Vec<Contender> = Vec::new();
+    let mut equals = false;
+    for (place, lane) in route.lanes.iter().enumerate() {
+        if lane.serves.id != route.model.id && !call.key.may_use(&lane.serves.id) {
+            continue;
+        }
+        let run = runs.get(place).copied().unwrap_or(lane.run);
+        for (credential, seat) in lane.seats.iter().enumerate() {
+            let health = Arc::clone(&seat.health);
+            #[expect(clippy::cast_precision_loss, reason = "nobody has that many credentials")]
+            let weight = f64::from(lane.weight) / lane.seats.len() as f64;
+            equals |= contenders.last().is_some_and(|last| last.run == run);
+            contenders.push(Contender {
+                run,
+                weight,
+                print: seat.print,
+                standing: health.standing(now),
+                pending: health.pending(),
+                latency: health.latency(now),
+            });
+            picks.push(Pick { lane: Arc::clone(lane), credential, fresh: false, health });
+        }
+    }
+    if picks.len() < 2 {
+        return picks;
+    }
+    let print = if equals { print(call) } else { None };
+    let draw = print.unwrap_or_else(|| ids::luck(&call.id));
+    let order = upstream::order(&contenders, draw, print.is_some());
+    order.into_iter().filter_map(|place| picks.get(place).cloned()).collect()
+}
+
+/// The place of each lane when the cheapest goes first. Lanes of the same price stay in their
+/// order; fallbacks stay behind.
+fn cheapest(call: &Call, route: &Route) -> Vec<u32> {
+    let input = call.body.len() as u64 / 4;
+    let price = |lane: &LiveLane| {
+        (lane.serves.id != route.model.id, lane.prices.bound(input, USUAL), lane.run)
+    };
+    let mut sorted: Vec<_> = route.lanes.iter().map(|lane| price(lane)).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let place = |lane: &LiveLane| sorted.iter().position(|one| *one == price(lane)).unwrap_or(0);
+    route.lanes.iter().map(|lane| u32::try_from(place(lane)).unwrap_or(u32::MAX)).collect()
+}
+
+/// What tells a conversation apart: its first part, which stays the same from turn to turn and is
+/// what providers cache. Taken from the bytes as they are; `None` when there is too little of it.
+fn print(call: &Call) -> Option<u64> {
+    let names: [&[u8]; 2] = match call.dialect.origin() {
+        Origin::Chat | Origin::Images => [b"\"messages\"", b"\"input\""],
+        Origin::Messages => [b"\"messages\"", b"\"system\""],
+        Origin::Responses => [b"\"input\"", b"\"instructions\""],
+        Origin::Native => [b"\"contents\"", b"\"systemInstruction\""],
+    };
+    let near = call.body.get(..FAR.min(call.body.len()))?;
+    let begin = names.iter().filter_map(|name| memmem::find(near, name)).min()?;
+    let prefix = call.body.get(begin..begin.checked_add(PREFIX)?)?;
+    Some(u64::from(crc32fast::hash(prefix)))
 }

@@ -1,13 +1,15 @@
 //! Settlement: usage → cost → charge, exactly once, also when the caller vanishes.
 
-use canon::{Fault, Money, Usage};
+use canon::{Fault, Money, Reach, Usage};
 use catalog::Prices;
 use dialects::{Peek, Said};
-use ledger::{Entry, Outcome, Progress, Ticket};
+use ledger::{Entry, Outcome, Progress, Ticket, Try};
 use std::sync::Arc;
 use std::time::Instant;
+use upstream::{Failure, Turn};
 
 use super::Call;
+use super::route::Pick;
 use crate::app::App;
 use crate::telemetry::Trace;
 
@@ -26,6 +28,8 @@ pub(super) struct Tab {
     /// Boxed: a tab moves from step to step, and an entry is large.
     entry: Box<Entry>,
     ticket: Option<Ticket>,
+    /// The lane's part in it, while one is at work.
+    turn: Option<Turn>,
 }
 
 impl Tab {
@@ -41,6 +45,7 @@ impl Tab {
             said: Said::default(),
             trace: call.trace,
             ticket: None,
+            turn: None,
             entry: Box::new(Entry {
                 request_id: call.id.to_string(),
                 key_id: call.key.record.id.clone(),
@@ -52,6 +57,7 @@ impl Tab {
                 model: peek.model.clone(),
                 lane: String::new(),
                 attempts: 0,
+                failed: Vec::new(),
                 stream: peek.stream,
                 status: 503,
                 outcome: Outcome::CallerLeft,
@@ -82,10 +88,62 @@ impl Tab {
         fault
     }
 
-    /// A lane is tried.
-    pub(super) fn try_lane(&mut self, lane: &str) {
+    /// A lane is tried: what it says from here on is paid at its price.
+    pub(super) fn try_lane(&mut self, pick: &Pick) {
+        let lane = &pick.lane;
+        self.turn = Some(pick.health.begin(self.app.ticks()));
         self.entry.attempts += 1;
-        lane.clone_into(&mut self.entry.lane);
+        lane.name.clone_into(&mut self.entry.lane);
+        if self.prices.version != lane.prices.version {
+            self.prices = Arc::clone(&lane.prices);
+            lane.prices.version.clone_into(&mut self.entry.price_version);
+        }
+    }
+
+    /// Whether a lane is being tried.
+    pub(super) fn is_trying(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// The try never took place: nobody was at the other end.
+    pub(super) fn untry(&mut self) {
+        self.turn = None;
+        self.entry.attempts = self.entry.attempts.saturating_sub(1);
+    }
+
+    /// How often a lane was tried.
+    pub(super) fn attempts(&self) -> u32 {
+        self.entry.attempts
+    }
+
+    /// The lane answered, if only to refuse the caller's request.
+    pub(super) fn lane_answered(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.answered(self.app.ticks());
+        }
+    }
+
+    /// The lane failed. Whether the provider may want to be paid all the same is told by `spent`:
+    /// that is the operator's loss. True when the operator should hear of the lane.
+    pub(super) fn lane_failed(&mut self, failure: Failure, fault: &Fault, spent: bool) -> bool {
+        let Some(mut turn) = self.turn.take() else { return false };
+        let now = self.app.ticks();
+        let status = match fault.reached() {
+            Some(Reach::Answered(status)) => Some(status),
+            Some(Reach::Nothing | Reach::Stale | Reach::Sent) | None => None,
+        };
+        self.entry.failed.push(Try {
+            lane: self.entry.lane.clone(),
+            outcome: failure.word().to_owned(),
+            status,
+            ms: u64::try_from(turn.elapsed(now).as_millis()).unwrap_or(u64::MAX),
+        });
+        if spent {
+            let input = self.input_bytes.div_ceil(BYTES_PER_TOKEN);
+            let lost = self.prices.cost(&Usage { input, ..Usage::default() });
+            self.entry.borne = self.entry.borne.saturating_add(lost);
+        }
+        turn.failed(failure, now)
     }
 
     /// What a translation could not carry.
@@ -116,6 +174,7 @@ impl Tab {
 
     /// The answer has begun.
     pub(super) fn first_byte(&mut self) {
+        self.lane_answered();
         self.entry.status = 200;
         let micros = i64::try_from(self.arrived.elapsed().as_micros()).unwrap_or(i64::MAX);
         self.entry.first_byte_us.get_or_insert(micros);
@@ -141,7 +200,11 @@ impl Tab {
     }
 
     /// Closes the tab of a call whose answer broke off after it had begun.
-    pub(super) fn broke_off(mut self) {
+    pub(super) fn broke_off(mut self, fault: &Fault) {
+        // What cannot be mended by another try was not the lane's fault.
+        if let Some(turn) = self.turn.as_mut().filter(|_| fault.may_retry()) {
+            turn.failed(super::attempt::failure(fault), self.app.ticks());
+        }
         self.close(Outcome::BrokeOff);
     }
 
@@ -186,6 +249,7 @@ impl Tab {
 
     fn close(&mut self, outcome: Outcome) -> Money {
         let Some(ticket) = self.ticket.take() else { return Money::ZERO };
+        self.turn = None;
         let (usage, estimated) = self.count(outcome);
         self.entry.outcome = outcome;
         self.entry.usage = usage;

@@ -234,7 +234,7 @@ async fn piece(
     call: &Call,
 ) -> Result<Option<Bytes>, Fault> {
     while !body.is_end_stream() {
-        let left = lane.timeouts.total.saturating_sub(call.arrived.elapsed());
+        let left = call.left(&lane.timeouts);
         match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
             Err(_) => {
                 return Err(Fault::new(Trouble::Timeout, "the provider's answer stalled")

@@ -58,6 +58,7 @@ pub(crate) fn write(entry: &Entry) -> Value {
         "outcome": entry.outcome.word(),
         "stream": entry.stream,
         "attempts": entry.attempts,
+        "tries": tries(entry),
         "tokens": {
             "input": usage.input,
             "cached_input": usage.cache_read,
@@ -77,6 +78,25 @@ pub(crate) fn write(entry: &Entry) -> Value {
         "ended_at": time(entry.ended),
         "first_byte_ms": entry.first_byte_us.map(|micros| micros / 1000),
     })
+}
+
+/// Every try in order: those that failed, and the one that answered if one did.
+fn tries(entry: &Entry) -> Vec<Value> {
+    let mut tries: Vec<Value> = entry
+        .failed
+        .iter()
+        .map(|one| {
+            let ledger::Try { lane, outcome, status, ms } = one;
+            json!({ "lane": lane, "outcome": outcome, "status": status, "ms": ms })
+        })
+        .collect();
+    if let Some(micros) = entry.first_byte_us {
+        tries.push(json!({
+            "lane": entry.lane, "outcome": "answered", "status": 200,
+            "ms": micros / 1000,
+        }));
+    }
+    tries
 }
 
 fn time(micros: i64) -> String {

@@ -140,12 +140,12 @@ impl Reporter {
         for (name, value) in &self.collector.headers {
             headers.insert(name.clone(), value.clone());
         }
-        match tokio::time::timeout(PATIENCE, self.client.send(request)).await {
+        match tokio::time::timeout(PATIENCE, self.client.send(request, false)).await {
             Ok(Ok(answer)) if answer.status < 300 => {}
             Ok(Ok(answer)) => {
                 tracing::warn!("the collector refused a report on {path}: {}", answer.status);
             }
-            Ok(Err(e)) => tracing::warn!("the collector could not be reached: {e}"),
+            Ok(Err(lost)) => tracing::warn!("the collector could not be reached: {}", lost.why),
             Err(_) => tracing::warn!("the collector took too long for a report on {path}"),
         }
     }

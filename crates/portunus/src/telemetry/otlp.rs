@@ -108,6 +108,7 @@ fn span(trace: &Trace, entry: &Entry) -> Value {
         model,
         lane,
         attempts,
+        failed,
         stream,
         status,
         outcome,
@@ -126,6 +127,11 @@ fn span(trace: &Trace, entry: &Entry) -> Value {
     told.push(("portunus.outcome", outcome.word().to_owned()));
     told.push(("portunus.cost_usd", cost.to_string()));
     told.push(("portunus.price_version", price_version.clone()));
+    if !failed.is_empty() {
+        let tries: Vec<String> =
+            failed.iter().map(|one| format!("{}: {}", one.lane, one.outcome)).collect();
+        told.push(("portunus.failed", tries.join(", ")));
+    }
     if !losses.is_empty() {
         told.push(("portunus.losses", losses.join(", ")));
     }

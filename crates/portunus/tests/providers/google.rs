@@ -190,7 +190,13 @@ fn proved(source: upstream::Google, served: &Provider) -> upstream::Provider {
 
 async fn send(provider: &upstream::Provider) {
     let headers = http::HeaderMap::new();
-    let answer = provider.send("/x", headers, vec!["{}".into()], &TIMES).await.unwrap();
+    let how = upstream::Sending {
+        credential: 0,
+        fresh: false,
+        connect: TIMES.connect,
+        first_byte: TIMES.first_byte,
+    };
+    let answer = provider.send("/x", headers, vec!["{}".into()], &how).await.unwrap();
     assert_eq!(answer.status, 200);
 }
 

@@ -1,7 +1,7 @@
 //! Accounts, keys and entries to test with, plain ones and arbitrary ones.
 
 use canon::{Money, Usage};
-use ledger::{Entry, Outcome};
+use ledger::{Entry, Outcome, Try};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use store::{Account, KeyRecord, Limits, Role, Store};
@@ -83,6 +83,7 @@ pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) ->
         model: "demo-chat".to_owned(),
         lane: "demo/chat".to_owned(),
         attempts: 1,
+        failed: Vec::new(),
         stream: true,
         status: 200,
         outcome: Outcome::Done,
@@ -119,6 +120,12 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn any_try()(lane in text(), outcome in text(), status: Option<u16>, ms: u64) -> Try {
+        Try { lane, outcome, status, ms }
+    }
+}
+
+prop_compose! {
     /// Any entry at all.
     pub(crate) fn any_entry()(
         ids in (text(), text()),
@@ -129,13 +136,14 @@ prop_compose! {
         usage in usage(),
         cost in 0..1_000_000_000_i64, borne: i64,
         losses in prop::collection::vec(text(), 0..3),
+        failed in prop::collection::vec(any_try(), 0..3),
     ) -> Entry {
         Entry {
             request_id: id(), key_id: ids.0, account_id: ids.1,
             started: times.0, ended: times.1, first_byte_us: times.2,
             dialect: words.0, model: words.1, lane: words.2, attempts, stream, status, outcome,
             usage, estimated, cost: Money::nanos(cost), borne: Money::nanos(borne),
-            price_version: words.3, losses,
+            price_version: words.3, losses, failed,
         }
     }
 }

@@ -1,0 +1,52 @@
+//! A bound on the calls that run at once: what comes on top is refused before any work is done.
+
+use canon::{Fault, Trouble};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How many calls run.
+#[derive(Debug, Default)]
+pub(crate) struct Running(Arc<AtomicUsize>);
+
+/// A running call's place; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+impl Running {
+    /// A place among at most that many.
+    pub(crate) fn enter(&self, most: usize) -> Result<Place, Fault> {
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        let place = Place(Arc::clone(&self.0));
+        if before < most {
+            return Ok(place);
+        }
+        let fault =
+            Fault::new(Trouble::Overload, "too many calls run at the moment, retry shortly");
+        Err(fault.retry_after(Duration::from_secs(1)).note(format!("{before} calls run")))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_few_and_come_free_again() {
+        let running = Running::default();
+        let places: Vec<_> = (0..3).map(|_| running.enter(3).unwrap()).collect();
+        for _ in 0..5 {
+            let fault = running.enter(3).unwrap_err();
+            assert_eq!(fault.trouble(), Trouble::Overload);
+            assert_eq!(fault.wait(), Some(Duration::from_secs(1)));
+        }
+        drop(places);
+        assert!(running.enter(1).is_ok());
+    }
+}

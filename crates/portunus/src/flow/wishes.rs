@@ -1,0 +1,116 @@
+//! What a request's headers ask of the gateway itself: how long the caller waits, which lane goes
+//! first, and through which gateways the request came.
+
+use canon::Fault;
+use http::{HeaderMap, HeaderValue};
+use std::time::Duration;
+
+/// Official clients tell how many seconds they wait, each in a header of its own.
+const PATIENCE: [&str; 3] = ["x-stainless-timeout", "x-stainless-read-timeout", "x-server-timeout"];
+/// Which lane goes first.
+const ROUTE: &str = "x-portunus-route";
+/// The gateways a request has passed, each by a word of its own.
+pub(super) const HOPS: &str = "x-portunus-hops";
+/// More gateways than this in a row are a mistake, even if none comes twice.
+const MOST_HOPS: usize = 8;
+
+/// What the headers ask for.
+pub(crate) struct Wishes {
+    /// How long the caller waits for the answer to begin, if it says so.
+    pub(super) patience: Option<Duration>,
+    /// Whether the cheapest lane goes first.
+    pub(super) cheapest: bool,
+    /// The gateways passed, this one included, for the next in the row.
+    pub(super) hops: HeaderValue,
+}
+
+impl Wishes {
+    /// Reads the headers of a request to the gateway of that name.
+    pub(super) fn read(headers: &HeaderMap, own: &HeaderValue) -> Result<Self, Fault> {
+        let cheapest = match headers.get(ROUTE).map(HeaderValue::as_bytes) {
+            None | Some(b"written") => false,
+            Some(b"cheapest") => true,
+            Some(_) => {
+                let say = format!("the header `{ROUTE}` takes \"written\" or \"cheapest\"");
+                return Err(Fault::invalid(ROUTE, say));
+            }
+        };
+        Ok(Self { patience: patience(headers), cheapest, hops: hops(headers, own)? })
+    }
+}
+
+/// The shortest wait told. What is no time is no wish: some clients write a word there.
+fn patience(headers: &HeaderMap) -> Option<Duration> {
+    let told = PATIENCE.iter().filter_map(|name| headers.get(*name)?.to_str().ok()?.parse().ok());
+    told.filter(|seconds: &f64| *seconds > 0.0)
+        .filter_map(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .min()
+}
+
+fn hops(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Fault> {
+    if !headers.contains_key(HOPS) {
+        return Ok(own.clone());
+    }
+    let wrong = || Fault::invalid(HOPS, format!("the header `{HOPS}` cannot be read"));
+    let mut passed = String::new();
+    let mut count = 0;
+    for value in headers.get_all(HOPS) {
+        for hop in value.to_str().map_err(|_| wrong())?.split(',').map(str::trim) {
+            if hop.as_bytes() == own.as_bytes() || count >= MOST_HOPS {
+                let say = "this request came round in a loop: it has passed this gateway before; \
+                           a provider's `base` leads back to it";
+                return Err(Fault::invalid(HOPS, say).code("request_loop"));
+            }
+            count += 1;
+            passed.push_str(hop);
+            passed.push_str(", ");
+        }
+    }
+    passed.push_str(own.to_str().unwrap_or_default());
+    HeaderValue::from_str(&passed).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(headers: &[(&'static str, &'static str)]) -> Result<Wishes, Fault> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, HeaderValue::from_static(value));
+        }
+        Wishes::read(&map, &HeaderValue::from_static("me"))
+    }
+
+    #[test]
+    fn the_shortest_wait_counts_and_what_is_none_is_ignored() {
+        let patience = |headers: &[_]| read(headers).unwrap().patience.map(|p| p.as_millis());
+        assert_eq!(patience(&[]), None);
+        assert_eq!(patience(&[("x-stainless-timeout", "600")]), Some(600_000));
+        let both = [("x-stainless-read-timeout", "30.5"), ("x-server-timeout", "60")];
+        assert_eq!(patience(&both), Some(30_500));
+        for word in ["NOT_GIVEN", "", "-1", "0", "inf", "nan", "1e400"] {
+            assert_eq!(patience(&[("x-stainless-timeout", word)]), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_loop_is_seen_and_a_row_of_gateways_is_none() {
+        let hops = |headers: &[_]| read(headers).map(|wishes| wishes.hops);
+        assert_eq!(hops(&[]).unwrap(), "me");
+        assert_eq!(hops(&[(HOPS, "other")]).unwrap(), "other, me");
+        assert_eq!(hops(&[(HOPS, "a,b"), (HOPS, "c")]).unwrap(), "a, b, c, me");
+        for looped in ["me", "other, me", "me,other", "1,2,3,4,5,6,7,8,9"] {
+            let fault = hops(&[(HOPS, looped)]).unwrap_err();
+            assert_eq!(fault.detail(), Some("request_loop"), "{looped}");
+            assert!(fault.say().contains("loop") && !fault.may_retry());
+        }
+    }
+
+    #[test]
+    fn an_unknown_order_is_refused_by_name() {
+        assert!(read(&[(ROUTE, "cheapest")]).unwrap().cheapest);
+        assert!(!read(&[(ROUTE, "written")]).unwrap().cheapest);
+        assert_eq!(read(&[(ROUTE, "fast")]).err().unwrap().path(), Some(ROUTE));
+    }
+}
