@@ -81,8 +81,8 @@ impl Client {
                 let (head, body) = client.request(request).await?.into_parts();
                 Ok(Answer {
                     status: head.status.as_u16(),
+                    body: Body::net(&head.headers, body),
                     headers: head.headers,
-                    body: Body::Net(body),
                 })
             }
             Self::Local(local) => {

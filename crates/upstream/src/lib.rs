@@ -5,10 +5,12 @@
 
 mod body;
 mod client;
+mod coding;
 mod health;
 mod provider;
 
 pub use body::{Body, BodyError, Pieces};
 pub use client::{Answer, Client, Local, LocalBody};
+pub use coding::{CODINGS, Coding, Decoder, Undecodable};
 pub use health::Health;
 pub use provider::{Credential, Provider, ProviderError, Timeouts};
