@@ -5,7 +5,6 @@ use canon::Money;
 use ledger::{Book, Clock, FileDisk, SystemClock};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::{Account, KeyRecord, Limits, Role, Store};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +16,7 @@ use crate::ids::Ids;
 use crate::keys::{KeyRing, NewToken, hash};
 use crate::memory::Memory;
 use crate::meters::Meters;
+use crate::server::{Open, Order};
 
 /// The name under which the key pepper is kept in the store.
 const PEPPER: &str = "key_pepper";
@@ -48,7 +48,10 @@ pub struct App {
     pub tasks: TaskTracker,
     /// The order to stop.
     pub stop: CancellationToken,
-    draining: AtomicBool,
+    /// The order to make haste with it.
+    pub(crate) hurry: CancellationToken,
+    /// Who is connected.
+    pub(crate) open: Arc<Open>,
 }
 
 /// What a first start has to show once.
@@ -93,7 +96,8 @@ impl App {
             meters: Meters::new(),
             tasks,
             stop: CancellationToken::new(),
-            draining: AtomicBool::new(false),
+            hurry: CancellationToken::new(),
+            open: Arc::default(),
         });
         let first = app.first_start().await?;
         Ok((app, first))
@@ -118,12 +122,17 @@ impl App {
 
     /// Whether new work is welcome.
     pub fn is_ready(&self) -> bool {
-        !self.draining.load(Ordering::Relaxed)
+        self.open.order() == Order::Serve
+    }
+
+    /// Whether running calls must end, their time being over.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.open.order() >= Order::End
     }
 
     /// No new work from here on.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
+        self.open.give(Order::Drain);
     }
 
     /// The work that goes on beside the calls: posting to the store, news of keys, the journal's

@@ -3,6 +3,7 @@
 //! The file is parsed into [`raw::RawConfig`], laid over by `PORTUNUS_…` variables, and checked
 //! into [`Config`], in which every address, limit, secret and lane is resolved.
 
+mod door;
 mod models;
 mod overrides;
 mod providers;
@@ -10,6 +11,8 @@ mod raw;
 mod watch;
 mod words;
 
+pub use door::HttpLimits;
+pub(crate) use door::MOST_HEADERS;
 pub use models::{LiveLane, Route};
 pub(crate) use watch::watch;
 pub(crate) use words::{duration, nearest};
@@ -43,6 +46,10 @@ pub struct Config {
     pub power_safe: bool,
     /// How large a request may be.
     pub body_limit: usize,
+    /// What a connection may take of us.
+    pub http: HttpLimits,
+    /// How we prove ourselves to callers; `None` for plain HTTP.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
     /// How long answers are kept for later calls.
     pub keep_answers: Duration,
     /// How long running calls may go on after the order to stop.
@@ -159,7 +166,8 @@ fn check(
         given.listen.clone().or(server.listen).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let listen = address("server.listen", &listen)?;
     let metrics = server.metrics.map(|text| address("server.metrics", &text)).transpose()?;
-    let public_url = server.public_url.unwrap_or_else(|| format!("http://{listen}"));
+    let scheme = if server.tls.is_some() { "https" } else { "http" };
+    let public_url = server.public_url.unwrap_or_else(|| format!("{scheme}://{listen}"));
     let public_url = public_url.trim_end_matches('/').to_owned();
     if !public_url.starts_with("http://") && !public_url.starts_with("https://") {
         return Err(format!("server.public_url: `{public_url}` is not an http or https address"));
@@ -181,6 +189,8 @@ fn check(
         store.url.unwrap_or_else(|| format!("sqlite:{}", given.data.join("portunus.db").display()));
     let body_limit = limits.body.as_deref().map_or(Ok(32 << 20), words::size);
     let body_limit = body_limit.map_err(|why| format!("limits.body: {why}"))?;
+    let http = door::limits(&limits)?;
+    let tls = server.tls.as_ref().map(door::tls).transpose()?;
     let keep_answers =
         limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), duration);
     let keep_answers = keep_answers.map_err(|why| format!("limits.keep_answers: {why}"))?;
@@ -201,6 +211,8 @@ fn check(
         secret,
         power_safe,
         body_limit,
+        http,
+        tls,
         keep_answers,
         drain,
         providers,

@@ -30,6 +30,15 @@ pub(crate) struct RawServer {
     pub(crate) demo: Option<bool>,
     pub(crate) secret: Option<Secret>,
     pub(crate) durability: Option<String>,
+    pub(crate) tls: Option<RawTls>,
+}
+
+/// The certificate we show callers, and its key: files in PEM.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawTls {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -81,6 +90,16 @@ pub(crate) struct RawTimeouts {
 pub(crate) struct RawLimits {
     pub(crate) body: Option<String>,
     pub(crate) keep_answers: Option<String>,
+    pub(crate) connections: Option<u32>,
+    pub(crate) connections_per_address: Option<u32>,
+    pub(crate) headers: Option<u32>,
+    pub(crate) header_bytes: Option<String>,
+    pub(crate) header_time: Option<String>,
+    pub(crate) body_time: Option<String>,
+    pub(crate) idle: Option<String>,
+    pub(crate) stall: Option<String>,
+    pub(crate) streams: Option<u32>,
+    pub(crate) resets: Option<u32>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -6,7 +6,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Chat, Fault, Origin, Trouble};
+use canon::{Blame, Chat, Fault, Origin, Trouble};
 use dialects::{Dialect, Peek};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::{Body as HttpBody, Frame};
@@ -177,7 +177,9 @@ impl Pump {
             fault,
             fault.noted().unwrap_or_default()
         );
-        self.lane.health.bad(self.call.app.clock.now());
+        if fault.blamed() == Blame::Upstream {
+            self.lane.health.bad(self.call.app.clock.now());
+        }
         self.upstream = None;
         if let Some(mut tab) = self.tab.take() {
             tab.heard(self.road.said());
@@ -212,6 +214,10 @@ impl Pump {
         if !key.is_some_and(|key| key.is_live(now)) {
             let fault = Fault::new(Trouble::Interrupted, "the API key was revoked");
             return self.break_off(&fault.never_retry());
+        }
+        if self.call.app.is_ending() {
+            let fault = Fault::new(Trouble::Interrupted, "the gateway is stopping; please retry");
+            return self.break_off(&fault.blame(Blame::Gateway));
         }
         if self.heard.elapsed() > self.lane.timeouts.gap {
             return self.break_off(&stalled());

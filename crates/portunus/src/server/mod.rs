@@ -3,146 +3,242 @@
 //! Our own, because every limit a connection has must be set by us: how many headers, how long
 //! they may take, how many streams, and what happens to all of it when the process must go.
 
+mod h1;
+mod h2;
+mod open;
+
+pub(crate) use open::{Open, Order};
+
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
-use canon::Fault;
+use bytes::BytesMut;
+use canon::{Fault, Trouble};
 use futures_util::FutureExt as _;
-use http::Request;
-use http::header::HeaderValue;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use std::convert::Infallible;
+use http::header::{HOST, HeaderName, HeaderValue};
+use http::{HeaderMap, Request};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
-use crate::respond::Voice;
+use crate::config::HttpLimits;
+use crate::respond::{self, Voice};
 use crate::surfaces::{self, RequestId, Routes};
+use open::Guest;
 
-/// How long the headers of a request may take.
-const HEADERS: Duration = Duration::from_secs(15);
-/// How many headers a request may have.
-const MOST_HEADERS: usize = 100;
-/// How many bytes of headers are read.
-const HEADER_BYTES: usize = 64 << 10;
-/// How many streams one HTTP/2 connection may have open.
-const STREAMS: u32 = 256;
+/// How long to wait before accepting again when it failed.
+const BACK_OFF: Duration = Duration::from_millis(50);
+/// How often a failure to accept is told.
+const TOLD: Duration = Duration::from_secs(5);
+/// What whoever is one too many is told.
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+/// How long calls may take to tell their callers that they were ended.
+const ENDING: Duration = Duration::from_secs(3);
+/// How long what is left may take to settle after the last connection was closed.
+const CLOSING: Duration = Duration::from_millis(1_500);
 
-/// Serves until the order to stop, then lets running calls finish within the drain time.
+/// Serves until the order to stop.
 pub(crate) async fn serve(app: Arc<App>, listener: TcpListener) {
     let routes = Arc::new(Routes::new(&app));
-    let mut server = auto::Builder::new(TokioExecutor::new());
-    server
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
-        .max_headers(MOST_HEADERS)
-        .max_buf_size(HEADER_BYTES)
-        .keep_alive(true);
-    server
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX))
-        .max_pending_accept_reset_streams(20)
-        .keep_alive_interval(Duration::from_secs(20))
-        .keep_alive_timeout(Duration::from_secs(10));
-    let server = Arc::new(server);
-    loop {
-        let accepted = tokio::select! {
-            () = app.stop.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, peer)) => {
-                let (app, routes, server) =
-                    (Arc::clone(&app), Arc::clone(&routes), Arc::clone(&server));
-                app.tasks.clone().spawn(connection(app, routes, server, stream, peer));
-            }
-            Err(e) => {
-                // Out of file descriptors, most likely: others must end before more can begin.
-                tracing::warn!("a connection could not be accepted: {e}");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
-}
-
-async fn connection(
-    app: Arc<App>,
-    routes: Arc<Routes>,
-    server: Arc<auto::Builder<TokioExecutor>>,
-    stream: TcpStream,
-    peer: SocketAddr,
-) {
-    // A write that waits for another acknowledgement costs a caller 40 ms.
-    let _ = stream.set_nodelay(true);
     let stop = app.stop.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (app, routes) = (Arc::clone(&app), Arc::clone(&routes));
-        async move { Ok::<_, Infallible>(answer(app, routes, request, peer).await) }
-    });
-    let connection = server.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
+    let accepting = accept(app, listener, Answers::Routes(routes));
     tokio::select! {
-        outcome = connection.as_mut() => {
-            if let Err(e) = outcome {
-                tracing::debug!("a connection ended badly: {e}");
-            }
-        }
-        () = stop.cancelled() => {
-            // The running request is answered, then the connection ends.
-            connection.as_mut().graceful_shutdown();
-            let _ = connection.await;
-        }
+        () = stop.cancelled() => {}
+        () = accepting => {}
     }
-}
-
-/// One request, with an id of ours and no way to take the process down with it.
-async fn answer(
-    app: Arc<App>,
-    routes: Arc<Routes>,
-    request: Request<Incoming>,
-    peer: SocketAddr,
-) -> Response {
-    let id = app.ids.next(app.clock.now());
-    let mut request = request.map(Body::new);
-    request.extensions_mut().insert(RequestId(Arc::clone(&id)));
-    request.extensions_mut().insert(ConnectInfo(peer));
-    let voice = Voice::of(request.uri().path(), request.headers());
-    let work = AssertUnwindSafe(routes.serve(&app, request)).catch_unwind();
-    let mut response = match work.await {
-        Ok(response) => response,
-        Err(_) => voice.answer(&Fault::internal("a request panicked"), &id),
-    };
-    if let Ok(id) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert("request-id", id.clone());
-        response.headers_mut().insert("x-request-id", id);
-    }
-    if !app.is_ready() {
-        response.headers_mut().insert("connection", HeaderValue::from_static("close"));
-    }
-    response
 }
 
 /// Tells metrics on a listener of their own, for whoever can reach it.
 pub(crate) async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
-    loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        let app = Arc::clone(&app);
-        tokio::spawn(async move {
-            let service = service_fn(move |_request: Request<Incoming>| {
-                let app = Arc::clone(&app);
-                async move { Ok::<_, Infallible>(surfaces::metrics_text(&app)) }
-            });
-            let server = auto::Builder::new(TokioExecutor::new());
-            let _ = server.serve_connection(TokioIo::new(stream), service).await;
-        });
+    accept(app, listener, Answers::Metrics).await;
+}
+
+/// Lets what runs finish within the drain time, then ends it properly, then ends it anyway.
+pub(crate) async fn drain(app: &App) {
+    app.drain();
+    app.tasks.close();
+    let limit = app.config().drain;
+    tokio::select! {
+        () = app.tasks.wait() => return,
+        () = app.hurry.cancelled() => {}
+        () = tokio::time::sleep(limit) => {}
     }
+    let open = app.open.count();
+    tracing::warn!(connections = open, "the drain time is over; {open} connections are ended");
+    for (order, time) in [(Order::End, ENDING), (Order::Cut, CLOSING)] {
+        app.open.give(order);
+        if tokio::time::timeout(time, app.tasks.wait()).await.is_ok() {
+            return;
+        }
+    }
+    tracing::warn!("some calls did not end; they are settled at the next start");
+}
+
+async fn accept(app: Arc<App>, listener: TcpListener, answers: Answers) {
+    let mut told: Option<Instant> = None;
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                // Out of file descriptors, most likely: others must end before more can begin.
+                if told.is_none_or(|told| told.elapsed() > TOLD) {
+                    told = Some(Instant::now());
+                    tracing::warn!("a connection could not be accepted: {e}");
+                }
+                tokio::time::sleep(BACK_OFF).await;
+                continue;
+            }
+        };
+        let config = app.config();
+        let Some(guest) = app.open.enter(peer.ip(), &config.http) else {
+            if config.tls.is_none() {
+                let _ = stream.try_write(FULL);
+            }
+            if told.is_none_or(|told| told.elapsed() > TOLD) {
+                told = Some(Instant::now());
+                tracing::warn!(peer = %peer.ip(), "too many connections: {} is turned away", peer.ip());
+            }
+            continue;
+        };
+        let service = Service { app: Arc::clone(&app), answers: answers.clone(), peer };
+        // Metrics are plain even where calls are not: their listener is the operator's own.
+        let tls = match &answers {
+            Answers::Routes(_) => config.tls.clone().map(TlsAcceptor::from),
+            Answers::Metrics => None,
+        };
+        app.tasks.spawn(connection(service, guest, stream, tls, config.http));
+    }
+}
+
+async fn connection(
+    service: Service,
+    guest: Guest,
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    limits: HttpLimits,
+) {
+    set_up(&stream, &limits);
+    match tls {
+        None => over(stream, service, guest, limits).await,
+        Some(tls) => match tokio::time::timeout(limits.header_time, tls.accept(stream)).await {
+            Ok(Ok(stream)) => over(stream, service, guest, limits).await,
+            Ok(Err(e)) => tracing::debug!("a connection could not be secured: {e}"),
+            Err(_) => tracing::debug!("a connection was not secured in time"),
+        },
+    }
+}
+
+/// HTTP/1, unless the first bytes say HTTP/2.
+async fn over<S: h1::Stream>(stream: S, service: Service, guest: Guest, limits: HttpLimits) {
+    let other = h1::serve(stream, BytesMut::new(), service, guest, limits).await;
+    if let Some(h1::Handed { stream, read, service, guest }) = other {
+        h2::serve(h2::Rewound::new(stream, read), service, guest, limits).await;
+    }
+}
+
+/// What the system is told of a connection. Where it does not listen, nothing is lost but comfort.
+fn set_up(stream: &TcpStream, limits: &HttpLimits) {
+    // A write that waits for another acknowledgement costs a caller 40 ms.
+    let _ = stream.set_nodelay(true);
+    let socket = socket2::SockRef::from(stream);
+    let alive = socket2::TcpKeepalive::new().with_time(limits.stall);
+    let _ = socket.set_tcp_keepalive(&alive);
+    // A caller whose machine is gone takes nothing and says nothing.
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_user_timeout(Some(limits.stall));
+}
+
+/// Who answers on a listener.
+#[derive(Clone)]
+enum Answers {
+    Routes(Arc<Routes>),
+    Metrics,
+}
+
+/// What answers the requests of one connection.
+struct Service {
+    app: Arc<App>,
+    answers: Answers,
+    peer: SocketAddr,
+}
+
+impl Service {
+    /// The time.
+    fn now(&self) -> i64 {
+        self.app.clock.now()
+    }
+
+    /// One request, with an id of ours and no way to take the process down with it.
+    async fn answer(&self, mut request: Request<Body>, voice: Voice) -> Response {
+        let routes = match &self.answers {
+            Answers::Routes(routes) => routes,
+            Answers::Metrics => return surfaces::metrics_text(&self.app),
+        };
+        let id = self.app.ids.next(self.now());
+        request.extensions_mut().insert(RequestId(Arc::clone(&id)));
+        request.extensions_mut().insert(ConnectInfo(self.peer));
+        let work = AssertUnwindSafe(routes.serve(&self.app, request)).catch_unwind();
+        let response = match work.await {
+            Ok(response) => response,
+            Err(_) => voice.answer(&Fault::internal("a request panicked"), &id),
+        };
+        signed(response, &id)
+    }
+
+    /// The answer to a request that cannot be read.
+    fn refuse(&self, fault: &Fault, path: &str) -> Response {
+        let voice = Voice::of(path, &HeaderMap::new());
+        let id = self.app.ids.next(self.now());
+        let response = voice.answer(fault, &id);
+        let response = match fault.trouble() {
+            Trouble::NoMethod => respond::allow(
+                response,
+                &HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+            ),
+            _ => response,
+        };
+        signed(response, &id)
+    }
+
+    /// The answer to a request for which there is no time left.
+    fn ended(&self, voice: Voice) -> Response {
+        let id = self.app.ids.next(self.now());
+        let fault = Fault::new(Trouble::Overload, "the gateway is stopping, retry elsewhere");
+        signed(voice.answer(&fault, &id), &id)
+    }
+
+    /// What HTTP/2 lets through and we do not.
+    fn check(headers: &HeaderMap, limits: &HttpLimits) -> Result<(), Fault> {
+        if headers.len() > limits.headers {
+            let say = format!("a request may have {} headers at most", limits.headers);
+            return Err(Fault::new(Trouble::HeadTooLarge, say));
+        }
+        let mut hosts = headers.get_all(HOST).iter();
+        if hosts.next().is_some_and(|host| !h1::is_host(host.as_bytes())) || hosts.next().is_some()
+        {
+            return Err(Fault::invalid("host", "`Host` is not the name of a host"));
+        }
+        let expects = headers.get(http::header::EXPECT);
+        if expects.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+            let say = "`Expect` can only be `100-continue`";
+            return Err(Fault::new(Trouble::Expectation, say).param("expect"));
+        }
+        Ok(())
+    }
+}
+
+/// An answer with the id of its request.
+fn signed(mut response: Response, id: &str) -> Response {
+    const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+    const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+    if let Ok(id) = HeaderValue::from_str(id) {
+        response.headers_mut().insert(REQUEST_ID, id.clone());
+        response.headers_mut().insert(X_REQUEST_ID, id);
+    }
+    response
 }
