@@ -2,7 +2,8 @@
 
 use brotli_decompressor::DecompressorWriter;
 use bytes::Bytes;
-use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use flate2::write::MultiGzDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 use std::fmt;
@@ -94,8 +95,8 @@ enum Inner {
     /// A deflate body whose first byte must tell what it is.
     Unsure,
     Gzip(Box<MultiGzDecoder<Sink>>),
-    Zlib(Box<ZlibDecoder<Sink>>),
-    Deflate(Box<DeflateDecoder<Sink>>),
+    /// With whether it is complete.
+    Deflate(Box<Decompress>, bool),
     Brotli(Box<DecompressorWriter<Sink>>),
     /// With whether a frame is complete.
     Zstd(Box<Zstd<'static>>, bool),
@@ -124,19 +125,14 @@ impl Decoder {
         let Some(first) = piece.first() else { return Ok(Bytes::new()) };
         if matches!(self.inner, Inner::Unsure) {
             // A zlib header names deflate in its low half; a raw block of that look is no use.
-            self.inner = if first & 0x0f == 8 {
-                Inner::Zlib(Box::new(ZlibDecoder::new(Sink::default())))
-            } else {
-                Inner::Deflate(Box::new(DeflateDecoder::new(Sink::default())))
-            };
+            self.inner = Inner::Deflate(Box::new(Decompress::new(first & 0x0f == 8)), false);
         }
         self.taken += piece.len();
         let room = self.taken.saturating_mul(RATIO).max(FREE).min(self.most) - self.given;
         let out = match &mut self.inner {
             Inner::Unsure => Ok(Vec::new()),
             Inner::Gzip(gzip) => through(&mut **gzip, piece, room, MultiGzDecoder::get_mut),
-            Inner::Zlib(zlib) => through(&mut **zlib, piece, room, ZlibDecoder::get_mut),
-            Inner::Deflate(raw) => through(&mut **raw, piece, room, DeflateDecoder::get_mut),
+            Inner::Deflate(deflate, complete) => through_deflate(deflate, complete, piece, room),
             Inner::Brotli(brotli) => {
                 through(&mut **brotli, piece, room, DecompressorWriter::get_mut)
             }
@@ -154,10 +150,10 @@ impl Decoder {
             _ if self.taken == 0 => Ok(()),
             Inner::Unsure => Err(cut()),
             Inner::Gzip(gzip) => gzip.try_finish().map_err(|_| cut()),
-            Inner::Zlib(zlib) => zlib.try_finish().map_err(|_| cut()),
-            Inner::Deflate(raw) => raw.try_finish().map_err(|_| cut()),
             Inner::Brotli(brotli) => brotli.close().map_err(|_| cut()),
-            Inner::Zstd(_, complete) => complete.then_some(()).ok_or_else(cut),
+            Inner::Deflate(_, complete) | Inner::Zstd(_, complete) => {
+                complete.then_some(()).ok_or_else(cut)
+            }
         }
     }
 }
@@ -205,6 +201,38 @@ fn through<W: Write>(
         _ if sink.full => Err(Undecodable::TooLarge),
         Ok(()) => Ok(std::mem::take(&mut sink.out)),
         Err(e) => Err(broken(e)),
+    }
+}
+
+fn through_deflate(
+    deflate: &mut Decompress,
+    complete: &mut bool,
+    piece: &[u8],
+    room: usize,
+) -> Result<Vec<u8>, Undecodable> {
+    let mut out = Vec::new();
+    let start = deflate.total_in();
+    loop {
+        let used = usize::try_from(deflate.total_in() - start).unwrap_or(usize::MAX);
+        let rest = piece.get(used..).unwrap_or_default();
+        if *complete && !rest.is_empty() {
+            return Err(Undecodable::Broken("something follows its end".to_owned()));
+        }
+        if *complete {
+            return Ok(out);
+        }
+        if out.capacity() - out.len() < STEP {
+            out.reserve(STEP.max(out.len()));
+        }
+        let status = deflate.decompress_vec(rest, &mut out, FlushDecompress::None);
+        *complete = status.map_err(|e| broken(e.into()))? == Status::StreamEnd;
+        if out.len() > room {
+            return Err(Undecodable::TooLarge);
+        }
+        // Room left over means that everything that could be said was said.
+        if !*complete && out.len() < out.capacity() {
+            return Ok(out);
+        }
     }
 }
 

@@ -8,5 +8,6 @@
     reason = "a test stops where its ground gives way"
 )]
 
+mod bodies;
 mod caller;
 mod framing;
