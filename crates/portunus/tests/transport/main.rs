@@ -11,3 +11,6 @@
 mod bodies;
 mod caller;
 mod framing;
+mod h2;
+mod limits;
+mod streams;
