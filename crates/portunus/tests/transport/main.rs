@@ -10,7 +10,9 @@
 
 mod bodies;
 mod caller;
+mod drain;
 mod framing;
 mod h2;
 mod limits;
 mod streams;
+mod tls;
