@@ -10,7 +10,6 @@ mod open;
 pub(crate) use open::{Open, Order};
 
 use axum::body::Body;
-use axum::extract::ConnectInfo;
 use axum::response::Response;
 use bytes::BytesMut;
 use canon::{Fault, Trouble};
@@ -97,7 +96,7 @@ async fn accept(app: Arc<App>, listener: TcpListener, answers: Answers) {
         let config = app.config();
         let Some(guest) = app.open.enter(peer.ip(), &config.http) else {
             if config.tls.is_none() {
-                let _ = stream.try_write(FULL);
+                let _ = socket2::SockRef::from(&stream).send(FULL);
             }
             if told.is_none_or(|told| told.elapsed() > TOLD) {
                 told = Some(Instant::now());
@@ -174,16 +173,14 @@ impl Service {
     }
 
     /// One request, with an id of ours and no way to take the process down with it.
-    async fn answer(&self, mut request: Request<Body>, voice: Voice) -> Response {
+    async fn answer(&self, request: Request<Body>, voice: Voice) -> Response {
         let routes = match &self.answers {
             Answers::Routes(routes) => routes,
             Answers::Metrics => return surfaces::metrics_text(&self.app),
         };
         let id = self.app.ids.next(self.now());
-        request.extensions_mut().insert(RequestId(Arc::clone(&id)));
-        request.extensions_mut().insert(ConnectInfo(self.peer));
-        let work = AssertUnwindSafe(routes.serve(&self.app, request)).catch_unwind();
-        let response = match work.await {
+        let work = routes.serve(&self.app, RequestId(Arc::clone(&id)), self.peer, request);
+        let response = match AssertUnwindSafe(work).catch_unwind().await {
             Ok(response) => response,
             Err(_) => voice.answer(&Fault::internal("a request panicked"), &id),
         };

@@ -214,3 +214,63 @@ impl<S: Stream> HttpBody for Incoming<S> {
         self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a body comes to when it arrives in pieces of that size, and what follows it.
+    fn read(
+        mut framing: Framing,
+        bytes: &[u8],
+        size: usize,
+    ) -> Result<(Vec<u8>, Vec<u8>), Nonsense> {
+        let (mut buffer, mut body) = (BytesMut::new(), Vec::new());
+        for piece in bytes.chunks(size) {
+            buffer.extend_from_slice(piece);
+            while framing != Framing::Done {
+                match framing.take(&mut buffer)? {
+                    Step::Data(data) => body.extend_from_slice(&data),
+                    Step::More | Step::End => break,
+                }
+            }
+        }
+        if framing == Framing::Done { Ok((body, buffer.to_vec())) } else { Err(Nonsense("short")) }
+    }
+
+    #[test]
+    fn where_the_bytes_are_cut_changes_nothing() {
+        let chunks = b"5\r\nhello\r\n00000A;a=b\r\n, harbours\r\n0\r\na: b\r\nc: d\r\n\r\nGET /";
+        for size in 1..=chunks.len() {
+            let (body, rest) = read(Framing::chunked(100), chunks, size).unwrap();
+            assert_eq!(
+                (body.as_slice(), rest.as_slice()),
+                (&b"hello, harbours"[..], &b"GET /"[..])
+            );
+            let (body, rest) = read(Framing::Length(7), chunks, size).unwrap();
+            assert_eq!((body.as_slice(), rest.len()), (&chunks[..7], chunks.len() - 7));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_nonsense_however_it_is_cut() {
+        for chunks in [
+            "5\nhello\r\n0\r\n\r\n",
+            "5 \r\nhello\r\n0\r\n\r\n",
+            "5\r\nhello0\r\n\r\n",
+            "\r\n0\r\n\r\n",
+            "fffffffffffffffff\r\n",
+            "0\r\n folded: 1\r\n\r\n",
+            "0\r\na: b\n\r\n",
+        ] {
+            for size in 1..=chunks.len() {
+                assert!(
+                    read(Framing::chunked(100), chunks.as_bytes(), size).is_err(),
+                    "{chunks:?}"
+                );
+            }
+        }
+        let endless = format!("0\r\n{}", "a: b\r\n".repeat(100));
+        assert!(read(Framing::chunked(100), endless.as_bytes(), 7).is_err());
+    }
+}

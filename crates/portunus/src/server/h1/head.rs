@@ -252,3 +252,60 @@ fn line_too_long() -> Fault {
     let say = format!("the request line is longer than {LONGEST_LINE} bytes, the limit here");
     Fault::new(Trouble::HeadTooLarge, say)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const LIMITS: HttpLimits = HttpLimits {
+        connections: 1,
+        connections_per_address: 1,
+        headers: 10,
+        header_bytes: 16 << 10,
+        header_time: Duration::from_secs(1),
+        body_time: Duration::from_secs(1),
+        idle: Duration::from_secs(1),
+        stall: Duration::from_secs(1),
+        streams: 1,
+        resets: 1,
+    };
+
+    /// Where a head ends when it arrives in pieces of that size.
+    fn end(bytes: &[u8], size: usize) -> Result<Option<usize>, Fault> {
+        let mut scan = Scan::default();
+        let mut sent = 0;
+        while sent < bytes.len() {
+            sent = bytes.len().min(sent + size);
+            if let Some(end) = scan.end(&bytes[..sent], &LIMITS)? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    #[test]
+    fn the_end_of_a_head_is_found_however_it_is_cut() {
+        let head = b"\r\nPOST /v1/messages HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n";
+        let bytes = [head.as_slice(), b"hello"].concat();
+        for size in 1..=bytes.len() {
+            assert_eq!(end(&bytes, size).unwrap(), Some(head.len()), "{size}");
+        }
+        let read = read(&Bytes::from(head.to_vec()), &LIMITS, HeaderMap::new()).unwrap();
+        assert_eq!((read.uri.path(), read.framing), ("/v1/messages", Framing::Length(5)));
+        assert!(read.keep && !read.old && !read.expects);
+    }
+
+    #[test]
+    fn what_is_no_head_is_not_waited_for() {
+        for bytes in ["GET / HTTP/1.1\nhost: a\r\n\r\n", "\u{16}\u{3}\u{1}", "\r\n\r\n\r\n"] {
+            for size in 1..=bytes.len() {
+                assert!(end(bytes.as_bytes(), size).is_err(), "{bytes:?}");
+            }
+        }
+        let long = format!("GET /{}", "x".repeat(LONGEST_LINE));
+        assert_eq!(end(long.as_bytes(), 1000).unwrap_err().trouble(), Trouble::HeadTooLarge);
+        let large = format!("GET / HTTP/1.1\r\nx: {}", "x".repeat(LIMITS.header_bytes));
+        assert_eq!(end(large.as_bytes(), 1000).unwrap_err().trouble(), Trouble::HeadTooLarge);
+    }
+}
