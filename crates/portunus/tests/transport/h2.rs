@@ -241,3 +241,38 @@ async fn an_idle_connection_is_told_to_go() {
     stopped.app.drain();
     assert_eq!(raw.next(&[GOAWAY]).await, Some((GOAWAY, 0)));
 }
+
+#[tokio::test]
+async fn floods_end_their_own_connection_and_nothing_else() {
+    let gateway = Gateway::start().await;
+    let key = format!("Bearer {}", gateway.key);
+    let begun = frame(HEADERS, 0, 1, &fields(&head(&key, "100")));
+    let open = frame(HEADERS, END_HEADERS, 1, &fields(&head(&key, "100")));
+    // A field is put into the table once and then meant again and again, for one byte each time.
+    let bomb = [&[0x40, 1, b'a', 1, b'b'][..], &[0xbe; 16_000]].concat();
+    let mut bombs = frame(HEADERS, END_HEADERS, 1, &[fields(&head(&key, "0")), bomb].concat());
+    bombs.extend(frame(RESET, 0, 1, &8_u32.to_be_bytes()));
+    const CONTINUATION: u8 = 9;
+    const WINDOW: u8 = 8;
+    let floods = [
+        ("endless headers", begun, frame(CONTINUATION, 0, 1, &fields(&[("x", "y")]))),
+        ("empty headers", frame(HEADERS, 0, 1, &[]), frame(CONTINUATION, 0, 1, &[])),
+        ("data that says nothing", open.clone(), frame(DATA, 0, 1, &[])),
+        ("windows of nothing", open, frame(WINDOW, 0, 1, &0_u32.to_be_bytes())),
+        ("the same stream again", Vec::new(), bombs),
+    ];
+    for (name, first, again) in floods {
+        let mut raw = Raw::to(&gateway, &[]).await;
+        raw.send(&first).await;
+        let many = again.repeat(1_000.min((1 << 20) / again.len()));
+        let mut sent = 0;
+        while sent < 256 << 20 && raw.send(&many).await {
+            sent += many.len();
+            tokio::task::yield_now().await;
+        }
+        assert!(sent < 256 << 20, "{name}: nobody minds");
+        let mut honest = super::caller::Caller::to(&gateway).await;
+        honest.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert_eq!(honest.answer().await.unwrap().status, 200, "{name}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::caller::{Caller, call, hello};
 use std::time::Duration;
-use testkit::{Gateway, Provider, Step, chat_stream, sse};
+use testkit::{Gateway, Provider, Step, chat_reply, chat_stream, sse};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -137,4 +137,20 @@ async fn a_caller_that_takes_nothing_is_cut_and_its_call_settled() {
     assert!(taken < 32 << 20, "{taken} bytes were taken for nobody");
     tokio::time::timeout(LONG, gateway.settled()).await.expect("the call is settled");
     drop(caller);
+}
+
+#[tokio::test]
+async fn a_connection_the_provider_has_let_go_is_not_missed() {
+    let mut reply = chat_reply("Hi", 1, 1);
+    // It says nothing of it, it just closes.
+    reply.push(Step::Close);
+    let provider = Provider::answers(vec![reply]).await;
+    let gateway = Gateway::with(&provider.config("chat")).await;
+    let mut caller = Caller::to(&gateway).await;
+    for _ in 0..20 {
+        caller.send(asked(&gateway, false)).await;
+        let answer = caller.answer().await.unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    assert_eq!(provider.asked().len(), 20, "each was sent once");
 }

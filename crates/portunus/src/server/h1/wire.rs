@@ -241,16 +241,23 @@ impl Out {
     }
 }
 
-/// One timer for everything a connection waits for, made when it first has to wait.
+/// One timer for everything a connection waits for, made when it first has to wait. It is moved only
+/// to an earlier time: most waits end before it rings, and the next one would have to move it again.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
     pub(in crate::server) fn poll(&mut self, cx: &mut Context<'_>, until: Instant) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-        if sleep.deadline() != until {
+        if sleep.deadline() > until {
             sleep.as_mut().reset(until);
         }
-        sleep.as_mut().poll(cx)
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= until {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(until);
+        }
     }
 }
