@@ -17,6 +17,7 @@ use crate::keys::{KeyRing, NewToken, hash};
 use crate::memory::Memory;
 use crate::meters::Meters;
 use crate::server::{Open, Order};
+use crate::telemetry::Telemetry;
 
 /// The name under which the key pepper is kept in the store.
 const PEPPER: &str = "key_pepper";
@@ -44,6 +45,8 @@ pub struct App {
     pub(crate) seals: SealKeep,
     /// What is counted.
     pub meters: Meters,
+    /// Where ended calls are reported to.
+    pub(crate) telemetry: Telemetry,
     /// Work that must be done before the process may end.
     pub tasks: TaskTracker,
     /// The order to stop.
@@ -84,6 +87,13 @@ impl App {
         let pepper = pepper(&config, &store).await?;
         let ring = KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?;
         let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
+        let telemetry = Telemetry::start(
+            config.telemetry.clone(),
+            Arc::clone(&clock),
+            stop.clone(),
+            |reports| drop(tasks.spawn(reports)),
+        );
         let app = Arc::new(Self {
             ids: Ids::new()?,
             memory: Memory::new(store.clone(), tasks.clone()),
@@ -94,8 +104,9 @@ impl App {
             clock,
             seals: SealKeep::default(),
             meters: Meters::new(),
+            telemetry,
             tasks,
-            stop: CancellationToken::new(),
+            stop,
             hurry: CancellationToken::new(),
             open: Arc::default(),
         });

@@ -19,10 +19,14 @@ impl Ids {
 
     /// The next id, at that time in microseconds.
     pub(crate) fn next(&self, now: i64) -> Arc<str> {
+        Arc::from(format!("req_{:013x}{:016x}", now.max(0), self.word()))
+    }
+
+    /// A word no other call of this process has.
+    pub(crate) fn word(&self) -> u64 {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         // The counter hides in the random word, so that ids do not tell how busy the gateway is.
-        let word = self.process.wrapping_add(count.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Arc::from(format!("req_{:013x}{word:016x}", now.max(0)))
+        self.process.wrapping_add(count.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 }
 

@@ -17,6 +17,7 @@ mod meters;
 mod respond;
 mod server;
 mod surfaces;
+mod telemetry;
 mod tokens;
 
 use std::sync::Arc;

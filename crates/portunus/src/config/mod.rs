@@ -8,6 +8,7 @@ mod models;
 mod overrides;
 mod providers;
 mod raw;
+mod telemetry;
 mod watch;
 mod words;
 
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use upstream::{Provider, Timeouts};
 
+use crate::telemetry::Collector;
 use raw::{RawConfig, RawTimeouts};
 
 /// A configuration in which nothing is missing and nothing can be wrong.
@@ -52,6 +54,8 @@ pub struct Config {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// How long answers are kept for later calls.
     pub keep_answers: Duration,
+    /// Where traces and metrics are reported to.
+    pub telemetry: Option<Collector>,
     /// How long running calls may go on after the order to stop.
     pub drain: Duration,
     /// The places that serve models.
@@ -147,6 +151,7 @@ fn check(
         identity,
         timeouts,
         limits,
+        telemetry,
         providers,
         models,
     } = raw;
@@ -198,6 +203,7 @@ fn check(
     let drain = drain.map_err(|why| format!("timeouts.drain: {why}"))?;
     let times = overlay(DEFAULT_TIMEOUTS, &timeouts, "timeouts")?;
 
+    let telemetry = telemetry::check(telemetry, env)?;
     let demo = server.demo.unwrap_or(true);
     let providers = providers::check(providers, times, demo, env)?;
     let providers: Vec<Arc<Provider>> = providers.into_iter().map(Arc::new).collect();
@@ -214,6 +220,7 @@ fn check(
         http,
         tls,
         keep_answers,
+        telemetry,
         drain,
         providers,
         catalog,

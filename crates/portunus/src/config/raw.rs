@@ -17,6 +17,7 @@ pub(crate) struct RawConfig {
     pub(crate) identity: BTreeMap<String, RawIdentity>,
     pub(crate) timeouts: RawTimeouts,
     pub(crate) limits: RawLimits,
+    pub(crate) telemetry: Option<RawTelemetry>,
     pub(crate) providers: BTreeMap<String, RawProvider>,
     pub(crate) models: BTreeMap<String, RawModel>,
 }
@@ -100,6 +101,14 @@ pub(crate) struct RawLimits {
     pub(crate) stall: Option<String>,
     pub(crate) streams: Option<u32>,
     pub(crate) resets: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawTelemetry {
+    pub(crate) otlp: Option<String>,
+    pub(crate) headers: BTreeMap<String, Secret>,
+    pub(crate) service: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

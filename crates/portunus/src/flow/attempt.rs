@@ -96,16 +96,21 @@ async fn try_lane(
     prepared: Prepared,
     mut tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
-    let Prepared { outgoing, dialect, chat, losses } = prepared;
+    let Prepared { outgoing, dialect, speech, losses } = prepared;
     tab.lost(losses.into_iter().map(|loss| loss.what));
     let answer = match send(call, lane, dialect, outgoing).await {
         Ok(answer) => answer,
         Err(fault) => return Err((fault, tab)),
     };
-    if peek.stream {
-        pump::stream(call, peek, lane, dialect, chat, answer, tab).await
-    } else {
-        whole::whole(call, lane, dialect, chat, answer, tab).await
+    match speech {
+        speech if peek.stream => pump::stream(call, peek, lane, dialect, speech, answer, tab).await,
+        Some(speech) if speech.brake.is_some() => {
+            whole::gather(call, lane, dialect, speech, answer, tab).await
+        }
+        speech => {
+            let chat = speech.map(|speech| speech.chat);
+            whole::whole(call, lane, dialect, chat, answer, tab).await
+        }
     }
 }
 
@@ -137,6 +142,12 @@ fn headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
     let mut headers = if same { call.handed_on.clone() } else { HeaderMap::new() };
     for (name, value) in dialect.headers() {
         headers.entry(*name).or_insert(HeaderValue::from_static(value));
+    }
+    if let Some(trace) = call.trace.and_then(|trace| trace.header()) {
+        headers.insert("traceparent", trace);
+    }
+    if let Some(state) = &call.trace_state {
+        headers.insert("tracestate", state.clone());
     }
     headers
 }

@@ -6,7 +6,7 @@ use canon::{Fault, Trouble};
 use dialects::json::Edit;
 use dialects::{Dialect, Target};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, Request};
+use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use crate::app::App;
 use crate::config::Config;
 use crate::keys::Key;
 use crate::surfaces::Asked;
+use crate::telemetry::Trace;
 
 /// How many bytes a second a body has to bring, once its patience is used up.
 const SLOWEST: u64 = 1 << 10;
@@ -41,6 +42,10 @@ pub(crate) struct Call {
     pub(crate) strict: bool,
     /// Whether only to tell what would be sent.
     pub(crate) dry_run: bool,
+    /// Its place in a trace, where there is one.
+    pub(crate) trace: Option<Trace>,
+    /// What other tracers on the way have to say, handed on unread.
+    pub(crate) trace_state: Option<HeaderValue>,
     pub(crate) arrived: Instant,
 }
 
@@ -57,6 +62,8 @@ impl Call {
         let strict = is_set(request.headers(), "x-portunus-strict");
         let dry_run = is_set(request.headers(), "x-portunus-dry-run");
         let handed_on = handed_on(dialect, request.headers());
+        let trace = trace(&app, request.headers());
+        let trace_state = request.headers().get("tracestate").filter(|_| trace.is_some()).cloned();
         let body = read_body(request, config.body_limit, config.http.body_time).await?;
         Ok(Self {
             app,
@@ -71,9 +78,21 @@ impl Call {
             handed_on,
             strict,
             dry_run,
+            trace,
+            trace_state,
             arrived,
         })
     }
+}
+
+/// The caller's trace goes on; one of our own begins only when somebody records it.
+fn trace(app: &App, headers: &HeaderMap) -> Option<Trace> {
+    let trace = Trace::of(headers, app.ids.word());
+    if trace.is_some() || !app.telemetry.is_on() {
+        return trace;
+    }
+    let id = u128::from(app.ids.word()) << 64 | u128::from(app.ids.word());
+    Some(Trace::begin(id, app.ids.word()))
 }
 
 fn handed_on(dialect: &dyn Dialect, headers: &HeaderMap) -> HeaderMap {

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::Call;
 use crate::app::App;
+use crate::telemetry::Trace;
 
 /// Bytes a token has, roughly, where a count must be estimated.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -21,6 +22,7 @@ pub(super) struct Tab {
     dialect: &'static str,
     input_bytes: u64,
     said: Said,
+    trace: Option<Trace>,
     /// Boxed: a tab moves from step to step, and an entry is large.
     entry: Box<Entry>,
     ticket: Option<Ticket>,
@@ -37,6 +39,7 @@ impl Tab {
             dialect: call.dialect.origin().name(),
             input_bytes: call.body.len() as u64,
             said: Said::default(),
+            trace: call.trace,
             ticket: None,
             entry: Box::new(Entry {
                 request_id: call.id.to_string(),
@@ -74,6 +77,7 @@ impl Tab {
         self.entry.outcome = Outcome::Failed;
         self.entry.status = if fault.trouble() == canon::Trouble::Quota { 429 } else { 503 };
         self.app.meters.ended(self.dialect, &self.entry);
+        self.app.telemetry.ended(self.trace, &self.entry);
         self.app.book.note(*std::mem::take(&mut self.entry));
         fault
     }
@@ -165,7 +169,7 @@ impl Tab {
             Outcome::Done => match told {
                 // A provider that forgot to count the prompt did not answer without one.
                 Some(usage) if usage.input == 0 => (Usage { input: estimate.input, ..usage }, true),
-                Some(usage) => (usage, false),
+                Some(usage) => (usage, self.said.estimated),
                 None => (estimate, true),
             },
             // Nothing came out, so nothing is paid.
@@ -195,6 +199,10 @@ impl Tab {
         let cost = self.entry.cost.min(ticket.amount());
         self.app.meters.running.dec();
         self.app.meters.ended(self.dialect, &self.entry);
+        if self.app.telemetry.is_on() {
+            self.entry.ended = self.app.clock.now();
+            self.app.telemetry.ended(self.trace, &self.entry);
+        }
         ticket.settle(*std::mem::take(&mut self.entry));
         cost
     }
