@@ -216,7 +216,7 @@ impl Pump {
         let key = self.call.app.ring.get(&self.call.key.record.id);
         if !key.is_some_and(|key| key.is_live(now)) {
             let fault = Fault::new(Trouble::Interrupted, "the API key was revoked");
-            return self.break_off(&fault.never_retry());
+            return self.break_off(&fault.blame(Blame::Caller).never_retry());
         }
         if self.call.app.is_ending() {
             let fault = Fault::new(Trouble::Interrupted, "the gateway is stopping; please retry");

@@ -191,8 +191,8 @@ async fn what_cannot_finish_is_told_so_in_its_own_format() {
         }
         let (code, _) = process.ended();
         assert_eq!(code, Some(0), "{name}");
-        // One second of drain at most, and five to tell and settle.
-        assert!(begun.elapsed() < Duration::from_secs(6), "{name}: {:?}", begun.elapsed());
+        // One second of drain at most and five to tell and settle; the rest is for a busy machine.
+        assert!(begun.elapsed() < Duration::from_secs(10), "{name}: {:?}", begun.elapsed());
         process.books_are_right();
     }
 }

@@ -1,18 +1,16 @@
 //! HTTP/2 without TLS, as a client speaks it and as nobody should.
 
 use super::caller::{CHAT, hello};
+use super::streams::{EVENTS, LONG, Stage, let_go};
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use std::time::Duration;
 use testkit::{Gateway, Provider, chat_reply, chat_stream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-
-const LONG: Duration = Duration::from_secs(20);
 
 fn client() -> Client<HttpConnector, Full<Bytes>> {
     Client::builder(TokioExecutor::new()).http2_only(true).build_http()
@@ -275,4 +273,26 @@ async fn floods_end_their_own_connection_and_nothing_else() {
         honest.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
         assert_eq!(honest.answer().await.unwrap().status, 200, "{name}");
     }
+}
+
+#[tokio::test]
+async fn a_stream_taken_back_lets_its_provider_go_and_the_connection_lives() {
+    let (stage, gateway) = Stage::new().await;
+    let key = format!("Bearer {}", gateway.key);
+    let body = hello("m", true);
+    let length = body.len().to_string();
+    let mut raw = Raw::to(&gateway, &[]).await;
+    for (stream, begun) in [(1, false), (3, true), (5, true)] {
+        raw.send(&frame(HEADERS, END_HEADERS, stream, &fields(&head(&key, &length)))).await;
+        raw.send(&frame(DATA, END_STREAM, stream, &body)).await;
+        let mut provider = stage.next().await;
+        if begun {
+            let event = format!("data: {}\n\n", chat_stream(&["one"], 1, 1)[0]);
+            provider.write_all(&[EVENTS, event.as_bytes()].concat()).await.unwrap();
+            assert_eq!(raw.next(&[HEADERS]).await, Some((HEADERS, stream)));
+        }
+        raw.send(&frame(RESET, 0, stream, &8_u32.to_be_bytes())).await;
+        let_go(provider).await;
+    }
+    tokio::time::timeout(LONG, gateway.settled()).await.expect("every call is settled");
 }

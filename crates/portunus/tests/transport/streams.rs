@@ -7,9 +7,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Longer than anything here takes, and shorter than the gateway's own patience with providers.
-const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-const EVENTS: &[u8] =
+pub(crate) const EVENTS: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
 
 fn asked(gateway: &Gateway, stream: bool) -> Vec<u8> {
@@ -18,14 +18,14 @@ fn asked(gateway: &Gateway, stream: bool) -> Vec<u8> {
 }
 
 /// A provider whose connections are ours to play.
-struct Stage(TcpListener);
+pub(crate) struct Stage(TcpListener);
 
 impl Stage {
-    async fn new() -> (Self, Gateway) {
+    pub(crate) async fn new() -> (Self, Gateway) {
         Self::with("").await
     }
 
-    async fn with(more: &str) -> (Self, Gateway) {
+    pub(crate) async fn with(more: &str) -> (Self, Gateway) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let config = format!(
@@ -36,7 +36,7 @@ impl Stage {
     }
 
     /// The next request's connection, the request read.
-    async fn next(&self) -> TcpStream {
+    pub(crate) async fn next(&self) -> TcpStream {
         let (mut stream, _) = self.0.accept().await.unwrap();
         let mut read = Vec::new();
         while !read.windows(8).any(|eight| eight == b"Hello!\"}") {
@@ -47,7 +47,7 @@ impl Stage {
 }
 
 /// Reads until the other end lets go.
-async fn let_go(mut stream: TcpStream) {
+pub(crate) async fn let_go(mut stream: TcpStream) {
     let reading = async { while stream.read(&mut [0; 64]).await.is_ok_and(|count| count > 0) {} };
     tokio::time::timeout(LONG, reading).await.expect("the provider is let go");
 }
@@ -153,4 +153,30 @@ async fn a_connection_the_provider_has_let_go_is_not_missed() {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
     assert_eq!(provider.asked().len(), 20, "each was sent once");
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_finish_before_the_end_is_told_so() {
+    let (stage, gateway) = Stage::with("[timeouts]\ndrain = \"200ms\"\n").await;
+    let mut callers = Vec::new();
+    let mut providers = Vec::new();
+    for stream in [false, true] {
+        let mut caller = Caller::to(&gateway).await;
+        caller.send(asked(&gateway, stream)).await;
+        providers.push(stage.next().await);
+        callers.push(caller);
+    }
+    let book = std::sync::Arc::clone(&gateway.app.book);
+    let stopped = tokio::spawn(gateway.stop());
+    for caller in &mut callers {
+        let answer = caller.answer().await.unwrap();
+        assert_eq!((answer.status, answer.header("connection")), (503, Some("close")));
+        assert_eq!(answer.json()["error"]["code"], "overloaded");
+        assert!(caller.is_closed().await);
+    }
+    for provider in providers {
+        let_go(provider).await;
+    }
+    tokio::time::timeout(LONG, stopped).await.expect("an end in time").unwrap();
+    assert_eq!(book.running(), 0, "nothing is held");
 }
