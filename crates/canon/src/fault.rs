@@ -30,6 +30,10 @@ pub enum Trouble {
     TooLarge,
     /// A content type that is not served here.
     MediaType,
+    /// More headers, or longer ones, than allowed.
+    HeadTooLarge,
+    /// The caller expects of us what we do not do.
+    Expectation,
     /// A protocol that is not served here.
     Upgrade,
     /// The caller took too long to send its request.
@@ -109,6 +113,8 @@ impl Fault {
             | Trouble::Gone
             | Trouble::TooLarge
             | Trouble::MediaType
+            | Trouble::HeadTooLarge
+            | Trouble::Expectation
             | Trouble::Upgrade
             | Trouble::SlowCaller
             | Trouble::Policy

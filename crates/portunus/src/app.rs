@@ -6,7 +6,6 @@ use http::HeaderValue;
 use ledger::{Book, Clock, FileDisk, SystemClock};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use store::{Account, KeyRecord, Limits, Role, Store};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +17,7 @@ use crate::ids::Ids;
 use crate::keys::{KeyRing, NewToken, hash};
 use crate::memory::Memory;
 use crate::meters::Meters;
+use crate::server::{Open, Order};
 use crate::telemetry::Telemetry;
 
 /// The name under which the key pepper is kept in the store.
@@ -57,7 +57,10 @@ pub struct App {
     /// The name by which this process knows its own requests when they come round.
     pub(crate) instance: HeaderValue,
     born: Instant,
-    draining: AtomicBool,
+    /// The order to make haste with it.
+    pub(crate) hurry: CancellationToken,
+    /// Who is connected.
+    pub(crate) open: Arc<Open>,
 }
 
 /// What a first start has to show once.
@@ -114,7 +117,8 @@ impl App {
             running: Running::default(),
             instance: HeaderValue::from_str(&crate::keys::word(16)?)?,
             born: Instant::now(),
-            draining: AtomicBool::new(false),
+            hurry: CancellationToken::new(),
+            open: Arc::default(),
         });
         let first = app.first_start().await?;
         Ok((app, first))
@@ -144,12 +148,17 @@ impl App {
 
     /// Whether new work is welcome.
     pub fn is_ready(&self) -> bool {
-        !self.draining.load(Ordering::Relaxed)
+        self.open.order() == Order::Serve
+    }
+
+    /// Whether running calls must end, their time being over.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.open.order() >= Order::End
     }
 
     /// No new work from here on.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
+        self.open.give(Order::Drain);
     }
 
     /// The work that goes on beside the calls: posting to the store, news of keys, the journal's

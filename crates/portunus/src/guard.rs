@@ -15,31 +15,25 @@ const LONGEST: usize = 256;
 
 /// The key of a request. `?key=` counts only where the native format is served.
 pub(crate) async fn key_of(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Key>, Fault> {
-    let mut found: Option<String> = None;
-    for text in carried(uri, headers)? {
-        match &found {
-            Some(other) if *other != text => {
-                return Err(Fault::new(
-                    Trouble::NoKey,
-                    "two different API keys were sent; send one",
-                ));
-            }
-            Some(_) => {}
-            None => found = Some(text),
-        }
-    }
-    let Some(text) = found else {
-        return Err(Fault::new(
+    match carried(uri, headers)? {
+        Some(text) => app.ring.find(text).await,
+        None => Err(Fault::new(
             Trouble::NoKey,
             "no API key was sent; send it as `Authorization: Bearer <key>`",
-        ));
-    };
-    app.ring.find(&text).await
+        )),
+    }
 }
 
-fn carried(uri: &Uri, headers: &HeaderMap) -> Result<Vec<String>, Fault> {
+/// The one key a request carries, in however many places.
+fn carried<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>, Fault> {
     let unreadable = || Fault::new(Trouble::NoKey, "the API key cannot be read");
-    let mut found = Vec::new();
+    let mut found: Option<&str> = None;
+    let mut take = |text: &'a str| match found.replace(text) {
+        Some(other) if other != text => {
+            Err(Fault::new(Trouble::NoKey, "two different API keys were sent; send one"))
+        }
+        Some(_) | None => Ok(()),
+    };
     let mut bearers = headers.get_all(AUTHORIZATION).iter();
     if let Some(value) = bearers.next() {
         if bearers.next().is_some() {
@@ -53,7 +47,7 @@ fn carried(uri: &Uri, headers: &HeaderMap) -> Result<Vec<String>, Fault> {
                 "the `Authorization` header must read `Bearer <key>`",
             ));
         }
-        found.push(key.to_owned());
+        take(key)?;
     }
     for value in BARE.iter().flat_map(|name| headers.get_all(*name)) {
         let key = value.to_str().map_err(|_| unreadable())?;
@@ -62,12 +56,14 @@ fn carried(uri: &Uri, headers: &HeaderMap) -> Result<Vec<String>, Fault> {
         }
         // Clients empty a header they cannot leave out.
         if !key.is_empty() {
-            found.push(key.to_owned());
+            take(key)?;
         }
     }
     if is_native(uri.path()) {
         let query = uri.query().unwrap_or_default().split('&');
-        found.extend(query.filter_map(|pair| pair.strip_prefix("key=")).map(str::to_owned));
+        for key in query.filter_map(|pair| pair.strip_prefix("key=")) {
+            take(key)?;
+        }
     }
     Ok(found)
 }

@@ -21,7 +21,6 @@ mod telemetry;
 mod tokens;
 
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpListener;
 
 pub use surfaces::addresses;
@@ -32,15 +31,7 @@ use config::Given;
 /// Serves until [`App::stop`] is cancelled, then drains and settles everything.
 pub async fn run(app: Arc<App>, listener: TcpListener, given: Given) {
     app.run_beside(given);
-    let drain = app.config().drain;
     server::serve(Arc::clone(&app), listener).await;
-    app.drain();
-    app.tasks.close();
-    if tokio::time::timeout(drain, app.tasks.wait()).await.is_err() {
-        tracing::warn!("the drain time is over; calls that still run are settled as they stand");
-    }
+    server::drain(&app).await;
     app.store.close().await;
 }
-
-/// How long a second order to stop leaves for what still runs.
-pub const FAST_STOP: Duration = Duration::from_secs(5);

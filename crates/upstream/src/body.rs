@@ -1,15 +1,20 @@
 //! Bodies: what goes to a provider in pieces, and what comes back from one.
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use crate::client::LocalBody;
+use crate::coding::{Coding, Decoder, Undecodable};
 use crate::event_stream::Unframed;
+
+/// The most that comes out of one compressed answer.
+const MOST: usize = 256 << 20;
 
 /// A request body in pieces of known length: written in one go, never joined.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +79,8 @@ impl HttpBody for Pieces {
 pub enum Body {
     /// From the network.
     Net(Incoming),
+    /// From the network, compressed though it was not asked to be.
+    Coded(Box<Coded>),
     /// From a model inside this process.
     Local(LocalBody),
     /// From the network, in frames of AWS's own kind.
@@ -82,6 +89,62 @@ pub enum Body {
 
 /// Why an answer's body broke off.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Body {
+    /// The body of an answer from the network, with its compression undone.
+    pub(crate) fn net(headers: &HeaderMap, body: Incoming) -> Self {
+        let decoder = match Coding::of(headers) {
+            Ok(None) => return Self::Net(body),
+            Ok(Some(coding)) => Decoder::new(coding, MOST),
+            Err(unknown) => {
+                Err(Undecodable::Broken(format!("nobody here knows the coding `{unknown}`")))
+            }
+        };
+        Self::Coded(Box::new(Coded { body, decoder }))
+    }
+}
+
+/// A compressed body on its way out of its compression.
+#[derive(Debug)]
+pub struct Coded {
+    body: Incoming,
+    /// What undoes it, or why nothing can.
+    decoder: Result<Decoder, Undecodable>,
+}
+
+impl Coded {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let decoder = match &mut self.decoder {
+            Ok(decoder) => decoder,
+            Err(why) => return Poll::Ready(Some(Err(why.clone().into()))),
+        };
+        loop {
+            let undone = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => decoder.push(&data),
+                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                },
+                Some(Err(e)) => return Poll::Ready(Some(Err(e.into()))),
+                None => match decoder.finish() {
+                    Ok(()) => return Poll::Ready(None),
+                    Err(why) => Err(why),
+                },
+            };
+            match undone {
+                // Not every piece of a compressed body says something by itself.
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Err(why) => {
+                    self.decoder = Err(why.clone());
+                    return Poll::Ready(Some(Err(why.into())));
+                }
+            }
+        }
+    }
+}
 
 impl HttpBody for Body {
     type Data = Bytes;
@@ -93,6 +156,7 @@ impl HttpBody for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Self::Net(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::Coded(coded) => coded.poll_frame(cx),
             Self::Local(body) => Pin::new(body).poll_frame(cx),
             Self::Framed(body) => Pin::new(body.as_mut()).poll_frame(cx),
         }
@@ -101,6 +165,8 @@ impl HttpBody for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Net(body) => body.is_end_stream(),
+            // Its end must be looked at: it may have come too early.
+            Self::Coded(_) => false,
             Self::Local(body) => body.is_end_stream(),
             Self::Framed(body) => body.is_end_stream(),
         }

@@ -109,8 +109,8 @@ impl Client {
                 let (head, body) = response.into_parts();
                 Ok(Answer {
                     status: head.status.as_u16(),
+                    body: Body::net(&head.headers, body),
                     headers: head.headers,
-                    body: Body::Net(body),
                 })
             }
             Self::Local(local) => {

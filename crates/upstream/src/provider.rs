@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use canon::{Fault, Origin, Reach, Trouble};
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
 use hyper_util::client::legacy::connect::capture_connection;
@@ -149,6 +149,7 @@ impl Provider {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // What the makers' own clients send, for streams as well.
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         let credential = self.credential(how.credential);

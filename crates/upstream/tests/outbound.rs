@@ -35,7 +35,7 @@ fn through(proxy: &str, except: &str, authority: &Authority) -> Client {
 async fn get(client: &Client, url: &str) -> Result<Answer, String> {
     let request = Request::get(url).header("authorization", "Bearer our-key");
     let request = request.body(Pieces::default()).unwrap();
-    client.send(request).await.map_err(|e| format!("{e:?}"))
+    client.send(request, false).await.map_err(|e| format!("{e:?}"))
 }
 
 #[tokio::test]

@@ -138,9 +138,11 @@ const fn spoken(trouble: Trouble) -> (u16, &'static str, Option<&'static str>) {
         Trouble::Gone => (410, "NOT_FOUND", None),
         Trouble::TooLarge => (413, INVALID, None),
         Trouble::MediaType => (415, INVALID, None),
+        Trouble::Expectation => (417, "FAILED_PRECONDITION", None),
         Trouble::Upgrade => (426, "FAILED_PRECONDITION", None),
         Trouble::RateLimit => (429, "RESOURCE_EXHAUSTED", Some("RATE_LIMIT_EXCEEDED")),
         Trouble::Quota => (429, "RESOURCE_EXHAUSTED", Some("INSUFFICIENT_QUOTA")),
+        Trouble::HeadTooLarge => (431, INVALID, None),
         Trouble::Internal => (500, "INTERNAL", None),
         Trouble::Unavailable | Trouble::Overload | Trouble::Interrupted => {
             (503, "UNAVAILABLE", None)

@@ -162,6 +162,8 @@ pub(super) fn error(fault: &Fault) -> Value {
         | Trouble::Conflict
         | Trouble::TooLarge
         | Trouble::MediaType
+        | Trouble::HeadTooLarge
+        | Trouble::Expectation
         | Trouble::Upgrade
         | Trouble::SlowCaller
         | Trouble::Policy => "invalid_prompt",

@@ -82,21 +82,24 @@ async fn greet(app: &App, first: Option<&FirstStart>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first signal drains, the second one ends fast.
+/// The first signal drains, the second one ends what runs, the third one asks nobody.
 async fn stop_on_signal(app: Arc<App>, mut terminate: Signal, mut interrupt: Signal) {
     for order in 0.. {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        if order == 0 {
-            tracing::info!("stopping: running calls may finish; a second signal ends them");
-            app.drain();
-            app.stop.cancel();
-        } else {
-            tracing::warn!("stopping now");
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-            std::process::exit(0);
+        match order {
+            0 => {
+                tracing::info!("stopping: running calls may finish; a second signal ends them");
+                app.drain();
+                app.stop.cancel();
+            }
+            1 => {
+                tracing::warn!("stopping now: running calls are ended");
+                app.hurry.cancel();
+            }
+            _ => std::process::exit(1),
         }
     }
 }

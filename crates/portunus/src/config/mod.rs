@@ -4,6 +4,7 @@
 //! into [`Config`], in which every address, limit, secret and lane is resolved.
 
 mod auth;
+mod door;
 mod models;
 mod outbound;
 mod overrides;
@@ -14,6 +15,8 @@ mod telemetry;
 mod watch;
 mod words;
 
+pub use door::HttpLimits;
+pub(crate) use door::MOST_HEADERS;
 pub use outbound::Media;
 pub use routes::{LaneHealth, LiveLane, Order, Route, Seat};
 pub(crate) use watch::watch;
@@ -51,6 +54,10 @@ pub struct Config {
     pub body_limit: usize,
     /// Media that callers name by address.
     pub media: Media,
+    /// What a connection may take of us.
+    pub http: HttpLimits,
+    /// How we prove ourselves to callers; `None` for plain HTTP.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
     /// How long answers are kept for later calls.
     pub keep_answers: Duration,
     /// How connections leave.
@@ -178,7 +185,8 @@ fn check(
         given.listen.clone().or(server.listen).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let listen = address("server.listen", &listen)?;
     let metrics = server.metrics.map(|text| address("server.metrics", &text)).transpose()?;
-    let public_url = server.public_url.unwrap_or_else(|| format!("http://{listen}"));
+    let scheme = if server.tls.is_some() { "https" } else { "http" };
+    let public_url = server.public_url.unwrap_or_else(|| format!("{scheme}://{listen}"));
     let public_url = public_url.trim_end_matches('/').to_owned();
     if !public_url.starts_with("http://") && !public_url.starts_with("https://") {
         return Err(format!("server.public_url: `{public_url}` is not an http or https address"));
@@ -200,6 +208,8 @@ fn check(
         store.url.unwrap_or_else(|| format!("sqlite:{}", given.data.join("portunus.db").display()));
     let body_limit = limits.body.as_deref().map_or(Ok(32 << 20), words::size);
     let body_limit = body_limit.map_err(|why| format!("limits.body: {why}"))?;
+    let http = door::limits(&limits)?;
+    let tls = server.tls.as_ref().map(door::tls).transpose()?;
     let keep_answers =
         limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), duration);
     let keep_answers = keep_answers.map_err(|why| format!("limits.keep_answers: {why}"))?;
@@ -229,6 +239,8 @@ fn check(
         power_safe,
         body_limit,
         media,
+        http,
+        tls,
         keep_answers,
         way,
         telemetry,

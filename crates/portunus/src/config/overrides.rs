@@ -1,6 +1,6 @@
 //! `PORTUNUS_…` variables laid over the file: `PORTUNUS_SERVER_LISTEN` is `listen` of `[server]`.
 
-use super::raw::{OneOrMany, RawConfig, RawFiles, RawShared};
+use super::raw::{OneOrMany, RawConfig, RawFiles, RawShared, RawTls};
 
 /// Lays the variables over the file.
 pub(super) fn apply(
@@ -18,6 +18,12 @@ pub(super) fn apply(
     text("PORTUNUS_SERVER_DURABILITY", &mut raw.server.durability);
     text("PORTUNUS_STORE_URL", &mut raw.store.url);
     text("PORTUNUS_LIMITS_BODY", &mut raw.limits.body);
+    text("PORTUNUS_LIMITS_KEEP_ANSWERS", &mut raw.limits.keep_answers);
+    text("PORTUNUS_LIMITS_HEADER_BYTES", &mut raw.limits.header_bytes);
+    text("PORTUNUS_LIMITS_HEADER_TIME", &mut raw.limits.header_time);
+    text("PORTUNUS_LIMITS_BODY_TIME", &mut raw.limits.body_time);
+    text("PORTUNUS_LIMITS_IDLE", &mut raw.limits.idle);
+    text("PORTUNUS_LIMITS_STALL", &mut raw.limits.stall);
     text("PORTUNUS_TIMEOUTS_CONNECT", &mut raw.timeouts.connect);
     text("PORTUNUS_TIMEOUTS_FIRST_BYTE", &mut raw.timeouts.first_byte);
     text("PORTUNUS_TIMEOUTS_GAP", &mut raw.timeouts.gap);
@@ -33,6 +39,27 @@ pub(super) fn apply(
         raw.media.fetch = Some(fetch.parse().map_err(|_| {
             format!("PORTUNUS_MEDIA_FETCH: `{fetch}` is not known; write true or false")
         })?);
+    }
+    let counts = [
+        ("PORTUNUS_LIMITS_CONNECTIONS", &mut raw.limits.connections),
+        ("PORTUNUS_LIMITS_CONNECTIONS_PER_ADDRESS", &mut raw.limits.connections_per_address),
+        ("PORTUNUS_LIMITS_HEADERS", &mut raw.limits.headers),
+        ("PORTUNUS_LIMITS_STREAMS", &mut raw.limits.streams),
+        ("PORTUNUS_LIMITS_RESETS", &mut raw.limits.resets),
+    ];
+    for (name, field) in counts {
+        if let Some(value) = env(name) {
+            let count = value.parse().map_err(|_| format!("{name}: `{value}` is not a number"))?;
+            *field = Some(count);
+        }
+    }
+    match (env("PORTUNUS_SERVER_TLS_CERT"), env("PORTUNUS_SERVER_TLS_KEY")) {
+        (None, None) => {}
+        (Some(cert), Some(key)) => {
+            raw.server.tls = Some(RawTls { cert: cert.into(), key: key.into() });
+        }
+        (Some(_), None) => return Err("PORTUNUS_SERVER_TLS_KEY: is missing".to_owned()),
+        (None, Some(_)) => return Err("PORTUNUS_SERVER_TLS_CERT: is missing".to_owned()),
     }
     if let Some(secret) = env("PORTUNUS_SERVER_SECRET") {
         raw.server.secret = Some(super::raw::Secret::Text { text: secret });

@@ -33,6 +33,15 @@ pub(crate) struct RawServer {
     pub(crate) demo: Option<bool>,
     pub(crate) secret: Option<Secret>,
     pub(crate) durability: Option<String>,
+    pub(crate) tls: Option<RawTls>,
+}
+
+/// The certificate we show callers, and its key: files in PEM.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawTls {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -86,6 +95,16 @@ pub(crate) struct RawLimits {
     pub(crate) keep_answers: Option<String>,
     pub(crate) running: Option<usize>,
     pub(crate) resend: Option<bool>,
+    pub(crate) connections: Option<u32>,
+    pub(crate) connections_per_address: Option<u32>,
+    pub(crate) headers: Option<u32>,
+    pub(crate) header_bytes: Option<String>,
+    pub(crate) header_time: Option<String>,
+    pub(crate) body_time: Option<String>,
+    pub(crate) idle: Option<String>,
+    pub(crate) stall: Option<String>,
+    pub(crate) streams: Option<u32>,
+    pub(crate) resets: Option<u32>,
 }
 
 /// How connections leave.

@@ -5,13 +5,13 @@ use bytes::{Bytes, BytesMut};
 use canon::{Fault, Trouble};
 use dialects::json::Edit;
 use dialects::{Dialect, Target};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use upstream::Timeouts;
+use upstream::{CODINGS, Coding, Decoder, Timeouts, Undecodable};
 
 use super::shed::Place;
 use super::wishes::Wishes;
@@ -21,8 +21,8 @@ use crate::keys::Key;
 use crate::surfaces::Asked;
 use crate::telemetry::Trace;
 
-/// How long a caller may be silent in the middle of its request.
-const SILENCE: Duration = Duration::from_secs(30);
+/// How many bytes a second a body has to bring, once its patience is used up.
+const SLOWEST: u64 = 1 << 10;
 
 /// A call: who asks, in which format, for what.
 pub(crate) struct Call {
@@ -72,7 +72,7 @@ impl Call {
         let handed_on = handed_on(dialect, request.headers());
         let trace = trace(&app, request.headers());
         let trace_state = request.headers().get("tracestate").filter(|_| trace.is_some()).cloned();
-        let body = read_body(request, config.body_limit).await?;
+        let body = read_body(request, config.body_limit, config.http.body_time).await?;
         Ok(Self {
             app,
             config,
@@ -126,18 +126,31 @@ fn is_set(headers: &HeaderMap, name: &str) -> bool {
     headers.get(name).is_some_and(|value| value == "true")
 }
 
-async fn read_body(request: Request<Body>, limit: usize) -> Result<Bytes, Fault> {
+/// Reads a body. It must keep coming: so much time beyond what its bytes are worth, and no more.
+async fn read_body(
+    request: Request<Body>,
+    limit: usize,
+    patience: Duration,
+) -> Result<Bytes, Fault> {
     let (head, mut body) = request.into_parts();
-    let wrong_type = check_type(&head.headers);
+    let wrong = check_type(&head.headers).err();
     let declared =
         head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|length: usize| length > limit) {
         return Err(too_large(limit));
     }
-    let mut first: Option<Bytes> = None;
-    let mut all = BytesMut::new();
+    let mut decoder = match Coding::of(&head.headers) {
+        Ok(coding) => coding.map(|coding| Decoder::new(coding, limit)).transpose(),
+        // Like any wrong header, it is told when the body was read.
+        Err(_) => Ok(None),
+    }
+    .map_err(|why| undecodable(why, limit))?;
+    let begun = tokio::time::Instant::now();
+    let mut came = 0;
+    let mut all = Gathered::new(declared);
     while !body.is_end_stream() {
-        let frame = match tokio::time::timeout(SILENCE, body.frame()).await {
+        let until = begun + patience + Duration::from_secs(came / SLOWEST);
+        let frame = match tokio::time::timeout_at(until, body.frame()).await {
             Err(_) => {
                 return Err(Fault::new(Trouble::SlowCaller, "the body did not arrive in time"));
             }
@@ -148,26 +161,54 @@ async fn read_body(request: Request<Body>, limit: usize) -> Result<Bytes, Fault>
             Ok(Some(Ok(frame))) => frame,
         };
         let Ok(data) = frame.into_data() else { continue };
-        let so_far = first.as_ref().map_or(0, Bytes::len) + all.len();
-        if so_far + data.len() > limit {
+        came += data.len() as u64;
+        if came > limit as u64 {
             return Err(too_large(limit));
         }
-        // One piece is the usual case and is not copied.
-        match &first {
-            None => first = Some(data),
-            Some(piece) => {
-                if all.is_empty() {
-                    all.reserve(declared.unwrap_or(piece.len() * 4));
-                    all.extend_from_slice(piece);
-                    first = Some(Bytes::new());
-                }
-                all.extend_from_slice(&data);
+        match &mut decoder {
+            None => all.push(data),
+            Some(decoder) => {
+                all.push(decoder.push(&data).map_err(|why| undecodable(why, limit))?);
             }
         }
     }
     // Told only now: a connection closed with bytes unread looks like a failure of the network.
-    wrong_type?;
-    Ok(if all.is_empty() { first.unwrap_or_default() } else { all.freeze() })
+    if let Some(fault) = wrong {
+        return Err(fault);
+    }
+    if let Some(mut decoder) = decoder {
+        decoder.finish().map_err(|why| undecodable(why, limit))?;
+    }
+    Ok(all.into_bytes())
+}
+
+/// The pieces of a body. One piece is the usual case and is not copied.
+struct Gathered {
+    first: Bytes,
+    all: BytesMut,
+    declared: Option<usize>,
+}
+
+impl Gathered {
+    fn new(declared: Option<usize>) -> Self {
+        Self { first: Bytes::new(), all: BytesMut::new(), declared }
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        if self.first.is_empty() && self.all.is_empty() {
+            self.first = piece;
+            return;
+        }
+        if self.all.is_empty() {
+            self.all.reserve(self.declared.unwrap_or(self.first.len() * 4));
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&piece);
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.all.is_empty() { self.first } else { self.all.freeze() }
+    }
 }
 
 fn check_type(headers: &HeaderMap) -> Result<(), Fault> {
@@ -183,9 +224,27 @@ fn check_type(headers: &HeaderMap) -> Result<(), Fault> {
             "the body must be JSON: send the header `Content-Type: application/json`",
         ));
     }
-    match text(CONTENT_ENCODING) {
-        "" | "identity" => Ok(()),
-        _ => Err(Fault::new(Trouble::MediaType, "the body must not be compressed")),
+    match Coding::of(headers) {
+        Ok(_) => Ok(()),
+        Err(unknown) => {
+            let say = format!("the body is encoded as `{unknown}`; accepted is one of: {CODINGS}");
+            Err(Fault::new(Trouble::MediaType, say).param("content-encoding"))
+        }
+    }
+}
+
+fn undecodable(why: Undecodable, limit: usize) -> Fault {
+    match why {
+        Undecodable::TooLarge => {
+            let say = format!(
+                "the body is larger than {limit} bytes, the limit here, once it is decompressed"
+            );
+            Fault::new(Trouble::TooLarge, say)
+        }
+        Undecodable::Broken(why) => {
+            let say = "the body is not what `Content-Encoding` says";
+            Fault::invalid("content-encoding", say).note(why)
+        }
     }
 }
 

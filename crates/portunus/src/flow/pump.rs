@@ -6,7 +6,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Fault, Origin, Trouble};
+use canon::{Blame, Fault, Origin, Trouble};
 use dialects::{Dialect, Peek};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::{Body as HttpBody, Frame};
@@ -213,7 +213,11 @@ impl Pump {
         let key = self.call.app.ring.get(&self.call.key.record.id);
         if !key.is_some_and(|key| key.is_live(now)) {
             let fault = Fault::new(Trouble::Interrupted, "the API key was revoked");
-            return self.break_off(&fault.never_retry());
+            return self.break_off(&fault.blame(Blame::Caller).never_retry());
+        }
+        if self.call.app.is_ending() {
+            let fault = Fault::new(Trouble::Interrupted, "the gateway is stopping; please retry");
+            return self.break_off(&fault.blame(Blame::Gateway));
         }
         if self.heard.elapsed() > self.lane.timeouts.gap {
             return self.break_off(&stalled());

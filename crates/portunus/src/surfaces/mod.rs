@@ -24,6 +24,7 @@ pub(crate) use models::unknown as unknown_model;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{Fault, Trouble};
 use futures_util::future::BoxFuture;
@@ -31,6 +32,7 @@ use http::header::HeaderValue;
 use http::{Method, Request};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt as _;
@@ -163,21 +165,32 @@ impl Routes {
         Self { exact, patterns, console: console.fallback(nothing_here) }
     }
 
-    /// Answers a request.
-    pub(crate) async fn serve(&self, app: &Arc<App>, request: Request<Body>) -> Response {
+    /// Answers a request of that id, from that address.
+    pub(crate) async fn serve(
+        &self,
+        app: &Arc<App>,
+        id: RequestId,
+        peer: SocketAddr,
+        mut request: Request<Body>,
+    ) -> Response {
         let path = request.uri().path();
         let found = self.exact.get(path).or_else(|| {
             let fits = |(pattern, _): &&(&'static str, Door)| fits(pattern, path);
             self.patterns.iter().find(fits).map(|(_, door)| door)
         });
         match found {
-            None => match self.console.clone().oneshot(request).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            },
+            None => {
+                // Only pages look for these; a call is spared the places they are kept in.
+                request.extensions_mut().insert(id);
+                request.extensions_mut().insert(ConnectInfo(peer));
+                match self.console.clone().oneshot(request).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                }
+            }
             Some(door) => match door.handler(request.method()) {
-                Some(handler) => run(Arc::clone(app), handler, request).await,
-                None => wrong_method(&request, &door.allowed()),
+                Some(handler) => run(Arc::clone(app), handler, id, request).await,
+                None => wrong_method(&request, &id, &door.allowed()),
             },
         }
     }
@@ -216,8 +229,7 @@ fn fits(pattern: &str, path: &str) -> bool {
     pieces.next().is_none()
 }
 
-async fn run(app: Arc<App>, handler: Handler, request: Request<Body>) -> Response {
-    let id = request_id(&request);
+async fn run(app: Arc<App>, handler: Handler, id: RequestId, request: Request<Body>) -> Response {
     let voice = Voice::of(request.uri().path(), request.headers());
     let outcome = match handler {
         Handler::Public(handler) => handler(app, request).await,
@@ -242,11 +254,7 @@ async fn drain(request: Request<Body>) {
     let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
 }
 
-fn request_id(request: &Request<Body>) -> RequestId {
-    request.extensions().get().cloned().unwrap_or_else(|| RequestId(Arc::from("")))
-}
-
-fn wrong_method(request: &Request<Body>, allowed: &HeaderValue) -> Response {
+fn wrong_method(request: &Request<Body>, id: &RequestId, allowed: &HeaderValue) -> Response {
     let say = format!(
         "{} is not allowed here; allowed: {}",
         request.method(),
@@ -254,7 +262,7 @@ fn wrong_method(request: &Request<Body>, allowed: &HeaderValue) -> Response {
     );
     let voice = Voice::of(request.uri().path(), request.headers());
     let fault = Fault::new(Trouble::NoMethod, say);
-    respond::allow(voice.answer(&fault, &request_id(request).0), allowed)
+    respond::allow(voice.answer(&fault, &id.0), allowed)
 }
 
 async fn nothing_here(request: Request<Body>) -> Response {
@@ -267,7 +275,8 @@ async fn nothing_here(request: Request<Body>) -> Response {
     let shown: String = path.chars().take(64).collect();
     let fault =
         Fault::new(Trouble::NoPath, format!("there is nothing at {shown}; check the base address"));
-    voice.answer(&fault, &request_id(&request).0)
+    let id = request.extensions().get::<RequestId>();
+    voice.answer(&fault, id.map_or("", |id| &id.0))
 }
 
 /// A JSON object read back from a text of our own; empty when it is none.

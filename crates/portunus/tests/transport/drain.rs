@@ -1,0 +1,232 @@
+//! The end of the process: what runs may finish, what cannot is told, nothing is lost.
+
+use super::caller::{CHAT, Caller};
+use demo::{Options, Pace};
+use serde_json::json;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+
+const STREAMS: usize = 100;
+
+/// A gateway in a process of its own, before a provider whose streams flow at a pace.
+struct Process {
+    child: Child,
+    address: String,
+    key: String,
+    folder: PathBuf,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Process {
+    async fn start(name: &str, pace: Duration, drain: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let provider = listener.local_addr().unwrap();
+        let options = Options { pace: Pace { per_piece: pace }, ..Options::default() };
+        tokio::spawn(demo::simulate(listener, options, std::future::pending::<()>()));
+        let folder =
+            std::env::temp_dir().join(format!("portunus-drain-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut config = format!(
+            "[timeouts]\ndrain = \"{drain}\"\n[models.m]\nlanes = [\"p/demo-chat\"]\n\
+             price = {{ input = \"1.00\", output = \"2.00\" }}\n\
+             [providers.p]\nbase = \"http://{provider}\"\nauth = \"none\"\n"
+        );
+        config += "speaks = \"chat\"\n";
+        std::fs::write(folder.join("p.toml"), config).unwrap();
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_portunus")), folder)
+    }
+
+    fn spawn(mut command: Command, folder: PathBuf) -> Self {
+        let mut child = command
+            .args(["serve", "--config", "p.toml", "--listen", "127.0.0.1:0"])
+            .current_dir(&folder)
+            .env_clear()
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut after = |word: &str| {
+            let line = lines.find(|line| line.as_ref().unwrap().trim().starts_with(word));
+            line.unwrap().unwrap().split_whitespace().nth(1).unwrap().to_owned()
+        };
+        let address = after("API").trim_start_matches("http://").to_owned();
+        let key = after("Key");
+        Self { child, address, key, folder }
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// Waits for the end, and what it took.
+    fn ended(&mut self) -> (Option<i32>, Duration) {
+        let begun = Instant::now();
+        let status = self.child.wait().unwrap();
+        (status.code(), begun.elapsed())
+    }
+
+    fn books_are_right(&self) {
+        let checked = Command::new(env!("CARGO_BIN_EXE_portunus"))
+            .args(["ledger", "verify", "--config", "p.toml"])
+            .current_dir(&self.folder)
+            .env_clear()
+            .output()
+            .unwrap();
+        assert!(checked.status.success(), "{checked:?}");
+    }
+
+    /// Streams of every format, each seen to have begun.
+    async fn streams(&self) -> Vec<(&'static str, Caller)> {
+        let message =
+            json!([{ "role": "user", "content": "Tell me a long story about harbours." }]);
+        let mut open = Vec::new();
+        for number in 0..STREAMS {
+            let (path, body) = match number % 4 {
+                0 => (CHAT, json!({ "model": "m", "stream": true, "messages": message })),
+                1 => (
+                    "/v1/messages",
+                    json!({ "model": "m", "stream": true, "max_tokens": 500, "messages": message }),
+                ),
+                2 => ("/v1/responses", json!({ "model": "m", "stream": true, "input": message })),
+                _ => (
+                    "/v1beta/models/m:streamGenerateContent?alt=sse",
+                    json!({ "contents": [{ "role": "user", "parts": [{ "text": "Hello!" }] }] }),
+                ),
+            };
+            let body = body.to_string();
+            let mut caller = Caller::at(&self.address).await;
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+                 content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                self.key,
+                body.len()
+            );
+            caller.send([head.as_bytes(), body.as_bytes()].concat()).await;
+            open.push((path, caller));
+        }
+        for (path, caller) in &mut open {
+            let head = caller.head().await;
+            assert!(head.starts_with("HTTP/1.1 200"), "{path}: {head}");
+        }
+        open
+    }
+}
+
+/// Everything of a stream, and whether it ended as a body does.
+async fn rest(caller: &mut Caller) -> (String, bool) {
+    let mut text = Vec::new();
+    loop {
+        match caller.chunk().await {
+            Some(Some(chunk)) => text.extend(chunk),
+            Some(None) => return (String::from_utf8(text).unwrap(), true),
+            None => return (String::from_utf8(text).unwrap(), false),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_finishes_and_nothing_new_begins() {
+    let mut process = Process::start("finish", Duration::from_millis(50), "60s").await;
+    let mut open = process.streams().await;
+    let mut idle = Caller::at(&process.address).await;
+    idle.send("GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert_eq!(idle.answer().await.unwrap().status, 200);
+    process.signal("-TERM");
+    assert!(idle.is_closed().await, "an idle connection is let go at once");
+    while TcpStream::connect(&process.address).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for (path, caller) in &mut open {
+        let (text, proper) = rest(caller).await;
+        assert!(proper, "{path}: cut: {text}");
+        let end = match *path {
+            CHAT => "data: [DONE]",
+            "/v1/messages" => "message_stop",
+            "/v1/responses" => "response.completed",
+            _ => "\"finishReason\"",
+        };
+        assert!(text.contains(end) && !text.contains("\"error\":{"), "{path}: {text}");
+        assert!(caller.is_closed().await);
+    }
+    let (code, _) = process.ended();
+    assert_eq!(code, Some(0));
+    process.books_are_right();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_finish_is_told_so_in_its_own_format() {
+    for (name, drain, signals) in [("limit", "1s", 1), ("twice", "600s", 2)] {
+        let mut process = Process::start(name, Duration::from_secs(3), drain).await;
+        let mut open = process.streams().await;
+        process.signal("-TERM");
+        if signals == 2 {
+            while TcpStream::connect(&process.address).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            process.signal("-INT");
+        }
+        let begun = Instant::now();
+        for (path, caller) in &mut open {
+            let (text, proper) = rest(caller).await;
+            let (event, cut) = match *path {
+                CHAT => ("\"code\":\"upstream_interrupted\"", false),
+                "/v1/messages" => ("event: error", false),
+                "/v1/responses" => ("event: response.failed", false),
+                _ => ("data: {\"error\":{\"code\":503", true),
+            };
+            assert!(text.contains(event), "{name} {path}: {text}");
+            assert_eq!(proper, !cut, "{name} {path}: {text}");
+        }
+        let (code, _) = process.ended();
+        assert_eq!(code, Some(0), "{name}");
+        // One second of drain at most and five to tell and settle; the rest is for a busy machine.
+        assert!(begun.elapsed() < Duration::from_secs(10), "{name}: {:?}", begun.elapsed());
+        process.books_are_right();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_file_descriptors_it_waits_quietly_and_recovers() {
+    let folder = std::env::temp_dir().join(format!("portunus-drain-{}-files", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("p.toml"), "").unwrap();
+    let mut shell = Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_portunus");
+    shell.args(["-c", &format!("ulimit -n 100; exec {program} \"$@\""), "sh"]);
+    let mut process = Process::spawn(shell, folder);
+    let mut crowd = Vec::new();
+    for _ in 0..150 {
+        crowd.push(Caller::at(&process.address).await);
+    }
+    // Two looks at how long it has computed, one second apart: a busy loop would fill the second.
+    let before = computed(process.child.id());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let spent = computed(process.child.id()) - before;
+    assert!(spent < 50, "{spent} hundredths of a second computed while nothing could be done");
+    drop(crowd);
+    let mut caller = Caller::at(&process.address).await;
+    caller.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert_eq!(caller.answer().await.unwrap().status, 200);
+    process.signal("-TERM");
+    assert_eq!(process.ended().0, Some(0));
+}
+
+/// The processor time of a process, in hundredths of a second.
+fn computed(id: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
