@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{ME, seals, wire};
 use crate::fields::{Fields, Path};
-use crate::json;
+use crate::{json, stretch};
 
 /// Reads a request. Its rules have been checked by `rules`; here only types matter.
 pub(super) fn read(body: &[u8]) -> Result<canon::Chat, Fault> {
@@ -266,9 +266,9 @@ fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
     if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = said.as_slice()
         && extras.is_empty()
     {
-        said = seals::cut(text, on_text);
+        said = stretch::cut(text, on_text);
     } else if said.is_empty() && !on_text.is_empty() {
-        said = seals::cut("", on_text);
+        said = stretch::cut("", on_text);
     }
     parts.extend(said);
     if let Some(refusal) = fields.string("refusal")? {

@@ -7,8 +7,8 @@ use canon::{
 use serde_json::Value;
 
 use super::{ME, seals, wire, write_request};
-use crate::Stamp;
 use crate::fields::{Object, number};
+use crate::{Stamp, stretch};
 
 /// Why a seal on anything but a thought, a call or a text is lost.
 pub(super) const SEALLESS: &str =
@@ -91,7 +91,7 @@ impl Said {
                 let offset = self.text.as_deref().unwrap_or_default().chars().count();
                 self.annotations.extend(citations.iter().map(|c| write_citation(c, offset)));
                 self.text.get_or_insert_default().push_str(text);
-                self.keep_seal(seal, &seals::stretch(offset, text.chars().count()));
+                self.keep_seal(seal, &stretch::name(offset, text.chars().count()));
             }
             Kind::Refusal(text) => self.refusal.get_or_insert_default().push_str(text),
             Kind::Thought(thought) => {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::{ME, fault, seals, wire, write_reply, write_request};
 use crate::fields::{Object, matters};
-use crate::{Stamp, Writer};
+use crate::{Stamp, Writer, stretch};
 
 /// Writes chunks: the role first, then what is said, the reason, the usage if asked for, `[DONE]`.
 pub(super) struct ChatWriter {
@@ -26,7 +26,7 @@ pub(super) struct ChatWriter {
 
 /// What is written for the part in a slot.
 enum Slot {
-    Text { offset: usize },
+    Text { offset: usize, seal: Option<canon::Seal> },
     Refusal,
     Thought { index: usize, sealed: bool },
     Call { index: usize, id: String, custom: bool },
@@ -45,6 +45,8 @@ struct Spoken {
     /// Clients know the entries of a streamed list by their number.
     notes: usize,
     images: usize,
+    /// The seals of stretches of the text. They wait for the end, so that they part no text.
+    sealed: Vec<(String, canon::Seal)>,
 }
 
 /// The entry with the next number of its list.
@@ -142,7 +144,7 @@ impl ChatWriter {
         self.begin(place.candidate, out);
         let spoken = self.spoken.entry(place.candidate).or_default();
         let slot = match opening {
-            Opening::Text => Slot::Text { offset: spoken.chars },
+            Opening::Text => Slot::Text { offset: spoken.chars, seal: None },
             Opening::Refusal => Slot::Refusal,
             Opening::Thought => {
                 spoken.details += 1;
@@ -246,7 +248,7 @@ impl ChatWriter {
                 };
                 format!("{{\"tool_calls\":[{{\"index\":{index},{inner}}}]}}")
             }
-            (Growth::Citation(citation), Some(Slot::Text { offset })) => {
+            (Growth::Citation(citation), Some(Slot::Text { offset, .. })) => {
                 let note = write_reply::write_citation(&citation, *offset);
                 let spoken = self.spoken.entry(place.candidate).or_default();
                 let note = numbered(note, &mut spoken.notes);
@@ -293,12 +295,10 @@ impl ChatWriter {
                     format!("{{\"reasoning_details\":[{detail}]}}")
                 }
             },
-            Some(Slot::Text { offset }) => {
-                let spoken = self.spoken.entry(place.candidate).or_default();
-                spoken.details += 1;
-                let id = seals::stretch(*offset, spoken.chars.saturating_sub(*offset));
-                let detail = seals::write_loose(seal, &id, spoken.details - 1);
-                format!("{{\"reasoning_details\":[{detail}]}}")
+            // It is written when all of the text is known.
+            Some(Slot::Text { seal: own, .. }) => {
+                *own = Some(seal.clone());
+                return;
             }
             Some(Slot::Refusal | Slot::Whole { thought: None }) | None => {
                 self.losses.add("reply.seal", write_reply::SEALLESS);
@@ -308,21 +308,47 @@ impl ChatWriter {
         self.delta(place.candidate, &delta, None, out);
     }
 
-    fn close(&mut self, place: Place, out: &mut Vec<u8>) {
-        if let Some(Slot::Whole { thought: Some(thought) }) = self.places.remove(&place)
-            && let (part, index) = *thought
-            && let Kind::Thought(thought) = &part.kind
-        {
-            let Thought { text, redacted: _ } = thought;
-            let detail = seals::write_detail(&part, thought, index);
-            let shown = if text.is_empty() {
-                String::new()
-            } else {
-                format!("\"reasoning_content\":{},", Value::from(text.as_str()))
-            };
-            let delta = format!("{{{shown}\"reasoning_details\":[{detail}]}}");
-            self.delta(place.candidate, &delta, None, out);
+    /// Tells the seals of a text, now that all of it is told.
+    fn seal_text(&mut self, candidate: u32, out: &mut Vec<u8>) {
+        let spoken = self.spoken.entry(candidate).or_default();
+        let (first, sealed) = (spoken.details, std::mem::take(&mut spoken.sealed));
+        spoken.details += sealed.len();
+        for (index, (id, seal)) in (first..).zip(sealed) {
+            let detail = seals::write_loose(&seal, &id, index);
+            self.delta(candidate, &format!("{{\"reasoning_details\":[{detail}]}}"), None, out);
         }
+    }
+
+    fn close(&mut self, place: Place, out: &mut Vec<u8>) {
+        let delta = match self.places.remove(&place) {
+            Some(Slot::Whole { thought: Some(thought) }) => {
+                let (part, index) = *thought;
+                let Kind::Thought(thought) = &part.kind else { return };
+                let Thought { text, redacted: _ } = thought;
+                let detail = seals::write_detail(&part, thought, index);
+                let shown = if text.is_empty() {
+                    String::new()
+                } else {
+                    format!("\"reasoning_content\":{},", Value::from(text.as_str()))
+                };
+                format!("{{{shown}\"reasoning_details\":[{detail}]}}")
+            }
+            Some(Slot::Text { offset, seal: Some(seal) }) => {
+                let spoken = self.spoken.entry(place.candidate).or_default();
+                let id = stretch::name(offset, spoken.chars.saturating_sub(offset));
+                spoken.sealed.push((id, seal));
+                return;
+            }
+            Some(
+                Slot::Text { seal: None, .. }
+                | Slot::Thought { .. }
+                | Slot::Refusal
+                | Slot::Call { .. }
+                | Slot::Whole { thought: None },
+            )
+            | None => return,
+        };
+        self.delta(place.candidate, &delta, None, out);
     }
 }
 
@@ -349,6 +375,7 @@ impl Writer for ChatWriter {
             ),
             Event::End { candidate, finish } => {
                 self.begin(candidate, out);
+                self.seal_text(candidate, out);
                 let word = write_reply::finish_word(Some(&finish)).to_string();
                 self.raw_delta(candidate, "{}", None, &word, out);
             }

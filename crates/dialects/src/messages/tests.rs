@@ -418,33 +418,56 @@ fn a_foreign_seal_comes_back_with_the_history() {
     }
 }
 
-#[test]
-fn a_seal_behind_a_streamed_answer_is_told_as_lost() {
-    let parts = vec![
-        Part::text("the answer"),
-        Part::text("").sealed(Some(Seal::new(Origin::Native, "at the end"))),
-    ];
+fn answer_of(parts: Vec<Part>) -> Reply {
     let finish = Some(Finish::new(Why::Stop, Raw::new(Origin::Native, "STOP")));
-    let candidate = Candidate { parts, finish, ..Candidate::default() };
-    let reply = Reply { candidates: vec![candidate], ..Reply::default() };
-    let (stream, losses) = streamed(unfold(reply));
-    assert_eq!(losses, ["part.seal"]);
-    let text = String::from_utf8(stream).unwrap();
-    assert!(!text.contains("redacted_thinking"), "clients take the last block for the answer");
+    Reply {
+        candidates: vec![Candidate { parts, finish, ..Candidate::default() }],
+        ..Reply::default()
+    }
+}
+
+/// The types of an answer's blocks with their texts, and what was lost.
+type Shown = (Vec<(String, String)>, Vec<String>);
+
+/// The same answer whole and streamed.
+fn blocks_of(parts: &[Part]) -> [Shown; 2] {
+    let told = |body: &[u8]| -> Vec<(String, String)> {
+        let body: Value = serde_json::from_slice(body).unwrap();
+        let word = |block: &Value, name: &str| block[name].as_str().unwrap_or_default().to_owned();
+        let blocks = body["content"].as_array().unwrap();
+        blocks.iter().map(|block| (word(block, "type"), word(block, "text"))).collect()
+    };
+    let reply = answer_of(parts.to_vec());
+    let (whole, losses) = Messages.write_reply(reply.clone(), &Chat::default(), &stamp());
+    let losses = losses.into_iter().map(|loss| loss.what).collect();
+    let (stream, late) = streamed(unfold(reply));
+    let joined = folded(events(&frames(&[&stream])).unwrap());
+    let (joined, _) = Messages.write_reply(joined, &Chat::default(), &stamp());
+    [(told(&whole), losses), (told(&joined), late)]
 }
 
 #[test]
-fn a_sealed_end_of_an_answer_stands_behind_its_seal() {
-    let sealed = Part::text(".").sealed(Some(Seal::new(Origin::Native, "s")));
-    let finish = Some(Finish::new(Why::Stop, Raw::new(Origin::Native, "STOP")));
-    let parts = vec![Part::text("The answer"), sealed];
-    let candidate = Candidate { parts, finish, ..Candidate::default() };
-    let reply = Reply { candidates: vec![candidate], ..Reply::default() };
-    let (stream, losses) = streamed(unfold(reply));
-    assert!(losses.is_empty());
-    let text = String::from_utf8(stream).unwrap();
-    let at = |what: &str| text.rfind(what).unwrap();
-    assert!(at("redacted_thinking") < at("\"text\":\".\""), "{text}");
+fn a_text_that_was_parted_for_a_seal_is_one_block() {
+    let seal = |token: &str| Some(Seal::new(Origin::Native, token));
+    let text = |text: &str| ("text".to_owned(), text.to_owned());
+    let carrier = ("redacted_thinking".to_owned(), String::new());
+    let said = Part::text("The answer");
+    for rest in [".", ""] {
+        let end = Part::text(rest).sealed(seal("s"));
+        let all = text(&format!("The answer{rest}"));
+        // Clients take the last block for the answer, so nothing may stand behind it.
+        for (blocks, lost) in blocks_of(&[said.clone(), end.clone()]) {
+            assert_eq!((blocks, lost), (vec![all.clone()], vec!["part.seal".to_owned()]));
+        }
+        for (blocks, lost) in blocks_of(&[said.clone(), end.clone(), call("x", "{}")]) {
+            let kinds = vec![all.clone(), carrier.clone(), ("tool_use".to_owned(), String::new())];
+            assert_eq!((blocks, lost), (kinds, Vec::<String>::new()));
+        }
+    }
+    // A seal that is known before the words stands before them.
+    for (blocks, lost) in blocks_of(&[Part::text("Yes.").sealed(seal("s"))]) {
+        assert_eq!((blocks, lost), (vec![carrier.clone(), text("Yes.")], Vec::<String>::new()));
+    }
 }
 
 #[test]

@@ -243,9 +243,11 @@ impl NativeWriter {
                 }
                 (seals::write_thought(&seal, redacted), true)
             }
-            Kind::Text { .. } | Kind::Refusal(_) => (seals::write(&seal), false),
-            // What is written as a whole is written when it closes.
-            Kind::Media(_)
+            // A text's seal stands on its last letter, and what is written as a whole is written
+            // when it closes.
+            Kind::Text { .. }
+            | Kind::Refusal(_)
+            | Kind::Media(_)
             | Kind::ToolCall(_)
             | Kind::ToolResult(_)
             | Kind::Code(_)
@@ -253,8 +255,12 @@ impl NativeWriter {
             | Kind::Search(_)
             | Kind::Foreign { .. } => return,
         };
-        let speaker = self.speaker(place.candidate);
-        match &mut speaker.held {
+        self.put_seal(place, token, thought, out);
+    }
+
+    /// Puts a seal on what was said last of its part, or behind it.
+    fn put_seal(&mut self, place: Place, token: String, thought: bool, out: &mut Vec<u8>) {
+        match &mut self.speaker(place.candidate).held {
             Some(Held::Text { place: own, token: none @ None, .. }) if *own == place => {
                 *none = Some(token);
             }
@@ -277,6 +283,9 @@ impl NativeWriter {
                 }
                 // What a whole answer would lose is lost here too.
                 write_part::payload(&part, true, &mut losses);
+                if let Some(seal) = &part.seal {
+                    self.put_seal(place, seals::write(seal), false, out);
+                }
                 Vec::new()
             }
             Kind::Thought(_) if !self.chat_shows() => {

@@ -12,12 +12,12 @@
 //! its own ever is; inside stand a word and the envelope of the seal:
 //! - `call <call_id>`: it belongs to that call, wherever the items are moved;
 //! - `next`: it belongs to the item right behind;
-//! - `prev`: it belongs to the item right before. Only streams need it: a seal may arrive when the
-//!   text it belongs to has been sent already;
+//! - `prev`: it belongs to the end of the item right before, such as a text: its seal may arrive
+//!   when the words have been sent already;
 //! - `code`: the same, where that item is code with its output and the seal is the code's;
 //! - `redacted`: it is a thought of which only the seal may be seen.
 //!
-//! Such items are placed right before the item they belong to. They are for this gateway only: on
+//! All but `prev` and `code` are placed right before the item they belong to. They are for this gateway only: on
 //! the way to a provider of this format they are taken out, also from a caller's own bytes.
 
 use canon::{Kind, Origin, Part, Seal, Thought};

@@ -150,11 +150,12 @@ impl Written<'_> {
         let mut parts = parts.iter().peekable();
         while let Some(part) = parts.next() {
             if let Some(said) = self.said(part) {
-                if part.seal.is_some() {
-                    self.close();
-                }
-                self.seal_of(part);
                 self.add(said, part.extras.get(ME, ITEM));
+                // Its end may be a part of its own for the seal's sake; it stays in one message.
+                if let Some(seal) = &part.seal {
+                    self.close();
+                    self.loose(seals::on_neighbour(seal, true));
+                }
                 continue;
             }
             let outcome = parts.next_if(|next| {
@@ -166,12 +167,16 @@ impl Written<'_> {
                 self.seal_of(part);
                 self.items.push(item);
                 if let Some(seal) = outcome.and_then(|outcome| outcome.seal.as_ref()) {
-                    let id = self.ids.next("seal");
-                    let token = seals::on_neighbour(seal, true);
-                    self.items.push(seals::loose(token, Some(id)).into());
+                    self.loose(seals::on_neighbour(seal, true));
                 }
             }
         }
+    }
+
+    /// An item that only carries a seal.
+    fn loose(&mut self, token: String) {
+        let id = self.ids.next("seal");
+        self.items.push(seals::loose(token, Some(id)).into());
     }
 
     /// The item that carries the seal of a part which is no thought, right before that part's own.
@@ -184,8 +189,7 @@ impl Written<'_> {
             } else {
                 seals::on_neighbour(seal, false)
             };
-            let id = self.ids.next("seal");
-            self.items.push(seals::loose(token, Some(id)).into());
+            self.loose(token);
         }
     }
 
