@@ -1,7 +1,7 @@
 //! The traits of translation: what every wire format can do.
 
 use bytes::Bytes;
-use canon::{Chat, Event, Fault, Loss, Lossy, Origin, Reply, Usage};
+use canon::{Chat, Event, Fault, Loss, Losses, Lossy, Origin, Reply, Usage};
 use std::ops::Range;
 
 use crate::frame::Frame;
@@ -114,6 +114,9 @@ pub struct Peek {
     pub marks: Marks,
     /// Edits every lane of this format needs.
     pub edits: Vec<Edit>,
+    /// What those edits take away: things of other providers' in the history, which this format's
+    /// own would refuse.
+    pub losses: Losses,
 }
 
 /// Places in a body, as byte ranges of values.

@@ -4,7 +4,7 @@
 //! rest is skipped. Only what a rule of the format forbids is refused: fields we do not know are
 //! left to the provider.
 
-use canon::Fault;
+use canon::{Fault, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -87,6 +87,7 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
         candidates: u32::try_from(head.n.unwrap_or(1)).unwrap_or(1),
         marks,
         edits: Vec::new(),
+        losses: Losses::new(),
     })
 }
 

@@ -29,7 +29,7 @@ pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
     let marks = marks(text, &head);
     let mut peek = check(&head, marks)?;
     if head.messages.is_some_and(|messages| messages.ours) {
-        peek.edits = ours::edits(text);
+        (peek.edits, peek.losses) = ours::edits(text);
     }
     Ok(peek)
 }
@@ -75,12 +75,11 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
     Ok(Peek {
         model,
         stream: head.stream.unwrap_or(false),
-        array: false,
         wants_usage: true,
         max_output: Some(limit),
         candidates: 1,
         marks,
-        edits: Vec::new(),
+        ..Peek::default()
     })
 }
 

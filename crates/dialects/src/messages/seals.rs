@@ -36,7 +36,13 @@ pub(super) const WRAPPED: &str = "pttQVDF";
 
 /// Whether a token is one of our envelopes, and so nothing a provider issued.
 pub(super) fn is_wrapped(token: &str) -> bool {
-    envelope::unwrap(token, ME) != Seal::new(ME, token)
+    is_loose(token).is_some()
+}
+
+/// Whether a token is the envelope of a loose seal, or of a thought's; `None` for no envelope.
+pub(super) fn is_loose(token: &str) -> Option<bool> {
+    let seal = envelope::unwrap(token, ME);
+    (seal != Seal::new(ME, token)).then(|| seal.open().1.starts_with(MARK))
 }
 
 /// Who wrote the blocks: a client that may have been given foreign seals, or a provider.

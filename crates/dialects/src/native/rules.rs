@@ -5,7 +5,7 @@
 //! without `contents` is taken too, since the specification requires no field at all; the provider
 //! decides what it makes of it. `contents` that is there but empty is refused.
 
-use canon::Fault;
+use canon::{Fault, Losses};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, Visitor};
 use serde_json::value::RawValue;
@@ -36,7 +36,8 @@ pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
     let head: Head<'_> = serde_json::from_str(text).map_err(|_| explain::<Head<'_>>(text, ""))?;
     let model = model(target)?;
     let mut edits = Vec::new();
-    contents(text, &head.contents, &mut edits)?;
+    let mut losses = Losses::new();
+    contents(text, &head.contents, &mut edits, &mut losses)?;
     if let Some(raw) = head.system_instruction {
         instruction(raw)?;
     }
@@ -65,6 +66,7 @@ pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
             stream_options: None,
         },
         edits,
+        losses,
     })
 }
 
@@ -100,7 +102,12 @@ fn model(target: &Target) -> Result<String, Fault> {
     Ok(model.to_owned())
 }
 
-fn contents(text: &str, contents: &Contents<'_>, edits: &mut Vec<Edit>) -> Result<(), Fault> {
+fn contents(
+    text: &str,
+    contents: &Contents<'_>,
+    edits: &mut Vec<Edit>,
+    losses: &mut Losses,
+) -> Result<(), Fault> {
     if contents.told && contents.count == 0 {
         return Err(refuse("contents", "must not be empty"));
     }
@@ -118,6 +125,7 @@ fn contents(text: &str, contents: &Contents<'_>, edits: &mut Vec<Edit>) -> Resul
         let odd = raw.get().contains(['-', '_', '\\']) || raw.get().starts_with("\"ptt");
         let token = odd.then(|| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok()).flatten();
         if let Some(other) = token.and_then(|token| seals::for_upstream(&token)) {
+            losses.add_if(other == seals::BYPASS, "part.seal", seals::FOREIGN);
             edits.push(Edit { at: json::range_of(text, raw), with: json::quoted(&other) });
         }
     }

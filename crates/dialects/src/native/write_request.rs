@@ -216,11 +216,7 @@ fn write_part(
         | Kind::Search(_)
         | Kind::Foreign { .. } => {}
     }
-    losses.add_if(
-        seal.is_some() && own.is_none(),
-        "part.seal",
-        "a seal of another provider's is of no use to this one",
-    );
+    losses.add_if(seal.is_some() && own.is_none(), "part.seal", seals::FOREIGN);
     let object = write_part::payload(part, close, losses)?;
     Some(object.maybe("thoughtSignature", token))
 }

@@ -5,7 +5,7 @@
 //! do not know are left to the provider.
 
 use bytes::Bytes;
-use canon::Fault;
+use canon::{Fault, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -43,7 +43,7 @@ pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
     let marks = marks(text, &head);
     let mut peek = check(&head, marks)?;
     if matches!(&head.input, Some(Input::Items(items)) if items.sealed) {
-        peek.edits = without_envelopes(text);
+        (peek.edits, peek.losses) = without_envelopes(text);
     }
     Ok(peek)
 }
@@ -299,9 +299,9 @@ fn words(head: &Head<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Edits that take out items which only carry a seal for this gateway: the provider would refuse
-/// what it cannot open. Read once more, because such items are rare.
-fn without_envelopes(text: &str) -> Vec<Edit> {
+/// Edits that take out items which only carry a seal for this gateway, and what is lost with them:
+/// the provider would refuse what it cannot open. Read once more, because such items are rare.
+fn without_envelopes(text: &str) -> (Vec<Edit>, Losses) {
     #[derive(Deserialize)]
     struct Body<'a> {
         #[serde(borrow)]
@@ -314,16 +314,20 @@ fn without_envelopes(text: &str) -> Vec<Edit> {
         #[serde(borrow, default)]
         encrypted_content: Option<Cow<'a, str>>,
     }
-    let Ok(body) = serde_json::from_str::<Body<'_>>(text) else { return Vec::new() };
+    let mut losses = Losses::new();
+    let Ok(body) = serde_json::from_str::<Body<'_>>(text) else { return (Vec::new(), losses) };
     let items: Vec<_> = body
         .input
         .iter()
         .map(|raw| {
-            let ours = serde_json::from_str::<Item<'_>>(raw.get()).is_ok_and(|item| {
-                item.r#type.as_deref() == Some("reasoning")
-                    && item.encrypted_content.as_deref().is_some_and(seals::is_envelope)
-            });
-            (json::range_of(text, raw), ours)
+            let item: Option<Item<'_>> = serde_json::from_str(raw.get()).ok();
+            let item = item.filter(|item| item.r#type.as_deref() == Some("reasoning"));
+            let token = item.and_then(|item| item.encrypted_content);
+            let lost = token.as_deref().filter(|token| seals::is_envelope(token)).map(seals::loss);
+            if let Some((what, why)) = lost {
+                losses.add(what, why);
+            }
+            (json::range_of(text, raw), lost.is_some())
         })
         .collect();
     let mut edits = Vec::new();
@@ -345,7 +349,7 @@ fn without_envelopes(text: &str) -> Vec<Edit> {
         };
         edits.push(Edit { at: cut, with: Bytes::new() });
     }
-    edits
+    (edits, losses)
 }
 
 #[cfg(test)]

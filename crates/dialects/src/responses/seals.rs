@@ -27,6 +27,11 @@ use super::ME;
 use crate::envelope;
 use crate::fields::Object;
 
+/// Why a seal stays behind.
+pub(super) const FOREIGN: &str = "a seal of another provider's is of no use to this one";
+/// Why thinking stays behind.
+pub(super) const FOREIGN_THOUGHT: &str = "thinking comes back only with this provider's own seal";
+
 /// Every envelope begins with these letters, whichever seal is in it.
 const ENVELOPE: &str = "pttQVD";
 /// The extra that keeps raw thinking as it stood.
@@ -61,6 +66,15 @@ pub(super) enum Carried {
 /// Whether a token is an envelope, by its first letters.
 pub(super) fn is_envelope(token: &str) -> bool {
     token.starts_with(ENVELOPE) && opened(token).is_some()
+}
+
+/// What is lost with an envelope that is taken out, and why.
+pub(super) fn loss(token: &str) -> (&'static str, &'static str) {
+    let seal = opened(token);
+    match seal.as_ref().and_then(note) {
+        None | Some(("redacted", ..)) => ("thought.seal", FOREIGN_THOUGHT),
+        Some(_) => ("part.seal", FOREIGN),
+    }
 }
 
 fn opened(token: &str) -> Option<Seal> {

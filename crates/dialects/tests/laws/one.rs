@@ -40,6 +40,7 @@ fn a_passage_leaves_the_callers_bytes_alone() {
                 continue;
             }
             let peek = peek.unwrap_or_else(|e| panic!("{case}: {e}"));
+            assert!(peek.losses.is_empty(), "{case}: {:?}", peek.losses);
             let lane = Lane { model: &peek.model, limit: None, max_output: None };
             let body = Bytes::from(body);
             assert_eq!(dialect.patch(&body, &peek, &lane).body.to_vec(), body, "{case}");

@@ -35,12 +35,14 @@ pub(super) fn prepare(
             peek.edits.extend(call.edits.iter().cloned());
             dialect.patch(&call.body, &peek, &words)
         };
+        let losses: Vec<Loss> = peek.losses.iter().cloned().collect();
+        refuse_losses(call, &losses)?;
         let chat = if call.own_reply {
             Some(call.dialect.read_request(&call.target, &call.body)?)
         } else {
             None
         };
-        return Ok(Prepared { outgoing, dialect, chat, losses: Vec::new() });
+        return Ok(Prepared { outgoing, dialect, chat, losses });
     }
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     if own == Origin::Chat {
