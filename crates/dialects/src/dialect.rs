@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use crate::frame::Frame;
 use crate::json::{Edit, Segments};
+use crate::steering::Steering;
 
 /// What the address of a request says besides its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Lane<'a> {
     pub limit: Option<u64>,
     /// The most output tokens the model can give, for formats in which a limit is required.
     pub max_output: Option<u64>,
+    /// How the model lets its thinking be steered; `None` when that is not known.
+    pub steering: Option<&'a Steering>,
 }
 
 /// A request as it goes to a provider: the path behind the provider's base, and the body.

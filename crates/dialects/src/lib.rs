@@ -18,6 +18,7 @@ mod judge;
 pub mod messages;
 pub mod native;
 pub mod responses;
+mod steering;
 mod stretch;
 
 pub use custom::CustomCalls;
@@ -25,6 +26,7 @@ pub use dialect::{
     Dialect, Lane, Outgoing, Passage, Peek, Reader, Said, Sniffer, Stamp, Target, Verdict, Writer,
 };
 pub use frame::{Cutter, Frame, MAX_FRAME};
+pub use steering::Steering;
 
 use canon::Origin;
 

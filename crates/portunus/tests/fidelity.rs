@@ -10,7 +10,7 @@
 )]
 
 use serde_json::{Value, json};
-use testkit::{Got, Gateway, Provider, Step, sse};
+use testkit::{Gateway, Got, Provider, Step, sse};
 
 const MESSAGES: &str = "/v1/messages";
 const CHAT: &str = "/v1/chat/completions";
@@ -25,7 +25,8 @@ async fn moved(gateway: &Gateway, from: &str, to: &str) -> Value {
     let tools = json!([{ "name": "get_weather", "description": "The weather of a city",
         "input_schema": { "type": "object", "properties": { "city": { "type": "string" } },
                           "required": ["city"] } }]);
-    let asked = json!({ "role": "user", "content": "Use get_weather to tell the weather in Paris." });
+    let asked =
+        json!({ "role": "user", "content": "Use get_weather to tell the weather in Paris." });
     let mut body = json!({ "model": from, "max_tokens": 3000, "tools": tools,
         "tool_choice": { "type": "tool", "name": "get_weather" }, "messages": [asked] });
     let first = gateway.post(MESSAGES, &body).send().await;
@@ -113,4 +114,27 @@ async fn a_prompt_the_provider_did_not_count_is_paid_when_the_answer_breaks_off(
     assert_eq!(receipt["tokens"]["output"], 7, "{receipt}");
     assert_eq!(receipt["tokens"]["input"], hello().to_string().len().div_ceil(4), "{receipt}");
     assert_eq!(receipt["estimated"], true);
+}
+
+#[tokio::test]
+async fn thinking_is_asked_for_as_the_directory_says_the_lanes_model_takes_it() {
+    let gateway = Gateway::with(
+        "[providers.p]\nspeaks = \"native\"\nbase = \"http://127.0.0.1:9\"\nauth = \"none\"\n\
+         [models.budget]\nlanes = [\"p/gemini-2.5-flash\"]\nprice = { input = \"1.00\" }\n\
+         [models.level]\nlanes = [\"p/gemini-pro-latest\"]\nprice = { input = \"1.00\" }\n",
+    )
+    .await;
+    for (model, effort, said) in [
+        ("budget", "max", json!({ "thinkingBudget": 24_576 })),
+        ("budget", "none", json!({ "thinkingBudget": 0 })),
+        ("level", "max", json!({ "thinkingLevel": "HIGH" })),
+        ("level", "none", json!({ "thinkingLevel": "LOW" })),
+    ] {
+        let body = json!({ "model": model, "reasoning_effort": effort,
+            "messages": [{ "role": "user", "content": "Hello!" }] });
+        let got = gateway.post(CHAT, &body).header("x-portunus-dry-run", "true").send().await;
+        let mut sent = got.json()["body"]["generationConfig"]["thinkingConfig"].clone();
+        sent.as_object_mut().expect(&got.text()).remove("includeThoughts");
+        assert_eq!(sent, said, "{model} {effort}");
+    }
 }

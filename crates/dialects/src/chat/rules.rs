@@ -4,7 +4,7 @@
 //! rest is skipped. Only what a rule of the format forbids is refused: fields we do not know are
 //! left to the provider.
 
-use canon::{Fault, Losses};
+use canon::{Fault, Level, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -61,11 +61,7 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
     }
     numbers(head)?;
     tools(head)?;
-    if head
-        .reasoning_effort
-        .as_deref()
-        .is_some_and(|word| super::read_request::level(word).is_none())
-    {
+    if head.reasoning_effort.as_deref().is_some_and(|word| Level::by_word(word).is_none()) {
         return Err(refuse(
             "reasoning_effort",
             "must be one of `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`",

@@ -98,15 +98,7 @@ fn write_thinking(thinking: Thinking, losses: &mut Losses) -> Option<&'static st
         "thinking.show",
         "the chat format cannot ask for a summary",
     );
-    thinking.as_level().map(|level| match level {
-        Level::Off => "none",
-        Level::Minimal => "minimal",
-        Level::Low => "low",
-        Level::Medium => "medium",
-        Level::High => "high",
-        Level::XHigh => "xhigh",
-        Level::Max => "max",
-    })
+    thinking.as_level().map(Level::word)
 }
 
 fn write_format(format: &Format) -> Option<Value> {

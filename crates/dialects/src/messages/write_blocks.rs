@@ -15,8 +15,7 @@ use crate::fields::{Object, Path};
 /// Why a seal stays behind.
 pub(super) const FOREIGN_SEAL: &str = "a seal of another provider's is of no use here";
 /// Why a search stays behind.
-pub(super) const FOREIGN_SEARCH: &str =
-    "a search another provider ran cannot be shown to this one";
+pub(super) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
 /// Why thinking stays behind.
 pub(super) const THOUGHT_WITHOUT_SEAL: &str =
     "thinking without a seal of this format's is refused by it";

@@ -30,7 +30,7 @@ fn target(stream: bool) -> Target {
 }
 
 fn lane() -> Lane<'static> {
-    Lane { model: "gemini-x-1", limit: None, max_output: None }
+    Lane { model: "gemini-x-1", limit: None, max_output: None, steering: None }
 }
 
 fn stamp() -> Stamp {

@@ -5,7 +5,7 @@
 //! do not know are left to the provider.
 
 use bytes::Bytes;
-use canon::{Fault, Losses};
+use canon::{Fault, Level, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -229,7 +229,7 @@ fn choice(value: Option<&RawValue>, names: &[String], has_tools: bool) -> Result
 /// Fields of which only some words, or not too long ones, are allowed.
 fn words(head: &Head<'_>) -> Result<(), Fault> {
     if let Some(reasoning) = &head.reasoning {
-        if reasoning.effort.as_deref().is_some_and(|word| wire::read_level(word).is_none()) {
+        if reasoning.effort.as_deref().is_some_and(|word| Level::by_word(word).is_none()) {
             return Err(refuse(
                 "reasoning.effort",
                 "must be one of `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`",

@@ -248,11 +248,7 @@ impl<'a> Writer<'a> {
                     message.close(self);
                     self.items.push(thinking.into());
                 } else {
-                    self.losses.add_if(
-                        part.seal.is_some(),
-                        "part.seal",
-                        seals::FOREIGN,
-                    );
+                    self.losses.add_if(part.seal.is_some(), "part.seal", seals::FOREIGN);
                 }
             }
             self.losses.add_if(

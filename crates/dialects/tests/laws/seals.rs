@@ -297,7 +297,8 @@ fn a_passage_tells_what_it_takes_from_a_history() {
                 let case = format!("{}: {} {how}", caller.origin(), answer.name);
                 let body = Bytes::from(next_request(caller.origin(), &history));
                 let peek = caller.peek(&target(), &body).unwrap_or_else(|e| panic!("{case}: {e}"));
-                let lane = Lane { model: &peek.model, limit: None, max_output: None };
+                let lane =
+                    Lane { model: &peek.model, limit: None, max_output: None, steering: None };
                 let sent = caller.patch(&body, &peek, &lane).body.to_vec();
                 assert_eq!(sent != body, !peek.losses.is_empty(), "{case}: {:?}", peek.losses);
                 // The translation into the same format leaves the same things behind.

@@ -2,8 +2,9 @@
 //!
 //! A model's lanes are resolved into a [`Route`] here, so that a call never looks up a provider.
 
-use canon::Origin;
-use catalog::{Catalog, Directory, Kind, Lane, Model, PriceList};
+use canon::{Level, Origin};
+use catalog::{Catalog, Directory, Kind, Lane, Model, PriceList, Thinking};
+use dialects::Steering;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use upstream::{Health, Provider, Timeouts};
@@ -31,6 +32,8 @@ pub struct LiveLane {
     pub model: String,
     /// The formats it can be asked in, the best one first.
     pub speaks: Vec<Origin>,
+    /// How the model lets its thinking be steered, where the directory knows it.
+    pub steering: Option<Steering>,
     /// How long it may take.
     pub timeouts: Timeouts,
     /// Whether it can be expected to answer.
@@ -73,6 +76,7 @@ pub(super) fn check(
                 provider: Arc::clone(provider),
                 model: lane.model.clone(),
                 speaks: speaks(provider, &lane.model),
+                steering: steering(&lane.provider, &lane.model),
                 timeouts: super::overlay(provider.timeouts, &times, &path)?,
                 health: Health::default(),
             }));
@@ -88,6 +92,21 @@ fn speaks(provider: &Provider, model: &str) -> Vec<Origin> {
     let mut known = Directory::embedded().speaks(&provider.name, model);
     known.retain(|origin| provider.speaks.contains(origin));
     if known.is_empty() { provider.speaks.clone() } else { known }
+}
+
+/// What the directory knows of the model a lane leads to, which may be another than the callers'.
+fn steering(provider: &str, model: &str) -> Option<Steering> {
+    let directory = Directory::embedded();
+    let known = directory.offered(provider, model).map(|(entry, _)| entry);
+    let thinking = known.or_else(|| directory.model(model))?.thinking.as_ref()?;
+    let Thinking { min, max, can_disable, dynamic, levels } = thinking;
+    let levels: Vec<Level> = levels.iter().filter_map(|word| Level::by_word(word)).collect();
+    if max.is_none() && !dynamic && levels.is_empty() {
+        // That it thinks is known, but not how it is told to.
+        return None;
+    }
+    let budget = max.map(|max| (min.unwrap_or(0), max));
+    Some(Steering { budget, dynamic: *dynamic, can_disable: *can_disable, levels })
 }
 
 fn model(

@@ -26,7 +26,12 @@ pub(super) fn prepare(
 ) -> Result<Prepared, Fault> {
     let own = call.dialect.origin();
     let dialect = speech(lane, own)?;
-    let words = Lane { model: &lane.model, limit, max_output: route.model.max_output };
+    let words = Lane {
+        model: &lane.model,
+        limit,
+        max_output: route.model.max_output,
+        steering: lane.steering.as_ref(),
+    };
     if dialect.origin() == own {
         let outgoing = if call.edits.is_empty() {
             dialect.patch(&call.body, peek, &words)
