@@ -18,6 +18,7 @@ mod judge;
 pub mod messages;
 pub mod native;
 pub mod responses;
+mod served;
 mod steering;
 mod stretch;
 

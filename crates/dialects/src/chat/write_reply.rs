@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{ME, seals, wire, write_request};
 use crate::fields::{Object, number};
+use crate::served::{self, TIER};
 use crate::{Stamp, stretch};
 
 /// Why a seal on anything but a thought, a call or a text is lost.
@@ -20,9 +21,7 @@ pub(super) const MEDIALESS: &str = "the chat format has no place for this media"
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
-    }
+    let tier = served::note(&extras, ME, &mut losses);
     let choices: Vec<Value> =
         candidates.into_iter().map(|candidate| choice(candidate, chat, &mut losses)).collect();
     let body: Value = Object::new()
@@ -32,6 +31,7 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
         .set("model", chat.model.as_str())
         .set("choices", choices)
         .set("usage", wire::write_usage(&usage.unwrap_or_default()))
+        .maybe(TIER, tier)
         .with(&extras, ME)
         .into();
     (body.to_string().into_bytes(), losses.into_vec())
@@ -39,9 +39,7 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
 
 fn choice(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Value {
     let Candidate { index, parts, finish, logprobs, extras } = candidate;
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
-    }
+    served::note(&extras, ME, losses);
     let mut said = Said::default();
     for part in &parts {
         said.add(part, losses);

@@ -5,7 +5,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::{ME, fault, seals, wire, write_reply, write_request};
-use crate::fields::{Object, matters};
+use crate::fields::Object;
+use crate::served;
 use crate::{Stamp, Writer, stretch};
 
 /// Writes chunks: the role first, then what is said, the reason, the usage if asked for, `[DONE]`.
@@ -18,6 +19,8 @@ pub(super) struct ChatWriter {
     wants_usage: bool,
     wants_logprobs: bool,
     usage: Option<Usage>,
+    /// The tier the answer is served in, once it is known.
+    tier: Option<&'static str>,
     places: BTreeMap<Place, Slot>,
     spoken: BTreeMap<u32, Spoken>,
     broken: bool,
@@ -80,6 +83,7 @@ impl ChatWriter {
             wants_usage,
             wants_logprobs: chat.sampling.logprobs.is_some(),
             usage: None,
+            tier: None,
             places: BTreeMap::new(),
             spoken: BTreeMap::new(),
             broken: false,
@@ -89,6 +93,9 @@ impl ChatWriter {
 
     fn chunk(&self, choices: &str, usage: Option<&Usage>, out: &mut Vec<u8>) {
         out.extend_from_slice(self.head.as_bytes());
+        if let Some(tier) = self.tier {
+            out.extend_from_slice(format!(",\"service_tier\":\"{tier}\"").as_bytes());
+        }
         out.extend_from_slice(b",\"choices\":[");
         out.extend_from_slice(choices.as_bytes());
         out.push(b']');
@@ -368,11 +375,13 @@ impl Writer for ChatWriter {
             Event::Count(usage) => {
                 self.usage = Some(self.usage.unwrap_or_default().merged(usage));
             }
-            Event::Aside { origin, name, .. } => self.losses.add_if(
-                origin != ME && matters(&name),
-                &format!("reply.{name}"),
-                "only the provider's format has this field",
-            ),
+            Event::Aside { origin, name, value, .. } => {
+                if origin != ME
+                    && let Some(tier) = served::aside(origin, &name, &value, ME, &mut self.losses)
+                {
+                    self.tier = Some(tier);
+                }
+            }
             Event::End { candidate, finish } => {
                 self.begin(candidate, out);
                 self.seal_text(candidate, out);

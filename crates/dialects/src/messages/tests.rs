@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 use super::Messages;
-use super::write_reply::USAGE;
+use crate::served::USAGE;
 use crate::{Cutter, Dialect, Frame, Lane, Passage, Stamp, Target, Verdict};
 
 fn fixtures(ending: &str) -> Vec<(String, Vec<u8>)> {

@@ -16,9 +16,10 @@ use std::collections::BTreeMap;
 
 use super::seals::{self, Saying, Whose};
 use super::write_answer::{Blocks, write_citation};
-use super::write_reply::{USAGE, finish_words, hide};
+use super::write_reply::{finish_words, hide, with_tier};
 use super::{ME, fault, names, wire};
 use crate::fields::{Object, matters};
+use crate::served::{self, USAGE};
 use crate::{Stamp, Writer};
 
 /// Writes a message piece by piece.
@@ -38,6 +39,8 @@ pub(super) struct MessagesWriter {
     blocks: Blocks,
     /// The text block that is open.
     saying: Option<Saying>,
+    /// The tier the answer is served in, until it is told.
+    tier: Option<&'static str>,
     finish: Option<Finish>,
     /// What the provider's own format says of the answer.
     asides: Map<String, Value>,
@@ -80,6 +83,7 @@ impl MessagesWriter {
             parts: BTreeMap::new(),
             blocks: Blocks::new(&stamp.id),
             saying: None,
+            tier: None,
             finish: None,
             asides: Map::new(),
             losses: Losses::new(),
@@ -93,6 +97,7 @@ impl MessagesWriter {
         }
         self.begun = true;
         let usage = wire::write_usage(&self.usage.unwrap_or_default(), None, true);
+        let usage = with_tier(usage, self.tier.take());
         let message = Object::new()
             .set("id", self.id.as_str())
             .set("type", "message")
@@ -174,6 +179,7 @@ impl MessagesWriter {
         }
         let besides = self.asides.shift_remove(USAGE);
         let usage = wire::write_usage(&self.usage.unwrap_or_default(), besides.as_ref(), false);
+        let usage = with_tier(usage, self.tier.take());
         let body = Object::new()
             .set("delta", delta)
             .set("usage", usage)
@@ -212,11 +218,10 @@ impl Writer for MessagesWriter {
             Event::Aside { origin: Origin::Messages, name, value, .. } => {
                 self.asides.insert(name, value);
             }
-            Event::Aside { name, .. } => self.losses.add_if(
-                matters(&name),
-                &format!("reply.{name}"),
-                "only the provider's format has this field",
-            ),
+            Event::Aside { origin, name, value, .. } => {
+                let tier = served::aside(origin, &name, &value, ME, &mut self.losses);
+                self.tier = tier.or(self.tier);
+            }
             Event::End { candidate, finish } => {
                 if candidate == 0 {
                     self.begin(out);

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 
 use super::write_reply::{Carried, block_word, carrier, finish_candidate, finish_word, is_broken};
 use super::{ALT, ME, fault, lenient, seals, time, wire, write_part, write_reply};
-use crate::fields::{Object, matters};
+use crate::fields::Object;
+use crate::served;
 use crate::{Stamp, Writer};
 
 /// Writes pieces of an answer.
@@ -414,9 +415,8 @@ impl Writer for NativeWriter {
             Event::Aside { candidate, origin, name, value } if origin == ME => {
                 self.aside(candidate, &name, value);
             }
-            Event::Aside { name, .. } => {
-                let why = "only the provider's format has this field";
-                self.losses.add_if(matters(&name), &format!("reply.{name}"), why);
+            Event::Aside { origin, name, value, .. } => {
+                served::aside(origin, &name, &value, ME, &mut self.losses);
             }
             Event::End { candidate, finish } => self.speaker(candidate).finish = Some(finish),
             Event::Fault(fault) => {

@@ -10,14 +10,13 @@ use super::names::{self, Names};
 use super::{ME, output, seals};
 use crate::Stamp;
 use crate::fields::Object;
+use crate::served::{self, TIER};
 
 /// Writes an answer for the caller whose request that was.
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
-    }
+    let tier = served::note(&extras, ME, &mut losses);
     losses.add_if(
         candidates.len() > 1,
         "reply.candidates",
@@ -28,11 +27,12 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
     for (name, value) in extras.for_origin(ME).into_iter().flatten() {
         echo.keep(name, value.clone());
     }
+    if let Some(tier) = tier {
+        echo.keep(TIER, Value::from(tier));
+    }
     let candidate = candidates.into_iter().next().unwrap_or_default();
     let Candidate { index: _, parts, finish, logprobs, extras } = candidate;
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
-    }
+    served::note(&extras, ME, &mut losses);
     let end = End::of(finish.as_ref());
     let logprobs = if chat.sampling.logprobs.is_some() { logprobs } else { Vec::new() };
     let mut items = Written {
