@@ -6,7 +6,7 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::{ME, seals, wire, write_request};
+use super::{ME, audio, seals, wire, write_request};
 use crate::fields::{Object, number};
 use crate::served::{self, TIER};
 use crate::{Stamp, stretch};
@@ -14,7 +14,7 @@ use crate::{Stamp, stretch};
 /// Why a seal on anything but a thought, a call or a text is lost.
 pub(super) const SEALLESS: &str =
     "a chat client brings seals back only on thinking, text and calls";
-/// Why media other than pictures is lost.
+/// Why media other than pictures and one sound is lost.
 pub(super) const MEDIALESS: &str = "the chat format has no place for this media";
 
 /// Writes an answer for the caller whose request that was.
@@ -76,6 +76,7 @@ struct Said {
     calls: Vec<Value>,
     annotations: Vec<Value>,
     images: Vec<Value>,
+    audio: Option<Value>,
 }
 
 impl Said {
@@ -105,9 +106,10 @@ impl Said {
                 let own = seal.filter(|seal| seals::write_on_call(seal).is_none());
                 self.keep_seal(own, &call.id);
             }
-            Kind::Media(media) => match write_image(media) {
-                Some(image) => self.images.push(image),
-                None => losses.add("reply.media", MEDIALESS),
+            Kind::Media(media) => match (write_image(media), audio::write(media)) {
+                (Some(image), _) => self.images.push(image),
+                (None, Some(audio)) if self.audio.is_none() => self.audio = Some(audio),
+                (None, _) => losses.add("reply.media", MEDIALESS),
             },
             Kind::Code(code) => self.block(&write_request::fenced(&code.language, &code.code)),
             Kind::CodeOutcome(outcome) => self.block(&write_request::fenced("", &outcome.output)),
@@ -136,7 +138,7 @@ impl Said {
     }
 
     fn into_message(self) -> Value {
-        let Self { text, refusal, thoughts, details, calls, annotations, images } = self;
+        let Self { text, refusal, thoughts, details, calls, annotations, images, audio } = self;
         let mentioned = (!thoughts.is_empty()).then_some(thoughts);
         Object::new()
             .set("role", "assistant")
@@ -146,6 +148,7 @@ impl Said {
             .maybe("reasoning_details", (!details.is_empty()).then_some(details))
             .set("annotations", annotations)
             .maybe("images", (!images.is_empty()).then_some(images))
+            .maybe("audio", audio)
             .maybe("tool_calls", (!calls.is_empty()).then_some(calls))
             .into()
     }

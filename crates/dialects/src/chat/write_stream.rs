@@ -4,7 +4,7 @@ use canon::{Event, Growth, Kind, Logprob, Loss, Losses, Opening, Part, Place, Th
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use super::{ME, fault, seals, wire, write_reply, write_request};
+use super::{ME, audio, fault, seals, wire, write_reply, write_request};
 use crate::fields::Object;
 use crate::served;
 use crate::{Stamp, Writer, stretch};
@@ -48,6 +48,8 @@ struct Spoken {
     /// Clients know the entries of a streamed list by their number.
     notes: usize,
     images: usize,
+    /// Whether it spoke; there is room for one sound.
+    aloud: bool,
     /// The seals of stretches of the text. They wait for the end, so that they part no text.
     sealed: Vec<(String, canon::Seal)>,
 }
@@ -192,14 +194,19 @@ impl ChatWriter {
                 return Slot::Whole { thought: Some(Box::new((part, index))) };
             }
             Kind::Media(media) => {
-                match write_reply::write_image(media) {
-                    Some(image) => {
-                        let spoken = self.spoken.entry(place.candidate).or_default();
+                let spoken = self.spoken.entry(place.candidate).or_default();
+                match (write_reply::write_image(media), audio::write(media)) {
+                    (None, Some(audio)) if !spoken.aloud => {
+                        spoken.aloud = true;
+                        let delta = format!("{{\"audio\":{audio}}}");
+                        self.delta(place.candidate, &delta, None, out);
+                    }
+                    (Some(image), _) => {
                         let image = numbered(image, &mut spoken.images);
                         let delta = format!("{{\"images\":[{image}]}}");
                         self.delta(place.candidate, &delta, None, out);
                     }
-                    None => self.losses.add("reply.media", write_reply::MEDIALESS),
+                    (None, _) => self.losses.add("reply.media", write_reply::MEDIALESS),
                 }
                 return none;
             }

@@ -41,6 +41,8 @@ mod laws;
 #[cfg(test)]
 mod rules_tests;
 
+pub(crate) use seals::BYPASS;
+
 use crate::{Dialect, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Fault, Lossy, Origin, Reply};
 

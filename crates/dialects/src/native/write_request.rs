@@ -80,7 +80,8 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
                     "system.parts",
                     "native instructions hold only text",
                 );
-                if groups.is_empty() {
+                // What is said before the model has spoken may as well be said in front.
+                if !groups.iter().any(|group| group.model) {
                     let texts = texts.into_iter().filter(|text| !text.is_empty());
                     system.extend(texts.map(|text| Value::from(Object::new().set("text", text))));
                     continue;
