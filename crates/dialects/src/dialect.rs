@@ -137,6 +137,15 @@ pub struct Marks {
     pub stream_options: Option<Range<usize>>,
 }
 
+impl Marks {
+    /// Where the object of a body begins.
+    pub(crate) fn of(text: &str) -> Self {
+        let open = text.find('{').map_or(0, |at| at + 1);
+        let empty = text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}'));
+        Self { open, empty, ..Self::default() }
+    }
+}
+
 /// What an answer says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Said {

@@ -13,6 +13,7 @@ mod envelope;
 mod fault;
 mod fields;
 mod frame;
+mod heads;
 pub mod json;
 mod judge;
 pub mod messages;

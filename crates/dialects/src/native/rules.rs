@@ -47,7 +47,6 @@ pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
     cached(head.cached_content.as_deref())?;
     let config = config(head.generation_config)?;
     let limit = limit_mark(text, head.generation_config, config.as_ref(), &mut edits);
-    let open = text.find('{').map_or(0, |at| at + 1);
     let max_output = config.as_ref().and_then(|config| config.max_output_tokens).map(|n| n.0);
     let candidates = config.as_ref().and_then(|config| config.candidate_count.as_ref());
     Ok(Peek {
@@ -59,11 +58,9 @@ pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
         array: target.stream && target.array,
         candidates: candidates.and_then(|n| u32::try_from(n.0).ok()).unwrap_or(1),
         marks: Marks {
-            open,
-            empty: text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}')),
             model: head.model.map(|raw| json::range_of(text, raw)),
             limit,
-            stream_options: None,
+            ..Marks::of(text)
         },
         edits,
         losses,
