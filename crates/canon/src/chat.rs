@@ -148,6 +148,24 @@ impl Level {
     pub const ALL: [Self; 7] =
         [Self::Off, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::XHigh, Self::Max];
 
+    /// The written word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Off => "none",
+            Self::Minimal => "minimal",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::XHigh => "xhigh",
+            Self::Max => "max",
+        }
+    }
+
+    /// The level of a word.
+    pub fn by_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.word() == word)
+    }
+
     /// The budget that stands for the level.
     pub const fn tokens(self) -> u64 {
         match self {

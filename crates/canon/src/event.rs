@@ -30,7 +30,8 @@ pub enum Event {
     Open(Place, Opening),
     /// A part grows.
     Grow(Place, Growth),
-    /// A part's seal has arrived.
+    /// A part's seal has arrived. Whoever knows the seal of a text before its words tells it first:
+    /// some formats have a place for it only there.
     Sealed(Place, Seal),
     /// A part is complete.
     Close(Place),

@@ -139,8 +139,9 @@ fn asides(candidate: Option<u32>, extras: Extras, events: &mut Vec<Event>) {
 }
 
 fn unfold_part(place: Place, part: Part, logprobs: Vec<Logprob>, events: &mut Vec<Event>) {
-    let Part { kind, seal, cache, extras } = part;
+    let Part { kind, mut seal, cache, extras } = part;
     let mut grown = Vec::new();
+    let early = if matches!(kind, Kind::Text { .. }) { seal.take() } else { None };
     let opening = match kind {
         Kind::Text { text, citations } => {
             grown.push(Growth::Text(text));
@@ -170,6 +171,7 @@ fn unfold_part(place: Place, part: Part, logprobs: Vec<Logprob>, events: &mut Ve
         }
     };
     events.push(Event::Open(place, opening));
+    events.extend(early.map(|seal| Event::Sealed(place, seal)));
     if !logprobs.is_empty() {
         grown.push(Growth::Logprobs(logprobs));
     }

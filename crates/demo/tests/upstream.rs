@@ -67,7 +67,12 @@ fn folded(origin: Origin, bytes: &[u8]) -> Reply {
 fn in_every_format(chat: &canon::Chat) -> Vec<(Origin, Request<Bytes>)> {
     dialects::all()
         .map(|dialect| {
-            let lane = dialects::Lane { model: &chat.model, limit: None, max_output: Some(4_096) };
+            let lane = dialects::Lane {
+                model: &chat.model,
+                limit: None,
+                max_output: Some(4_096),
+                steering: None,
+            };
             let (outgoing, _) = dialect.write_request(chat, &lane).unwrap();
             let body = Bytes::from(outgoing.body.to_vec());
             (dialect.origin(), Request::post(outgoing.path).body(body).unwrap())

@@ -1,11 +1,12 @@
 //! The traits of translation: what every wire format can do.
 
 use bytes::Bytes;
-use canon::{Chat, Event, Fault, Loss, Lossy, Origin, Reply, Usage};
+use canon::{Chat, Event, Fault, Loss, Losses, Lossy, Origin, Reply, Usage};
 use std::ops::Range;
 
 use crate::frame::Frame;
 use crate::json::{Edit, Segments};
+use crate::steering::Steering;
 
 /// What the address of a request says besides its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Lane<'a> {
     pub limit: Option<u64>,
     /// The most output tokens the model can give, for formats in which a limit is required.
     pub max_output: Option<u64>,
+    /// How the model lets its thinking be steered; `None` when that is not known.
+    pub steering: Option<&'a Steering>,
 }
 
 /// A request as it goes to a provider: the path behind the provider's base, and the body.
@@ -127,6 +130,9 @@ pub struct Peek {
     pub marks: Marks,
     /// Edits every lane of this format needs.
     pub edits: Vec<Edit>,
+    /// What those edits take away: things of other providers' in the history, which this format's
+    /// own would refuse.
+    pub losses: Losses,
 }
 
 /// Places in a body, as byte ranges of values.
@@ -142,6 +148,15 @@ pub struct Marks {
     pub limit: Option<Range<usize>>,
     /// The options of the stream.
     pub stream_options: Option<Range<usize>>,
+}
+
+impl Marks {
+    /// Where the object of a body begins.
+    pub(crate) fn of(text: &str) -> Self {
+        let open = text.find('{').map_or(0, |at| at + 1);
+        let empty = text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}'));
+        Self { open, empty, ..Self::default() }
+    }
 }
 
 /// What an answer says of itself.

@@ -21,6 +21,16 @@ impl Frame {
     pub fn data(data: impl Into<Bytes>) -> Self {
         Self { event: None, data: data.into() }
     }
+
+    /// Writes the data and the end of the event. A payload of several lines stays several data
+    /// lines; it means the same.
+    pub(crate) fn write_data(&self, out: &mut Vec<u8>) {
+        for (at, line) in self.data.split(|byte| *byte == b'\n').enumerate() {
+            out.extend_from_slice(if at == 0 { b"data: " } else { b"\ndata: " });
+            out.extend_from_slice(line);
+        }
+        out.extend_from_slice(b"\n\n");
+    }
 }
 
 /// Cuts a provider's bytes into pieces, however they were split on their way.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use canon::Fault;
 use memchr::memchr2;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::ops::Range;
 
@@ -116,6 +117,14 @@ pub fn range_of(text: &str, value: &RawValue) -> Range<usize> {
 /// A string as JSON.
 pub fn quoted(text: &str) -> Bytes {
     Bytes::from(serde_json::Value::from(text).to_string())
+}
+
+/// Reads a body; a fault names the path of what is wrong.
+pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Fault> {
+    serde_json::from_str(text).map_err(|_| {
+        let mut from = serde_json::Deserializer::from_str(text);
+        explain(serde_path_to_error::deserialize::<_, T>(&mut from))
+    })
 }
 
 /// Why a text could not be read, from a second reading that kept track of the path.

@@ -15,11 +15,15 @@ mod envelope;
 mod fault;
 mod fields;
 mod frame;
+mod heads;
 pub mod json;
 mod judge;
 pub mod messages;
 pub mod native;
 pub mod responses;
+mod served;
+mod steering;
+mod stretch;
 
 pub use addresses::{Address, addresses};
 pub use brake::{Brake, Scale};
@@ -29,6 +33,7 @@ pub use dialect::{
     Writer,
 };
 pub use frame::{Cutter, Frame, MAX_FRAME};
+pub use steering::Steering;
 
 use canon::Origin;
 

@@ -1,10 +1,11 @@
 //! A chat request as the rules see it: borrowed from the body, judged while it is read.
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, SeqAccess};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::fmt;
+
+use crate::heads::{self, AnyObject, Outline};
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]
@@ -85,26 +86,22 @@ pub(super) struct Messages<'a> {
     pub(super) answered: Vec<(usize, Cow<'a, str>)>,
 }
 
+impl<'de> Outline<'de> for Messages<'de> {
+    const EXPECTED: &'static str = "a list of messages";
+
+    fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+        let mut all = Self::default();
+        while let Some(message) = items.next_element::<Message<'de>>()? {
+            all.judge(message);
+            all.count += 1;
+        }
+        Ok(Some(all))
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Messages<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Messages<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of messages")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut all = Messages::default();
-                while let Some(message) = items.next_element::<Message<'de>>()? {
-                    all.judge(message);
-                    all.count += 1;
-                }
-                Ok(all)
-            }
-        }
-        from.deserialize_seq(Each)
+        heads::read::<Messages<'de>, D>(from)
     }
 }
 
@@ -151,38 +148,32 @@ pub(super) enum Content<'a> {
     },
 }
 
+impl<'de> Outline<'de> for Content<'de> {
+    const EXPECTED: &'static str = "a string or a list of parts";
+
+    fn text(_text: &str) -> Option<Self> {
+        Some(Self::Text)
+    }
+
+    fn nothing() -> Option<Self> {
+        Some(Self::Absent)
+    }
+
+    fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+        let (mut count, mut broken) = (0, None);
+        while let Some(part) = items.next_element::<PartHead<'de>>()? {
+            if broken.is_none() {
+                broken = part.broken().map(|why| (count, why));
+            }
+            count += 1;
+        }
+        Ok(Some(Self::Parts { count, broken }))
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Content<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of parts")
-            }
-
-            fn visit_str<E>(self, _text: &str) -> Result<Self::Value, E> {
-                Ok(Content::Text)
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Content::Absent)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let (mut count, mut broken) = (0, None);
-                while let Some(part) = items.next_element::<PartHead<'de>>()? {
-                    if broken.is_none()
-                        && let Some(why) = part.broken()
-                    {
-                        broken = Some((count, why));
-                    }
-                    count += 1;
-                }
-                Ok(Content::Parts { count, broken })
-            }
-        }
-        from.deserialize_any(Any)
+        heads::read::<Content<'de>, D>(from)
     }
 }
 
@@ -196,7 +187,7 @@ pub(super) struct PartHead<'a> {
     #[serde(borrow, default)]
     pub(super) image_url: Option<UrlHead<'a>>,
     #[serde(default)]
-    pub(super) input_audio: Option<AudioHead>,
+    pub(super) input_audio: Option<AnyObject>,
     #[serde(default)]
     pub(super) file: Option<IgnoredAny>,
 }
@@ -206,28 +197,6 @@ pub(super) struct PartHead<'a> {
 pub(super) struct UrlHead<'a> {
     #[serde(borrow, default)]
     pub(super) url: Option<Cow<'a, str>>,
-}
-
-#[derive(Debug)]
-pub(super) struct AudioHead;
-
-impl<'de> Deserialize<'de> for AudioHead {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = AudioHead;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object with `data` and `format`")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(AudioHead)
-            }
-        }
-        from.deserialize_map(Object)
-    }
 }
 
 impl PartHead<'_> {

@@ -4,6 +4,7 @@
 //! `reasoning_content`, `reasoning` and `reasoning_details[]` for thinking and its seals,
 //! `extra_content.google.thought_signature` on tool calls, `message.images[]` for pictures.
 
+mod audio;
 mod fault;
 mod head;
 mod passage;

@@ -177,15 +177,7 @@ impl Sniffer for ChatSniffer {
     }
 
     fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"data: ");
-        // A payload of several lines stays several data lines; it means the same.
-        for (at, line) in frame.data.split(|byte| *byte == b'\n').enumerate() {
-            if at > 0 {
-                out.extend_from_slice(b"\ndata: ");
-            }
-            out.extend_from_slice(line);
-        }
-        out.extend_from_slice(b"\n\n");
+        frame.write_data(out);
     }
 
     fn write_end(&self, out: &mut Vec<u8>) {

@@ -4,8 +4,10 @@ use canon::{
     Candidate, Citation, Extras, Fault, Finish, Kind, Logprob, Media, MediaKind, Part, Raw, Reply,
     Source, Thought, TokenChance, Trouble,
 };
+use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::audio::{Audio, Sound};
 use super::{ME, fault, read_request, seals, wire};
 use crate::fields::{Fields, Path};
 
@@ -56,7 +58,13 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
     let details = message.list("reasoning_details")?.unwrap_or_default();
     let mut parts = read_request::thoughts(details, &mut message, seals::Side::Answer)?;
     let citations = citations(message.list("annotations")?.unwrap_or_default());
-    match message.take("content") {
+    let audio = message.take("audio").unwrap_or_default();
+    let audio = Audio::deserialize(&audio).unwrap_or_default();
+    let mut sound = Sound::default();
+    sound.add(&audio);
+    // What is spoken is written only in the transcript.
+    let content = message.take("content").filter(|content| content.as_str() != Some(""));
+    match content.or_else(|| audio.transcript.as_deref().map(Value::from)) {
         Some(Value::String(text)) if !text.is_empty() => {
             parts.push(Part::new(Kind::Text { text, citations }));
         }
@@ -77,6 +85,7 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
         parts.push(Part::new(Kind::Refusal(refusal)));
     }
     parts.extend(images(message.list("images")?.unwrap_or_default()));
+    parts.extend(sound.part());
     let calls = message.list("tool_calls")?.unwrap_or_default();
     for call in calls {
         parts.push(read_request::tool_call(call, &Path::Root)?);

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{ME, seals, wire};
 use crate::fields::{Fields, Path};
-use crate::json;
+use crate::{json, stretch};
 
 /// Reads a request. Its rules have been checked by `rules`; here only types matter.
 pub(super) fn read(body: &[u8]) -> Result<canon::Chat, Fault> {
@@ -36,7 +36,7 @@ pub(super) fn read(body: &[u8]) -> Result<canon::Chat, Fault> {
     };
     let sampling = sampling(&mut fields)?;
     let thinking = Thinking {
-        level: fields.string("reasoning_effort")?.as_deref().and_then(level),
+        level: fields.string("reasoning_effort")?.as_deref().and_then(Level::by_word),
         ..Thinking::default()
     };
     let format = fields.object("response_format")?.map_or(Ok(Format::Text), format)?;
@@ -98,20 +98,6 @@ fn sampling(fields: &mut Fields<'_>) -> Result<Sampling, Fault> {
         max_output: limit,
         candidates: fields.count("n")?.and_then(|n| u32::try_from(n).ok()),
         logprobs: logprobs.then(|| u32::try_from(top.unwrap_or(0)).unwrap_or(0)),
-    })
-}
-
-/// Effort by this format's word; `None` for a word it does not have.
-pub(super) fn level(word: &str) -> Option<Level> {
-    Some(match word {
-        "none" => Level::Off,
-        "minimal" => Level::Minimal,
-        "low" => Level::Low,
-        "medium" => Level::Medium,
-        "high" => Level::High,
-        "xhigh" => Level::XHigh,
-        "max" => Level::Max,
-        _ => return None,
     })
 }
 
@@ -266,9 +252,9 @@ fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
     if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = said.as_slice()
         && extras.is_empty()
     {
-        said = seals::cut(text, on_text);
+        said = stretch::cut(text, on_text);
     } else if said.is_empty() && !on_text.is_empty() {
-        said = seals::cut("", on_text);
+        said = stretch::cut("", on_text);
     }
     parts.extend(said);
     if let Some(refusal) = fields.string("refusal")? {

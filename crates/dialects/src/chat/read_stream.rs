@@ -4,6 +4,7 @@ use canon::{Event, Fault, Finish, Growth, Opening, Origin, Place, Raw, Seal, Tro
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::audio::Sound;
 use super::passage::DONE;
 use super::{ME, fault, read_reply, seals, wire};
 use crate::{Frame, Reader};
@@ -26,6 +27,8 @@ struct Speaker {
     entry: Map<String, Value>,
     /// Slot of each call by the provider's own index, and whether it is still open.
     calls: Vec<Call>,
+    /// What is spoken, told when all of it is here.
+    sound: Sound,
     ended: bool,
 }
 
@@ -120,8 +123,13 @@ impl Speaker {
         }
         let delta = choice.delta.unwrap_or_default();
         self.think(&delta, out);
+        let audio = delta.audio.unwrap_or_default();
+        self.sound.add(&audio);
         let (thought, text) = match delta.content {
-            wire::Content::Nothing => (String::new(), String::new()),
+            // What is spoken is written only in the transcript.
+            wire::Content::Nothing => {
+                (String::new(), audio.transcript.unwrap_or_default().into_owned())
+            }
             wire::Content::Text(text) => (String::new(), text.into_owned()),
             wire::Content::Parts { thought, text } => (thought, text),
         };
@@ -246,6 +254,11 @@ impl Speaker {
 
     fn end(&mut self, word: &str, out: &mut Vec<Event>) {
         self.close_said(out);
+        if let Some(part) = std::mem::take(&mut self.sound).part() {
+            let place = self.next();
+            out.push(Event::Open(place, Opening::Whole(Box::new(part))));
+            out.push(Event::Close(place));
+        }
         for call in self.calls.iter_mut().filter(|call| call.open) {
             call.open = false;
             out.push(Event::Close(Place { candidate: self.index, slot: call.slot }));

@@ -4,7 +4,7 @@
 //! rest is skipped. Only what a rule of the format forbids is refused: fields we do not know are
 //! left to the provider.
 
-use canon::Fault;
+use canon::{Fault, Level, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -23,27 +23,19 @@ const LARGEST_LIMIT: u64 = 1 << 30;
 /// Reads what the flow must know and applies the format's rules.
 pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
     let text = json::text(body)?;
-    let head: Head<'_> = serde_json::from_str(text).map_err(|_| explain(text))?;
+    let head: Head<'_> = json::read(text)?;
     let marks = marks(text, &head);
     let peek = check(&head, marks)?;
     Ok(peek)
 }
 
-/// The same failure again, this time with its path.
-fn explain(text: &str) -> Fault {
-    let mut from = serde_json::Deserializer::from_str(text);
-    json::explain(serde_path_to_error::deserialize::<_, Head<'_>>(&mut from))
-}
-
 fn marks(text: &str, head: &Head<'_>) -> Marks {
     let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    let open = text.find('{').map_or(0, |at| at + 1);
     Marks {
-        open,
-        empty: text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}')),
         model: range(head.model),
         limit: range(head.max_completion_tokens).or_else(|| range(head.max_tokens)),
         stream_options: range(head.stream_options),
+        ..Marks::of(text)
     }
 }
 
@@ -61,11 +53,7 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
     }
     numbers(head)?;
     tools(head)?;
-    if head
-        .reasoning_effort
-        .as_deref()
-        .is_some_and(|word| super::read_request::level(word).is_none())
-    {
+    if head.reasoning_effort.as_deref().is_some_and(|word| Level::by_word(word).is_none()) {
         return Err(refuse(
             "reasoning_effort",
             "must be one of `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`",
@@ -87,6 +75,7 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
         candidates: u32::try_from(head.n.unwrap_or(1)).unwrap_or(1),
         marks,
         edits: Vec::new(),
+        losses: Losses::new(),
     })
 }
 

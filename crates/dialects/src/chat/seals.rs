@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use super::ME;
 use crate::fields::Object;
+use crate::stretch;
 
 /// The word for an origin in `format`.
 const fn format_of(origin: Origin) -> &'static str {
@@ -119,7 +120,7 @@ pub(super) fn restore(
         if let (Some(token), Some(id)) = (token, text("id")) {
             let seal = Seal::new(origin_of(text("format")), token);
             let own = |part: &&mut Part| matches!(&part.kind, Kind::ToolCall(c) if c.id == id);
-            if id.starts_with("text:") {
+            if stretch::is_name(id) {
                 on_text.push((id.to_owned(), seal));
                 continue;
             }
@@ -131,39 +132,6 @@ pub(super) fn restore(
         thoughts.push(detail);
     }
     (thoughts, on_text)
-}
-
-/// What stands for a stretch of the message's text where a call has its id.
-pub(super) fn stretch(start: usize, length: usize) -> String {
-    format!("text:{start}:{}", start + length)
-}
-
-/// The message's text with each sealed stretch as a part of its own; seals whose stretch the text
-/// does not have are left out, since they would vouch for other words.
-pub(super) fn cut(text: &str, seals: Vec<(String, Seal)>) -> Vec<Part> {
-    let mut marks: Vec<(usize, usize, Seal)> = seals
-        .into_iter()
-        .filter_map(|(id, seal)| {
-            let (start, end) = id.strip_prefix("text:")?.split_once(':')?;
-            Some((start.parse().ok()?, end.parse().ok()?, seal))
-        })
-        .collect();
-    marks.sort_by_key(|(start, end, _)| (*start, *end));
-    let all: Vec<char> = text.chars().collect();
-    let (mut parts, mut at) = (Vec::new(), 0);
-    for (start, end, seal) in marks {
-        let (Some(before), Some(own)) = (all.get(at..start), all.get(start..end)) else { continue };
-        if !before.is_empty() {
-            parts.push(Part::text(before.iter().collect::<String>()));
-        }
-        parts.push(Part::text(own.iter().collect::<String>()).sealed(Some(seal)));
-        at = end;
-    }
-    let rest: String = all.into_iter().skip(at).collect();
-    if !rest.is_empty() || parts.is_empty() {
-        parts.push(Part::text(rest));
-    }
-    parts
 }
 
 /// One entry of the list for a thought.
@@ -225,21 +193,6 @@ pub(super) fn write_on_call(seal: &Seal) -> Option<Map<String, Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_sealed_stretch_is_a_part_of_its_own_and_one_that_does_not_fit_is_left_out() {
-        let seal = |token: &str| Seal::new(Origin::Native, token);
-        let marks = |list: &[(usize, usize)]| -> Vec<(String, Seal)> {
-            list.iter().map(|(start, length)| (stretch(*start, *length), seal("s"))).collect()
-        };
-        let sealed = |text: &str| Part::text(text).sealed(Some(seal("s")));
-        assert_eq!(
-            cut("aé, b.", marks(&[(0, 2), (6, 0)])),
-            [sealed("aé"), Part::text(", b."), sealed("")]
-        );
-        assert_eq!(cut("ab", marks(&[(1, 9)])), [Part::text("ab")]);
-        assert_eq!(cut("abc", marks(&[(0, 2), (1, 2)])), [sealed("ab"), Part::text("c")]);
-    }
 
     #[test]
     fn a_providers_own_entry_comes_back_with_its_format_and_id() {

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
+use super::audio::Audio;
 use crate::fields::Object;
 
 /// One chunk of a stream.
@@ -66,6 +67,8 @@ pub(super) struct Delta<'a> {
     pub(super) annotations: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) images: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) audio: Option<Audio<'a>>,
 }
 
 /// What is said: a text, or with some providers a list of parts with the thinking among them.

@@ -6,23 +6,22 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::{ME, seals, wire, write_request};
-use crate::Stamp;
+use super::{ME, audio, seals, wire, write_request};
 use crate::fields::{Object, number};
+use crate::served::{self, TIER};
+use crate::{Stamp, stretch};
 
 /// Why a seal on anything but a thought, a call or a text is lost.
 pub(super) const SEALLESS: &str =
     "a chat client brings seals back only on thinking, text and calls";
-/// Why media other than pictures is lost.
+/// Why media other than pictures and one sound is lost.
 pub(super) const MEDIALESS: &str = "the chat format has no place for this media";
 
 /// Writes an answer for the caller whose request that was.
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
-    }
+    let tier = served::note(&extras, ME, &mut losses);
     let choices: Vec<Value> =
         candidates.into_iter().map(|candidate| choice(candidate, chat, &mut losses)).collect();
     let body: Value = Object::new()
@@ -32,6 +31,7 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
         .set("model", chat.model.as_str())
         .set("choices", choices)
         .set("usage", wire::write_usage(&usage.unwrap_or_default()))
+        .maybe(TIER, tier)
         .with(&extras, ME)
         .into();
     (body.to_string().into_bytes(), losses.into_vec())
@@ -39,9 +39,7 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
 
 fn choice(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Value {
     let Candidate { index, parts, finish, logprobs, extras } = candidate;
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
-    }
+    served::note(&extras, ME, losses);
     let mut said = Said::default();
     for part in &parts {
         said.add(part, losses);
@@ -78,6 +76,7 @@ struct Said {
     calls: Vec<Value>,
     annotations: Vec<Value>,
     images: Vec<Value>,
+    audio: Option<Value>,
 }
 
 impl Said {
@@ -91,7 +90,7 @@ impl Said {
                 let offset = self.text.as_deref().unwrap_or_default().chars().count();
                 self.annotations.extend(citations.iter().map(|c| write_citation(c, offset)));
                 self.text.get_or_insert_default().push_str(text);
-                self.keep_seal(seal, &seals::stretch(offset, text.chars().count()));
+                self.keep_seal(seal, &stretch::name(offset, text.chars().count()));
             }
             Kind::Refusal(text) => self.refusal.get_or_insert_default().push_str(text),
             Kind::Thought(thought) => {
@@ -107,9 +106,10 @@ impl Said {
                 let own = seal.filter(|seal| seals::write_on_call(seal).is_none());
                 self.keep_seal(own, &call.id);
             }
-            Kind::Media(media) => match write_image(media) {
-                Some(image) => self.images.push(image),
-                None => losses.add("reply.media", MEDIALESS),
+            Kind::Media(media) => match (write_image(media), audio::write(media)) {
+                (Some(image), _) => self.images.push(image),
+                (None, Some(audio)) if self.audio.is_none() => self.audio = Some(audio),
+                (None, _) => losses.add("reply.media", MEDIALESS),
             },
             Kind::Code(code) => self.block(&write_request::fenced(&code.language, &code.code)),
             Kind::CodeOutcome(outcome) => self.block(&write_request::fenced("", &outcome.output)),
@@ -138,7 +138,7 @@ impl Said {
     }
 
     fn into_message(self) -> Value {
-        let Self { text, refusal, thoughts, details, calls, annotations, images } = self;
+        let Self { text, refusal, thoughts, details, calls, annotations, images, audio } = self;
         let mentioned = (!thoughts.is_empty()).then_some(thoughts);
         Object::new()
             .set("role", "assistant")
@@ -148,6 +148,7 @@ impl Said {
             .maybe("reasoning_details", (!details.is_empty()).then_some(details))
             .set("annotations", annotations)
             .maybe("images", (!images.is_empty()).then_some(images))
+            .maybe("audio", audio)
             .maybe("tool_calls", (!calls.is_empty()).then_some(calls))
             .into()
     }

@@ -2,14 +2,15 @@
 
 use canon::{
     CacheMark, Choice, Detail, Format, FunctionTool, Hints, Kind, Level, Losses, Lossy, Media,
-    MediaKind, Modality, Part, Role, Sampling, SearchTool, Source, State, Thinking, Thought, Tool,
-    ToolCall, ToolChoice, ToolResult, Turn,
+    MediaKind, Modality, Origin, Part, Role, Sampling, SearchTool, Source, State, Thinking,
+    Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
 };
 use serde_json::Value;
 
 use super::{ME, PATH, seals, wire};
 use crate::fields::{Object, note_foreign, number};
 use crate::json::Segments;
+use crate::native::BYPASS;
 use crate::{Lane, Outgoing};
 
 /// How many stop texts the chat format takes.
@@ -37,7 +38,7 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     }
     let mut messages = Vec::with_capacity(turns.len());
     for turn in turns {
-        write_turn(turn, &mut messages, &mut losses);
+        write_turn(turn, lane, &mut messages, &mut losses);
     }
     let body = Object::new().set("model", lane.model).set("messages", messages);
     let body = write_tools(body, tools, choice, &mut losses);
@@ -105,15 +106,7 @@ fn write_thinking(thinking: Thinking, losses: &mut Losses) -> Option<&'static st
         "thinking.show",
         "the chat format cannot ask for a summary",
     );
-    thinking.as_level().map(|level| match level {
-        Level::Off => "none",
-        Level::Minimal => "minimal",
-        Level::Low => "low",
-        Level::Medium => "medium",
-        Level::High => "high",
-        Level::XHigh => "xhigh",
-        Level::Max => "max",
-    })
+    thinking.as_level().map(Level::word)
 }
 
 fn write_format(format: &Format) -> Option<Value> {
@@ -158,11 +151,11 @@ fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) 
         .maybe("store", *store)
 }
 
-fn write_turn(turn: &Turn, messages: &mut Vec<Value>, losses: &mut Losses) {
+fn write_turn(turn: &Turn, lane: &Lane<'_>, messages: &mut Vec<Value>, losses: &mut Losses) {
     let Turn { role, parts, name, extras } = turn;
     note_foreign(extras, ME, "turn", losses);
     match role {
-        Role::Assistant => messages.push(assistant(turn, losses)),
+        Role::Assistant => messages.push(assistant(turn, lane, losses)),
         Role::System | Role::Developer => {
             let word = if *role == Role::System { "system" } else { "developer" };
             let message = Object::new().set("role", word).maybe("name", name.as_deref());
@@ -321,7 +314,7 @@ fn tool_result(
         .into()
 }
 
-fn assistant(turn: &Turn, losses: &mut Losses) -> Value {
+fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
     let mut said = Vec::new();
     let mut calls = Vec::new();
     let mut thoughts = Vec::new();
@@ -345,7 +338,10 @@ fn assistant(turn: &Turn, losses: &mut Losses) -> Value {
             }
             Kind::ToolCall(call) => {
                 note_foreign(&part.extras, ME, "part", losses);
-                calls.push(write_call(call, part));
+                calls.push(match is_bypass(part, lane) {
+                    true => write_call(call, &Part { seal: None, ..part.clone() }),
+                    false => write_call(call, part),
+                });
             }
             Kind::Media(_) => {
                 losses.add("turn.media", "a chat model's own turns hold no media");
@@ -371,6 +367,13 @@ fn assistant(turn: &Turn, losses: &mut Losses) -> Value {
         .maybe("tool_calls", (!calls.is_empty()).then_some(calls))
         .with(&turn.extras, ME)
         .into()
+}
+
+/// Whether a call bears the word that asks Google not to check its seal, on the way to a model of
+/// somebody else's: that one checks none, and the word would only puzzle it.
+fn is_bypass(part: &Part, lane: &Lane<'_>) -> bool {
+    let token = part.seal.as_ref().and_then(|seal| seal.for_origin(Origin::Native));
+    token == Some(BYPASS) && !lane.model.contains("gemini")
 }
 
 /// A tool call as it stands in a message.

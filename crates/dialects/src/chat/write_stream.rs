@@ -4,9 +4,10 @@ use canon::{Event, Growth, Kind, Logprob, Loss, Losses, Opening, Part, Place, Th
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use super::{ME, fault, seals, wire, write_reply, write_request};
-use crate::fields::{Object, matters};
-use crate::{Stamp, Writer};
+use super::{ME, audio, fault, seals, wire, write_reply, write_request};
+use crate::fields::Object;
+use crate::served;
+use crate::{Stamp, Writer, stretch};
 
 /// Writes chunks: the role first, then what is said, the reason, the usage if asked for, `[DONE]`.
 pub(super) struct ChatWriter {
@@ -18,6 +19,8 @@ pub(super) struct ChatWriter {
     wants_usage: bool,
     wants_logprobs: bool,
     usage: Option<Usage>,
+    /// The tier the answer is served in, once it is known.
+    tier: Option<&'static str>,
     places: BTreeMap<Place, Slot>,
     spoken: BTreeMap<u32, Spoken>,
     broken: bool,
@@ -26,7 +29,7 @@ pub(super) struct ChatWriter {
 
 /// What is written for the part in a slot.
 enum Slot {
-    Text { offset: usize },
+    Text { offset: usize, seal: Option<canon::Seal> },
     Refusal,
     Thought { index: usize, sealed: bool },
     Call { index: usize, id: String, custom: bool },
@@ -45,6 +48,10 @@ struct Spoken {
     /// Clients know the entries of a streamed list by their number.
     notes: usize,
     images: usize,
+    /// Whether it spoke; there is room for one sound.
+    aloud: bool,
+    /// The seals of stretches of the text. They wait for the end, so that they part no text.
+    sealed: Vec<(String, canon::Seal)>,
 }
 
 /// The entry with the next number of its list.
@@ -78,6 +85,7 @@ impl ChatWriter {
             wants_usage,
             wants_logprobs: chat.sampling.logprobs.is_some(),
             usage: None,
+            tier: None,
             places: BTreeMap::new(),
             spoken: BTreeMap::new(),
             broken: false,
@@ -87,6 +95,9 @@ impl ChatWriter {
 
     fn chunk(&self, choices: &str, usage: Option<&Usage>, out: &mut Vec<u8>) {
         out.extend_from_slice(self.head.as_bytes());
+        if let Some(tier) = self.tier {
+            out.extend_from_slice(format!(",\"service_tier\":\"{tier}\"").as_bytes());
+        }
         out.extend_from_slice(b",\"choices\":[");
         out.extend_from_slice(choices.as_bytes());
         out.push(b']');
@@ -142,7 +153,7 @@ impl ChatWriter {
         self.begin(place.candidate, out);
         let spoken = self.spoken.entry(place.candidate).or_default();
         let slot = match opening {
-            Opening::Text => Slot::Text { offset: spoken.chars },
+            Opening::Text => Slot::Text { offset: spoken.chars, seal: None },
             Opening::Refusal => Slot::Refusal,
             Opening::Thought => {
                 spoken.details += 1;
@@ -183,14 +194,19 @@ impl ChatWriter {
                 return Slot::Whole { thought: Some(Box::new((part, index))) };
             }
             Kind::Media(media) => {
-                match write_reply::write_image(media) {
-                    Some(image) => {
-                        let spoken = self.spoken.entry(place.candidate).or_default();
+                let spoken = self.spoken.entry(place.candidate).or_default();
+                match (write_reply::write_image(media), audio::write(media)) {
+                    (None, Some(audio)) if !spoken.aloud => {
+                        spoken.aloud = true;
+                        let delta = format!("{{\"audio\":{audio}}}");
+                        self.delta(place.candidate, &delta, None, out);
+                    }
+                    (Some(image), _) => {
                         let image = numbered(image, &mut spoken.images);
                         let delta = format!("{{\"images\":[{image}]}}");
                         self.delta(place.candidate, &delta, None, out);
                     }
-                    None => self.losses.add("reply.media", write_reply::MEDIALESS),
+                    (None, _) => self.losses.add("reply.media", write_reply::MEDIALESS),
                 }
                 return none;
             }
@@ -246,7 +262,7 @@ impl ChatWriter {
                 };
                 format!("{{\"tool_calls\":[{{\"index\":{index},{inner}}}]}}")
             }
-            (Growth::Citation(citation), Some(Slot::Text { offset })) => {
+            (Growth::Citation(citation), Some(Slot::Text { offset, .. })) => {
                 let note = write_reply::write_citation(&citation, *offset);
                 let spoken = self.spoken.entry(place.candidate).or_default();
                 let note = numbered(note, &mut spoken.notes);
@@ -293,12 +309,10 @@ impl ChatWriter {
                     format!("{{\"reasoning_details\":[{detail}]}}")
                 }
             },
-            Some(Slot::Text { offset }) => {
-                let spoken = self.spoken.entry(place.candidate).or_default();
-                spoken.details += 1;
-                let id = seals::stretch(*offset, spoken.chars.saturating_sub(*offset));
-                let detail = seals::write_loose(seal, &id, spoken.details - 1);
-                format!("{{\"reasoning_details\":[{detail}]}}")
+            // It is written when all of the text is known.
+            Some(Slot::Text { seal: own, .. }) => {
+                *own = Some(seal.clone());
+                return;
             }
             Some(Slot::Refusal | Slot::Whole { thought: None }) | None => {
                 self.losses.add("reply.seal", write_reply::SEALLESS);
@@ -308,21 +322,47 @@ impl ChatWriter {
         self.delta(place.candidate, &delta, None, out);
     }
 
-    fn close(&mut self, place: Place, out: &mut Vec<u8>) {
-        if let Some(Slot::Whole { thought: Some(thought) }) = self.places.remove(&place)
-            && let (part, index) = *thought
-            && let Kind::Thought(thought) = &part.kind
-        {
-            let Thought { text, redacted: _ } = thought;
-            let detail = seals::write_detail(&part, thought, index);
-            let shown = if text.is_empty() {
-                String::new()
-            } else {
-                format!("\"reasoning_content\":{},", Value::from(text.as_str()))
-            };
-            let delta = format!("{{{shown}\"reasoning_details\":[{detail}]}}");
-            self.delta(place.candidate, &delta, None, out);
+    /// Tells the seals of a text, now that all of it is told.
+    fn seal_text(&mut self, candidate: u32, out: &mut Vec<u8>) {
+        let spoken = self.spoken.entry(candidate).or_default();
+        let (first, sealed) = (spoken.details, std::mem::take(&mut spoken.sealed));
+        spoken.details += sealed.len();
+        for (index, (id, seal)) in (first..).zip(sealed) {
+            let detail = seals::write_loose(&seal, &id, index);
+            self.delta(candidate, &format!("{{\"reasoning_details\":[{detail}]}}"), None, out);
         }
+    }
+
+    fn close(&mut self, place: Place, out: &mut Vec<u8>) {
+        let delta = match self.places.remove(&place) {
+            Some(Slot::Whole { thought: Some(thought) }) => {
+                let (part, index) = *thought;
+                let Kind::Thought(thought) = &part.kind else { return };
+                let Thought { text, redacted: _ } = thought;
+                let detail = seals::write_detail(&part, thought, index);
+                let shown = if text.is_empty() {
+                    String::new()
+                } else {
+                    format!("\"reasoning_content\":{},", Value::from(text.as_str()))
+                };
+                format!("{{{shown}\"reasoning_details\":[{detail}]}}")
+            }
+            Some(Slot::Text { offset, seal: Some(seal) }) => {
+                let spoken = self.spoken.entry(place.candidate).or_default();
+                let id = stretch::name(offset, spoken.chars.saturating_sub(offset));
+                spoken.sealed.push((id, seal));
+                return;
+            }
+            Some(
+                Slot::Text { seal: None, .. }
+                | Slot::Thought { .. }
+                | Slot::Refusal
+                | Slot::Call { .. }
+                | Slot::Whole { thought: None },
+            )
+            | None => return,
+        };
+        self.delta(place.candidate, &delta, None, out);
     }
 }
 
@@ -342,13 +382,16 @@ impl Writer for ChatWriter {
             Event::Count(usage) => {
                 self.usage = Some(self.usage.unwrap_or_default().merged(usage));
             }
-            Event::Aside { origin, name, .. } => self.losses.add_if(
-                origin != ME && matters(&name),
-                &format!("reply.{name}"),
-                "only the provider's format has this field",
-            ),
+            Event::Aside { origin, name, value, .. } => {
+                if origin != ME
+                    && let Some(tier) = served::aside(origin, &name, &value, ME, &mut self.losses)
+                {
+                    self.tier = Some(tier);
+                }
+            }
             Event::End { candidate, finish } => {
                 self.begin(candidate, out);
+                self.seal_text(candidate, out);
                 let word = write_reply::finish_word(Some(&finish)).to_string();
                 self.raw_delta(candidate, "{}", None, &word, out);
             }

@@ -176,7 +176,7 @@ fn full(model: &str) -> String {
 
 /// The address of the model's conversations, with another operator.
 fn path(model: &str, operator: &str) -> String {
-    let lane = Lane { model, limit: None, max_output: None };
+    let lane = Lane { model, limit: None, max_output: None, steering: None };
     let content = crate::native::Native.patch(&Bytes::new(), &Peek::default(), &lane).path;
     let front = content.rsplit_once(':').map_or(content.as_str(), |(front, _)| front);
     format!("{front}:{operator}")

@@ -12,10 +12,7 @@ const LONGEST_MODEL: usize = 256;
 
 /// The outermost object.
 pub(super) fn body<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Fault> {
-    let value: &RawValue = serde_json::from_str(text).map_err(|_| {
-        let mut from = serde_json::Deserializer::from_str(text);
-        json::explain(serde_path_to_error::deserialize::<_, &RawValue>(&mut from))
-    })?;
+    let value: &RawValue = json::read(text)?;
     if !value.get().starts_with('{') {
         return Err(Fault::invalid("", "the body must be a JSON object"));
     }

@@ -1,13 +1,13 @@
 //! A messages request as the rules see it: borrowed from the body, judged while it is read.
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt;
 
 use super::{seals, write_answer};
+use crate::heads::{self, Outline};
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]
@@ -116,57 +116,36 @@ pub(super) enum Shape {
     Other,
 }
 
+impl<'de> Outline<'de> for Shape {
+    const EXPECTED: &'static str = "any value";
+
+    fn text(text: &str) -> Option<Self> {
+        let address = text.starts_with("https://") || text.starts_with("http://");
+        Some(match text {
+            "" => Self::Empty,
+            _ if address => Self::Address,
+            _ if text.starts_with(seals::WRAPPED) => Self::Wrapped,
+            _ => Self::Text,
+        })
+    }
+
+    fn nothing() -> Option<Self> {
+        Some(Self::Absent)
+    }
+
+    fn object<A: MapAccess<'de>>(mut fields: A) -> Result<Option<Self>, A::Error> {
+        while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Some(Self::Object))
+    }
+
+    fn other() -> Option<Self> {
+        Some(Self::Other)
+    }
+}
+
 impl<'de> Deserialize<'de> for Shape {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Shape;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("any value")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Shape, E> {
-                let address = text.starts_with("https://") || text.starts_with("http://");
-                Ok(match text {
-                    "" => Shape::Empty,
-                    _ if address => Shape::Address,
-                    _ if text.starts_with(seals::WRAPPED) => Shape::Wrapped,
-                    _ => Shape::Text,
-                })
-            }
-
-            fn visit_unit<E>(self) -> Result<Shape, E> {
-                Ok(Shape::Absent)
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Shape, E> {
-                Ok(Shape::Other)
-            }
-
-            fn visit_i64<E>(self, _: i64) -> Result<Shape, E> {
-                Ok(Shape::Other)
-            }
-
-            fn visit_u64<E>(self, _: u64) -> Result<Shape, E> {
-                Ok(Shape::Other)
-            }
-
-            fn visit_f64<E>(self, _: f64) -> Result<Shape, E> {
-                Ok(Shape::Other)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Shape, A::Error> {
-                while items.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Shape::Other)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shape, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Shape::Object)
-            }
-        }
-        from.deserialize_any(Any)
+        heads::read(from)
     }
 }
 
@@ -190,26 +169,22 @@ pub(super) struct Messages<'a> {
     answered: HashSet<Cow<'a, str>>,
 }
 
+impl<'de> Outline<'de> for Messages<'de> {
+    const EXPECTED: &'static str = "a list of messages";
+
+    fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+        let mut all = Self::default();
+        while let Some(message) = items.next_element::<Message<'de>>()? {
+            all.judge(message);
+            all.count += 1;
+        }
+        Ok(Some(all))
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Messages<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Messages<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of messages")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut all = Messages::default();
-                while let Some(message) = items.next_element::<Message<'de>>()? {
-                    all.judge(message);
-                    all.count += 1;
-                }
-                Ok(all)
-            }
-        }
-        from.deserialize_seq(Each)
+        heads::read::<Messages<'de>, D>(from)
     }
 }
 
@@ -244,33 +219,29 @@ pub(super) struct Blocks<'a> {
     results: Vec<(usize, Cow<'a, str>)>,
 }
 
+impl<'de> Outline<'de> for Content<'de> {
+    const EXPECTED: &'static str = "a string or a list of blocks";
+
+    fn text(_text: &str) -> Option<Self> {
+        Some(Self::Text)
+    }
+
+    fn nothing() -> Option<Self> {
+        Some(Self::Absent)
+    }
+
+    fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+        let mut blocks = Blocks::default();
+        while let Some(block) = items.next_element::<BlockHead<'de>>()? {
+            blocks.judge(block);
+        }
+        Ok(Some(Self::Blocks(blocks)))
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Content<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of blocks")
-            }
-
-            fn visit_str<E>(self, _text: &str) -> Result<Self::Value, E> {
-                Ok(Content::Text)
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Content::Absent)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut blocks = Blocks::default();
-                while let Some(block) = items.next_element::<BlockHead<'de>>()? {
-                    blocks.judge(block);
-                }
-                Ok(Content::Blocks(blocks))
-            }
-        }
-        from.deserialize_any(Any)
+        heads::read::<Content<'de>, D>(from)
     }
 }
 
@@ -309,8 +280,14 @@ struct SourceHead<'a> {
     file_id: Shape,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for SourceHead<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+impl<'de> Outline<'de> for SourceHead<'de> {
+    const EXPECTED: &'static str = "a source object with a `type`";
+
+    fn text(_address: &str) -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn object<A: MapAccess<'de>>(fields: A) -> Result<Option<Self>, A::Error> {
         #[derive(Deserialize)]
         struct Object<'a> {
             #[serde(borrow, default)]
@@ -324,25 +301,15 @@ impl<'de: 'a, 'a> Deserialize<'de> for SourceHead<'a> {
             #[serde(default)]
             file_id: Shape,
         }
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = SourceHead<'de>;
+        let from = serde::de::value::MapAccessDeserializer::new(fields);
+        let Object { r#type, media_type, data, url, file_id } = Object::deserialize(from)?;
+        Ok(Some(Self { kind: r#type, media_type, data, url, file_id }))
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a source object with a `type`")
-            }
-
-            fn visit_str<E>(self, _address: &str) -> Result<Self::Value, E> {
-                Ok(SourceHead::default())
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                let from = serde::de::value::MapAccessDeserializer::new(map);
-                let Object { r#type, media_type, data, url, file_id } = Object::deserialize(from)?;
-                Ok(SourceHead { kind: r#type, media_type, data, url, file_id })
-            }
-        }
-        from.deserialize_any(Any)
+impl<'de: 'a, 'a> Deserialize<'de> for SourceHead<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        heads::read::<SourceHead<'de>, D>(from)
     }
 }
 

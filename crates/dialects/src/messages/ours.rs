@@ -6,12 +6,14 @@
 //! of them, so they are cut out; everything else stays byte for byte.
 
 use bytes::Bytes;
+use canon::Losses;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use super::seals;
 use super::write_answer::OUR_ID;
+use super::write_blocks::{FOREIGN_SEAL, FOREIGN_SEARCH, THOUGHT_WITHOUT_SEAL};
 use crate::json::{Edit, range_of};
 
 /// What stands in a turn of which nothing is left, since an empty turn is refused too.
@@ -38,39 +40,59 @@ struct Block<'a> {
     #[serde(borrow, default)]
     data: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
     id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     tool_use_id: Option<Cow<'a, str>>,
 }
 
 impl Block<'_> {
-    fn is_ours(&self) -> bool {
+    /// What is lost with the block, and why, if it is one of ours.
+    fn loss(&self) -> Option<(&'static str, &'static str)> {
         let made_up =
             |id: &Option<Cow<'_, str>>| id.as_deref().is_some_and(|id| id.starts_with(OUR_ID));
-        match self.r#type.as_deref() {
-            Some("thinking") => {
+        let kind = self.r#type.as_deref()?;
+        match kind {
+            "thinking" => {
                 let signature = self.signature.as_deref().unwrap_or_default();
-                signature.is_empty() || seals::is_wrapped(signature)
+                (signature.is_empty() || seals::is_wrapped(signature)).then_some(UNSEALED)
             }
-            Some("redacted_thinking") => self.data.as_deref().is_some_and(seals::is_wrapped),
-            _ => made_up(&self.id) || made_up(&self.tool_use_id),
+            "redacted_thinking" => match seals::is_loose(self.data.as_deref()?)? {
+                true => Some(("part.seal", FOREIGN_SEAL)),
+                false => Some(UNSEALED),
+            },
+            _ if !made_up(&self.id) && !made_up(&self.tool_use_id) => None,
+            "web_search_tool_result" => Some(("part.search", FOREIGN_SEARCH)),
+            _ if self.name.as_deref() == Some("web_search") => {
+                Some(("part.search", FOREIGN_SEARCH))
+            }
+            _ => Some(("part", "code another provider ran cannot be shown to this one")),
         }
     }
 }
 
-/// The edits that cut them out.
-pub(super) fn edits(text: &str) -> Vec<Edit> {
-    let Ok(body) = serde_json::from_str::<Body<'_>>(text) else { return Vec::new() };
-    body.messages.iter().filter_map(|message| edit(text, message.content)).collect()
+const UNSEALED: (&str, &str) = ("thought", THOUGHT_WITHOUT_SEAL);
+
+/// The edits that cut them out, and what is lost with them.
+pub(super) fn edits(text: &str) -> (Vec<Edit>, Losses) {
+    let mut losses = Losses::new();
+    let Ok(body) = serde_json::from_str::<Body<'_>>(text) else { return (Vec::new(), losses) };
+    let messages = body.messages.iter();
+    let edits = messages.filter_map(|message| edit(text, message.content, &mut losses)).collect();
+    (edits, losses)
 }
 
-fn edit(text: &str, content: &RawValue) -> Option<Edit> {
+fn edit(text: &str, content: &RawValue, losses: &mut Losses) -> Option<Edit> {
     let blocks: Vec<&RawValue> = serde_json::from_str(content.get()).ok()?;
-    let kept: Vec<&str> = blocks
-        .iter()
-        .map(|block| block.get())
-        .filter(|block| !serde_json::from_str::<Block<'_>>(block).is_ok_and(|b| b.is_ours()))
-        .collect();
+    let mut stays = |block: &&str| {
+        let lost = serde_json::from_str::<Block<'_>>(block).ok().and_then(|block| block.loss());
+        if let Some((what, why)) = lost {
+            losses.add(what, why);
+        }
+        lost.is_none()
+    };
+    let kept: Vec<&str> = blocks.iter().map(|block| block.get()).filter(&mut stays).collect();
     if kept.len() == blocks.len() {
         return None;
     }

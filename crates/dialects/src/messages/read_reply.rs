@@ -4,9 +4,9 @@ use canon::{Candidate, Extras, Fault, Finish, Raw, Reply, Trouble};
 use serde_json::{Map, Value};
 
 use super::seals::Side;
-use super::write_reply::USAGE;
 use super::{ME, fault, read_blocks, wire};
 use crate::fields::{Fields, Path};
+use crate::served::USAGE;
 
 /// Reads an answer; an error object in place of one is that error.
 pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {

@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::seals::{self, Side};
-use super::write_reply::USAGE;
 use super::{ME, fault, names, read_blocks, read_reply, wire};
 use crate::fields::Path;
+use crate::served::USAGE;
 use crate::{Frame, Reader};
 
 /// Reads the pieces of a message.

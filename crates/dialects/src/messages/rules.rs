@@ -25,31 +25,18 @@ const LARGEST_LIMIT: u64 = 1 << 30;
 /// Reads what the flow must know and applies the format's rules.
 pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
     let text = json::text(body)?;
-    let head: Head<'_> = serde_json::from_str(text).map_err(|_| explain(text))?;
+    let head: Head<'_> = json::read(text)?;
     let marks = marks(text, &head);
     let mut peek = check(&head, marks)?;
     if head.messages.is_some_and(|messages| messages.ours) {
-        peek.edits = ours::edits(text);
+        (peek.edits, peek.losses) = ours::edits(text);
     }
     Ok(peek)
 }
 
-/// The same failure again, this time with its path.
-fn explain(text: &str) -> Fault {
-    let mut from = serde_json::Deserializer::from_str(text);
-    json::explain(serde_path_to_error::deserialize::<_, Head<'_>>(&mut from))
-}
-
 fn marks(text: &str, head: &Head<'_>) -> Marks {
     let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    let open = text.find('{').map_or(0, |at| at + 1);
-    Marks {
-        open,
-        empty: text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}')),
-        model: range(head.model),
-        limit: range(head.max_tokens),
-        stream_options: None,
-    }
+    Marks { model: range(head.model), limit: range(head.max_tokens), ..Marks::of(text) }
 }
 
 fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
@@ -75,12 +62,11 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
     Ok(Peek {
         model,
         stream: head.stream.unwrap_or(false),
-        array: false,
         wants_usage: true,
         max_output: Some(limit),
         candidates: 1,
         marks,
-        edits: Vec::new(),
+        ..Peek::default()
     })
 }
 

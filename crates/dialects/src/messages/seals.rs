@@ -11,19 +11,22 @@
 //! | -          | -                                                                       |
 //! | `call ID`  | the tool call with that id, wherever it stands in the turn              |
 //! | `next`     | the part right behind the block                                         |
-//! | `previous` | the part right before it: in a stream a text may be sealed when it ends |
 //! | `text`     | an empty text that stands in the block's own place                      |
+//! | `text:A:B` | these characters of the text before the block, see `crate::stretch`     |
 //!
-//! The block is placed before its part, since clients cut thinking off the end of a turn; only
-//! `previous` follows it. `restore` puts the seals back when the history is read. A seal whose part
-//! the client left out is left out too. Blocks of this kind never reach a provider.
+//! The block is placed before its part, since clients cut thinking off the end of a turn. Only a
+//! seal that came when its text had begun follows it: a text that goes on stays one block, and
+//! [`Saying`] keeps the seals of its stretches until something else follows. If nothing does, they
+//! are lost and told so, because clients take the last block for the answer. `restore` puts the
+//! seals back when the history is read. A seal whose part the client left out is left out too.
+//! Blocks of this kind never reach a provider.
 
-use canon::{Kind, Media, MediaKind, Part, Seal, Source, Thought};
+use canon::{Kind, Losses, Media, MediaKind, Part, Seal, Source, Thought};
 use serde_json::Value;
 
 use super::{ME, names};
-use crate::envelope;
 use crate::fields::Object;
+use crate::{envelope, stretch};
 
 /// Sets apart what the envelope of a loose seal holds; no provider's token contains it.
 const MARK: char = '\u{1}';
@@ -33,7 +36,13 @@ pub(super) const WRAPPED: &str = "pttQVDF";
 
 /// Whether a token is one of our envelopes, and so nothing a provider issued.
 pub(super) fn is_wrapped(token: &str) -> bool {
-    envelope::unwrap(token, ME) != Seal::new(ME, token)
+    is_loose(token).is_some()
+}
+
+/// Whether a token is the envelope of a loose seal, or of a thought's; `None` for no envelope.
+pub(super) fn is_loose(token: &str) -> Option<bool> {
+    let seal = envelope::unwrap(token, ME);
+    (seal != Seal::new(ME, token)).then(|| seal.open().1.starts_with(MARK))
 }
 
 /// Who wrote the blocks: a client that may have been given foreign seals, or a provider.
@@ -64,9 +73,9 @@ pub(super) fn write(seal: &Seal) -> String {
     }
 }
 
-/// Why the seal of an empty text behind an answer is not carried: Claude Code, for one, prints what
-/// stands in the last block.
-pub(super) const BEHIND: &str = "a block behind the answer would be taken for it";
+/// Why a seal that came at the end of the answer's text is not carried: Claude Code, for one,
+/// prints what stands in the last block.
+const BEHIND: &str = "a block behind the answer would be taken for it";
 
 /// Which part of its turn a loose seal belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,10 +84,43 @@ pub(super) enum Whose<'a> {
     Call(&'a str),
     /// The part behind the block.
     Next,
-    /// The part before the block.
-    Previous,
     /// An empty text in the block's place.
     Text,
+    /// A stretch of the text before the block: where it starts, and how many characters it has.
+    Stretch(usize, usize),
+}
+
+/// A text block that may yet go on, and the seals that came when it had begun.
+#[derive(Debug, Default)]
+pub(super) struct Saying {
+    /// How many characters it has.
+    said: usize,
+    /// The seals of its stretches.
+    seals: Vec<(Seal, Whose<'static>)>,
+}
+
+impl Saying {
+    /// Whether a text behind this one is the rest of it: it was parted only for a seal.
+    pub(super) const fn goes_on(&self, sealed: bool) -> bool {
+        sealed || !self.seals.is_empty()
+    }
+
+    /// Adds what was said, and the seal that covers it.
+    pub(super) fn add(&mut self, text: &str, seal: Option<Seal>) {
+        let (start, length) = (self.said, text.chars().count());
+        self.said += length;
+        self.seals.extend(seal.map(|seal| (seal, Whose::Stretch(start, length))));
+    }
+
+    /// The blocks that carry its seals, when something follows.
+    pub(super) fn carriers(self) -> impl Iterator<Item = Value> {
+        self.seals.into_iter().map(|(seal, whose)| carrier(&seal, &whose))
+    }
+
+    /// It was the end of the answer.
+    pub(super) fn end(self, losses: &mut Losses) {
+        losses.add_if(!self.seals.is_empty(), "part.seal", BEHIND);
+    }
 }
 
 /// The block that carries the seal of a part which is no thought.
@@ -87,8 +129,8 @@ pub(super) fn carrier(seal: &Seal, whose: &Whose<'_>) -> Value {
     let whose = match whose {
         Whose::Call(id) => format!("call {}", names::write(id)),
         Whose::Next => "next".to_owned(),
-        Whose::Previous => "previous".to_owned(),
         Whose::Text => "text".to_owned(),
+        Whose::Stretch(start, length) => stretch::name(*start, *length),
     };
     let inside = Seal::new(origin, format!("{MARK}{whose}{MARK}{token}"));
     Object::new().set("type", "redacted_thinking").set("data", envelope::wrap(&inside)).into()
@@ -101,10 +143,12 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
     }
     let mut all: Vec<Part> = Vec::with_capacity(parts.len());
     let mut calls: Vec<(String, Seal)> = Vec::new();
+    let mut stretches: Vec<(String, Seal)> = Vec::new();
     let mut next = None;
     for mut part in parts {
         match opened(&part) {
             None => {
+                cut(&mut all, &mut stretches);
                 if let Some(seal) = next.take() {
                     part.kind = picture(part.kind);
                     part.seal = Some(seal);
@@ -113,12 +157,8 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
             }
             Some((whose, seal)) => match whose.as_str() {
                 "next" => next = Some(seal),
-                "previous" => {
-                    if let Some(last) = all.last_mut() {
-                        last.seal = Some(seal);
-                    }
-                }
                 "text" => all.push(Part::text("").sealed(Some(seal))),
+                other if stretch::is_name(other) => stretches.push((whose, seal)),
                 other => {
                     if let Some(id) = other.strip_prefix("call ") {
                         calls.push((names::read(id.to_owned()), seal));
@@ -127,6 +167,7 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
             },
         }
     }
+    cut(&mut all, &mut stretches);
     for part in &mut all {
         if let Kind::ToolCall(call) = &part.kind
             && let Some(at) = calls.iter().position(|(id, _)| *id == call.id)
@@ -135,6 +176,33 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
         }
     }
     all
+}
+
+/// The last text with each sealed stretch as a part of its own.
+fn cut(all: &mut Vec<Part>, seals: &mut Vec<(String, Seal)>) {
+    if seals.is_empty() {
+        return;
+    }
+    let seals = std::mem::take(seals);
+    let Some(Part { kind: Kind::Text { text, citations }, seal, cache, extras }) =
+        all.pop_if(|last| matches!(last.kind, Kind::Text { .. }))
+    else {
+        return;
+    };
+    let mut pieces = stretch::cut(&text, seals);
+    if let Some(last) = pieces.last_mut() {
+        last.cache = cache;
+    }
+    if let Some(Part { kind, seal: own, extras: none, .. }) = pieces.first_mut() {
+        if let Kind::Text { citations: none, .. } = kind {
+            *none = citations;
+        }
+        if own.is_none() {
+            *own = seal;
+        }
+        *none = extras;
+    }
+    all.append(&mut pieces);
 }
 
 /// A sealed picture that was told as markdown is that picture again; its seal holds for nothing

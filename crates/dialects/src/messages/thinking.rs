@@ -1,13 +1,13 @@
 //! How much the model thinks, in this format's three ways of saying it.
 //!
 //! Older models take a budget of tokens, newer ones decide by themselves (`adaptive`) within an
-//! `effort`, and the models between take either. Which one a model takes can only be told from its
-//! name; an unknown name is taken for one between.
+//! `effort`, and the models between take either.
 
 use canon::{Level, Losses, Show, Thinking};
 use serde_json::{Map, Value};
 
 use crate::fields::Object;
+use crate::steering::Steering;
 
 /// The least budget the format accepts.
 pub(super) const LEAST: u64 = 1_024;
@@ -24,18 +24,12 @@ pub(super) enum Generation {
 }
 
 impl Generation {
-    /// The generation of a model, by the version in its name.
-    pub(super) fn of(model: &str) -> Self {
-        let Some((_, rest)) = model.split_once("claude-") else { return Self::Either };
-        // Longer numbers are dates.
-        let mut numbers = rest
-            .split(['-', '.', '@', ':', '_'])
-            .filter(|word| word.len() <= 2)
-            .filter_map(|word| word.parse::<u32>().ok());
-        match (numbers.next(), numbers.next().unwrap_or(0)) {
-            (None, _) | (Some(4), 6) => Self::Either,
-            (Some(0..=3), _) | (Some(4), 0..=5) => Self::Budget,
-            (Some(_), _) => Self::Adaptive,
+    /// The generation of a model that is steered so.
+    pub(super) const fn of(steering: &Steering) -> Self {
+        match (steering.budget.is_some(), steering.dynamic) {
+            (true, false) => Self::Budget,
+            (false, true) => Self::Adaptive,
+            (true, true) | (false, false) => Self::Either,
         }
     }
 }
@@ -73,26 +67,11 @@ pub(super) fn read(
     (read, (!plain).then_some(Value::Object(object)))
 }
 
-fn level(word: &str) -> Option<Level> {
-    Some(match word {
-        "low" => Level::Low,
-        "medium" => Level::Medium,
-        "high" => Level::High,
-        "xhigh" => Level::XHigh,
-        "max" => Level::Max,
-        _ => return None,
-    })
-}
+/// The levels this format has words for.
+const EFFORTS: [Level; 5] = [Level::Low, Level::Medium, Level::High, Level::XHigh, Level::Max];
 
-const fn effort(level: Level) -> Option<&'static str> {
-    match level {
-        Level::Off => None,
-        Level::Minimal | Level::Low => Some("low"),
-        Level::Medium => Some("medium"),
-        Level::High => Some("high"),
-        Level::XHigh => Some("xhigh"),
-        Level::Max => Some("max"),
-    }
+fn level(word: &str) -> Option<Level> {
+    Level::by_word(word).filter(|level| EFFORTS.contains(level))
 }
 
 /// What is asked of a model.
@@ -126,13 +105,20 @@ pub(super) struct Room {
 pub(super) fn write(
     thinking: Thinking,
     room: Room,
-    generation: Generation,
+    steering: &Steering,
     losses: &mut Losses,
 ) -> Asked {
     let Thinking { level, budget, dynamic, show } = thinking;
     let Room { max_tokens, free, own_effort, unthought } = room;
     let silent = Asked { max_tokens, ..Asked::default() };
+    let generation = Generation::of(steering);
+    let effort = |level: Level, losses: &mut Losses| {
+        steering.nearest(level, &EFFORTS, losses).map(Level::word)
+    };
     if level == Some(Level::Off) || budget == Some(0) {
+        if steering.thinks_anyway(losses) {
+            return silent;
+        }
         let off = Object::new().set("type", "disabled");
         return Asked { thinking: Some(off.into()), ..silent };
     }
@@ -167,11 +153,12 @@ pub(super) fn write(
             "thinking.budget",
             "this model takes an effort instead of a budget",
         );
-        let word = thinking.as_level().and_then(effort);
+        let word = thinking.as_level().and_then(|level| effort(level, losses));
         let adaptive = Object::new().set("type", "adaptive").maybe("display", display);
         return Asked { thinking: Some(adaptive.into()), effort: word, max_tokens, on: true };
     }
-    let tokens = thinking.tokens().unwrap_or(Level::Medium.tokens()).max(LEAST);
+    let wish = thinking.tokens().unwrap_or(Level::Medium.tokens());
+    let tokens = steering.clamp(wish).max(LEAST);
     let max_tokens = if free { max_tokens.saturating_add(tokens) } else { max_tokens };
     let most = max_tokens.saturating_sub(1);
     if most < LEAST {
@@ -185,12 +172,9 @@ pub(super) fn write(
     losses.add_if(
         budget.is_some_and(|budget| budget != tokens.min(most)),
         "thinking.budget",
-        "the budget must be at least 1024 and below the output limit",
+        "the budget must be at least 1024, below the output limit, and one the model takes",
     );
-    let word = match generation {
-        Generation::Budget => None,
-        Generation::Either | Generation::Adaptive => level.and_then(effort),
-    };
+    let word = level.and_then(|level| effort(level, losses));
     let enabled = Object::new()
         .set("type", "enabled")
         .set("budget_tokens", tokens.min(most))
@@ -201,29 +185,14 @@ pub(super) fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Lane;
     use serde_json::json;
-
-    #[test]
-    fn a_models_generation_is_read_from_its_name() {
-        let cases = [
-            ("claude-3-7-sonnet-20250219", Generation::Budget),
-            ("claude-opus-4-20250514", Generation::Budget),
-            ("anthropic.claude-sonnet-4-5-20250929-v1:0", Generation::Budget),
-            ("anthropic/claude-haiku-4.5", Generation::Budget),
-            ("claude-sonnet-4-6", Generation::Either),
-            ("claude-opus-4-8", Generation::Adaptive),
-            ("claude-sonnet-5", Generation::Adaptive),
-            ("house-model", Generation::Either),
-        ];
-        for (model, generation) in cases {
-            assert_eq!(Generation::of(model), generation, "{model}");
-        }
-    }
 
     fn asked(thinking: Thinking, max_tokens: u64, free: bool, model: &str) -> (Asked, Losses) {
         let mut losses = Losses::new();
         let room = Room { max_tokens, free, own_effort: false, unthought: false };
-        (write(thinking, room, Generation::of(model), &mut losses), losses)
+        let lane = Lane { model, limit: None, max_output: None, steering: None };
+        (write(thinking, room, &Steering::of(&lane), &mut losses), losses)
     }
 
     #[test]

@@ -6,7 +6,7 @@ use canon::{
 use serde_json::Value;
 
 use super::read_blocks::{BLOCK, CITATION};
-use super::seals::{self, Whose};
+use super::seals::{self, Saying, Whose};
 use super::{ME, wire, write_blocks};
 use crate::fields::Object;
 
@@ -23,21 +23,70 @@ pub(super) struct Blocks {
     stamp: String,
     made: usize,
     last: Option<String>,
+    /// The text in the last block.
+    saying: Option<Saying>,
 }
 
 impl Blocks {
     /// For the answer with that random word.
     pub(super) fn new(stamp: &str) -> Self {
-        Self { stamp: plain(stamp), made: 0, last: None }
+        Self { stamp: plain(stamp), made: 0, last: None, saying: None }
     }
 
     /// All parts of an answer.
     pub(super) fn write_all(&mut self, parts: Vec<Part>, losses: &mut Losses) -> Vec<Value> {
         let mut blocks = Vec::with_capacity(parts.len());
         for part in parts {
+            if self.go_on(&part, &mut blocks, losses) {
+                continue;
+            }
+            let at = blocks.len();
             self.write(&part, &mut blocks, losses);
+            if blocks.len() == at {
+                continue;
+            }
+            if let Some(before) = self.saying.take() {
+                blocks.splice(at..at, before.carriers());
+            }
+            if let Kind::Text { text, .. } | Kind::Refusal(text) = &part.kind
+                && blocks.last().is_some_and(is_text)
+            {
+                let saying = self.saying.insert(Saying::default());
+                saying.add(text, None);
+            }
+        }
+        if let Some(last) = self.saying.take() {
+            last.end(losses);
         }
         blocks
+    }
+
+    /// Adds a part to the text in the last block, if it is the rest of it.
+    fn go_on(&mut self, part: &Part, blocks: &mut [Value], losses: &mut Losses) -> bool {
+        let Part { kind: Kind::Text { text, citations }, seal, cache: _, extras } = part else {
+            return false;
+        };
+        let Some(saying) = self.saying.as_mut().filter(|saying| saying.goes_on(seal.is_some()))
+        else {
+            return false;
+        };
+        let Some(Value::Object(block)) = blocks.last_mut() else { return false };
+        if extras.for_origin(ME).is_some() {
+            return false;
+        }
+        wire::note_foreign(extras, "part", losses);
+        if let Some(Value::String(said)) = block.get_mut("text") {
+            said.push_str(text);
+        }
+        saying.add(text, seal.clone());
+        if !citations.is_empty() {
+            let cited = citations.iter().map(|citation| write_citation(citation, text, losses));
+            let all = block.entry("citations").or_insert_with(|| Value::Array(Vec::new()));
+            if let Value::Array(all) = all {
+                all.extend(cited);
+            }
+        }
+        true
     }
 
     /// One part: its block, behind the one that carries its seal if it has no slot for it.
@@ -56,13 +105,7 @@ impl Blocks {
                     out.push(text_block(text, &[], part, losses));
                 }
                 Kind::Text { .. } | Kind::Refusal(_) => {
-                    match seal {
-                        None => {}
-                        Some(_) if out.last().is_some_and(is_text) => {
-                            losses.add("part.seal", seals::BEHIND)
-                        }
-                        Some(seal) => out.push(seals::carrier(seal, &Whose::Text)),
-                    }
+                    out.extend(seal.iter().map(|seal| seals::carrier(seal, &Whose::Text)));
                     return;
                 }
                 Kind::Thought(thought) => {

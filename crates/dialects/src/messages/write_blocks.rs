@@ -12,6 +12,14 @@ use super::{ME, names, wire};
 use crate::envelope;
 use crate::fields::{Object, Path};
 
+/// Why a seal stays behind.
+pub(super) const FOREIGN_SEAL: &str = "a seal of another provider's is of no use here";
+/// Why a search stays behind.
+pub(super) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
+/// Why thinking stays behind.
+pub(super) const THOUGHT_WITHOUT_SEAL: &str =
+    "thinking without a seal of this format's is refused by it";
+
 /// One part as a block; `None` for one that is left out, which is then on the list of losses or
 /// was empty.
 pub(super) fn write(
@@ -24,7 +32,7 @@ pub(super) fn write(
     if let Kind::Thought(thought) = kind {
         return Ok(write_thought(thought, part, losses));
     }
-    losses.add_if(seal.is_some(), "part.seal", "a seal of another provider's is of no use here");
+    losses.add_if(seal.is_some(), "part.seal", FOREIGN_SEAL);
     if let Some(block) = extras.get(ME, BLOCK)
         && !is_our_own(block)
     {
@@ -54,7 +62,7 @@ pub(super) fn write(
         Kind::ToolCall(call) => write_call(call),
         Kind::ToolResult(result) => write_result(result, path, losses)?,
         Kind::Search(_) => {
-            losses.add("part.search", "a search another provider ran cannot be shown to this one");
+            losses.add("part.search", FOREIGN_SEARCH);
             return Ok(None);
         }
         Kind::Foreign { origin, value } if *origin == ME => return Ok(Some(value.clone())),
@@ -85,7 +93,7 @@ fn without_block(object: Object) -> Value {
 fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Thought { text, redacted } = thought;
     let Some(token) = part.seal.as_ref().and_then(|seal| seal.for_origin(ME)) else {
-        losses.add("thought", "thinking without a seal of this format's is refused by it");
+        losses.add("thought", THOUGHT_WITHOUT_SEAL);
         return None;
     };
     let object = if *redacted {

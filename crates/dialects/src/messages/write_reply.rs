@@ -7,19 +7,17 @@ use super::write_answer::Blocks;
 use super::{ME, wire};
 use crate::Stamp;
 use crate::fields::Object;
-
-/// The extra under which the counts keep what canon has no place for.
-pub(super) const USAGE: &str = "portunus.usage";
+use crate::served::{self, TIER, USAGE};
 
 /// Writes an answer for the caller whose request that was.
 pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created: _, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    wire::note_foreign(&extras, "reply", &mut losses);
+    let tier = served::note(&extras, ME, &mut losses);
     losses.add_if(candidates.len() > 1, "candidates", "the messages format has one answer");
     let first = candidates.into_iter().min_by_key(|candidate| candidate.index).unwrap_or_default();
     let Candidate { index: _, parts, finish, logprobs, extras: own } = first;
-    wire::note_foreign(&own, "reply", &mut losses);
+    served::note(&own, ME, &mut losses);
     losses.add_if(!logprobs.is_empty(), "reply.logprobs", "the messages format has none");
     let refused = parts.iter().any(|part| matches!(part.kind, Kind::Refusal(_)));
     let hidden = chat.thinking.show == Some(Show::Hidden);
@@ -28,6 +26,7 @@ pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> 
     let (reason, stop) = finish_words(finish.as_ref(), refused, &mut losses);
     let besides = extras.get(ME, USAGE);
     let usage = wire::write_usage(&usage.unwrap_or_default(), besides, true);
+    let usage = with_tier(usage, tier);
     let body: Value = Object::new()
         .set("id", format!("msg_{}", stamp.id))
         .set("type", "message")
@@ -41,6 +40,14 @@ pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> 
         .with(&extras, ME)
         .into();
     (body.to_string().into_bytes(), losses.into_vec())
+}
+
+/// The counts with the tier the answer was served in, where another format's answer tells it.
+pub(super) fn with_tier(mut usage: Value, tier: Option<&'static str>) -> Value {
+    if let (Value::Object(usage), Some(tier)) = (&mut usage, tier) {
+        usage.insert(TIER.to_owned(), Value::from(tier));
+    }
+    usage
 }
 
 /// A thought without its words, as a caller wants it that asked to be shown none.

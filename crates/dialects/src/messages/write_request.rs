@@ -11,6 +11,7 @@ use super::thinking::{self, Asked, Generation, Room};
 use super::{ME, PATH, schema, tools, wire, write_blocks};
 use crate::fields::{Object, Path, number};
 use crate::json::Segments;
+use crate::steering::Steering;
 use crate::{Lane, Outgoing};
 
 /// The output limit where neither caller nor catalog knows one; the format requires it.
@@ -42,7 +43,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
         "modalities",
         "the messages format answers in text only",
     );
-    let generation = Generation::of(lane.model);
+    let steering = Steering::of(lane);
     let Conversation { mut system, messages } = conversation(turns, &mut losses)?;
     let mut config = match extras.get(ME, "output_config") {
         Some(Value::Object(config)) => config.clone(),
@@ -57,7 +58,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
         unthought: unthought(&messages),
     };
     let own_thinking = extras.get(ME, "thinking");
-    let asked = ask(*thinking, own_thinking, room, generation, &mut losses);
+    let asked = ask(*thinking, own_thinking, room, &steering, &mut losses);
     if let Some(word) = asked.effort {
         config.entry("effort").or_insert_with(|| Value::from(word));
     }
@@ -66,7 +67,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
     let body = body.maybe("system", (!system.is_empty()).then(|| write_blocks::content(system)));
     let body = body.set("messages", messages);
     let body = tools::write(body, tools, choice, asked.on, &mut losses)?;
-    let body = write_sampling(body, sampling, asked.on, generation, &mut losses);
+    let body = write_sampling(body, sampling, asked.on, Generation::of(&steering), &mut losses);
     let body = body
         .maybe("thinking", asked.thinking)
         .maybe("output_config", (!config.is_empty()).then_some(config));
@@ -81,7 +82,7 @@ fn ask(
     thinking: Thinking,
     own: Option<&Value>,
     room: Room,
-    generation: Generation,
+    steering: &Steering,
     losses: &mut Losses,
 ) -> Asked {
     match own {
@@ -91,7 +92,7 @@ fn ask(
             on: thinking.level != Some(Level::Off),
             ..Asked::default()
         },
-        None => thinking::write(thinking, room, generation, losses),
+        None => thinking::write(thinking, room, steering, losses),
     }
 }
 

@@ -3,7 +3,9 @@
 //! The format has one block open at a time, so of parts that grow at once the first is written as
 //! it grows and the others wait. It also wants the seal of a part before the part, where the part
 //! has no slot for one; a call is therefore begun only when its second piece or its end arrives,
-//! by which time a provider that seals calls has sealed it.
+//! by which time a provider that seals calls has sealed it. A text is not ended with its part: a
+//! provider that seals the end of its answer sends it as a text of its own, and clients take the
+//! last block for the whole answer.
 
 use canon::{
     Chat, Citation, Event, Finish, Growth, Loss, Losses, Opening, Origin, Part, Place, Seal, Show,
@@ -12,11 +14,12 @@ use canon::{
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-use super::seals::{self, Whose};
+use super::seals::{self, Saying, Whose};
 use super::write_answer::{Blocks, write_citation};
-use super::write_reply::{USAGE, finish_words, hide};
+use super::write_reply::{finish_words, hide, with_tier};
 use super::{ME, fault, names, wire};
 use crate::fields::{Object, matters};
+use crate::served::{self, USAGE};
 use crate::{Stamp, Writer};
 
 /// Writes a message piece by piece.
@@ -27,8 +30,6 @@ pub(super) struct MessagesWriter {
     /// Whether the caller asked to be shown no thinking.
     hidden: bool,
     refused: bool,
-    /// Whether the part begun last is a text.
-    spoke: bool,
     begun: bool,
     broken: bool,
     /// The number of the next block.
@@ -36,6 +37,10 @@ pub(super) struct MessagesWriter {
     /// The parts that are not yet written to their end, in order. The first one is written live.
     parts: BTreeMap<u32, Growing>,
     blocks: Blocks,
+    /// The text block that is open.
+    saying: Option<Saying>,
+    /// The tier the answer is served in, until it is told.
+    tier: Option<&'static str>,
     finish: Option<Finish>,
     /// What the provider's own format says of the answer.
     asides: Map<String, Value>,
@@ -52,9 +57,7 @@ struct Growing {
     citations: Vec<Citation>,
     seal: Option<Seal>,
     extras: Map<String, Value>,
-    /// Whether it is a text right behind another text.
-    late: bool,
-    /// Whether its block is open.
+    /// Whether it was begun.
     started: bool,
     closed: bool,
 }
@@ -74,12 +77,13 @@ impl MessagesWriter {
             usage: None,
             hidden: chat.thinking.show == Some(Show::Hidden),
             refused: false,
-            spoke: false,
             begun: false,
             broken: false,
             index: 0,
             parts: BTreeMap::new(),
             blocks: Blocks::new(&stamp.id),
+            saying: None,
+            tier: None,
             finish: None,
             asides: Map::new(),
             losses: Losses::new(),
@@ -93,6 +97,7 @@ impl MessagesWriter {
         }
         self.begun = true;
         let usage = wire::write_usage(&self.usage.unwrap_or_default(), None, true);
+        let usage = with_tier(usage, self.tier.take());
         let message = Object::new()
             .set("id", self.id.as_str())
             .set("type", "message")
@@ -115,10 +120,7 @@ impl MessagesWriter {
             Opening::Whole(part) if self.hidden => What::Whole(Box::new(hide(*part))),
             Opening::Whole(part) => What::Whole(part),
         };
-        let late = self.spoke && matches!(what, What::Text);
-        self.spoke = matches!(what, What::Text);
         let growing = Growing {
-            late,
             what,
             waiting: Vec::new(),
             said: String::new(),
@@ -155,7 +157,12 @@ impl MessagesWriter {
     fn advance(&mut self, out: &mut Vec<u8>) {
         while let Some(mut first) = self.parts.first_entry() {
             let growing = first.get_mut();
-            let mut pen = Pen { index: &mut self.index, losses: &mut self.losses, out: &mut *out };
+            let mut pen = Pen {
+                index: &mut self.index,
+                saying: &mut self.saying,
+                losses: &mut self.losses,
+                out: &mut *out,
+            };
             pen.write(growing, &mut self.blocks);
             if !growing.closed {
                 return;
@@ -172,6 +179,7 @@ impl MessagesWriter {
         }
         let besides = self.asides.shift_remove(USAGE);
         let usage = wire::write_usage(&self.usage.unwrap_or_default(), besides.as_ref(), false);
+        let usage = with_tier(usage, self.tier.take());
         let body = Object::new()
             .set("delta", delta)
             .set("usage", usage)
@@ -210,14 +218,17 @@ impl Writer for MessagesWriter {
             Event::Aside { origin: Origin::Messages, name, value, .. } => {
                 self.asides.insert(name, value);
             }
-            Event::Aside { name, .. } => self.losses.add_if(
-                matters(&name),
-                &format!("reply.{name}"),
-                "only the provider's format has this field",
-            ),
+            Event::Aside { origin, name, value, .. } => {
+                let tier = served::aside(origin, &name, &value, ME, &mut self.losses);
+                self.tier = tier.or(self.tier);
+            }
             Event::End { candidate, finish } => {
                 if candidate == 0 {
                     self.begin(out);
+                    if let Some(saying) = self.saying.take() {
+                        stop(&mut self.index, out);
+                        saying.end(&mut self.losses);
+                    }
                     self.finish = Some(finish);
                 }
             }
@@ -264,15 +275,25 @@ pub(super) fn error(body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\n\n");
 }
 
+fn stop(index: &mut u32, out: &mut Vec<u8>) {
+    event("content_block_stop", Object::new().set("index", *index), out);
+    *index += 1;
+}
+
 /// Writes blocks one behind the other.
 struct Pen<'a> {
     index: &'a mut u32,
+    saying: &'a mut Option<Saying>,
     losses: &'a mut Losses,
     out: &'a mut Vec<u8>,
 }
 
 impl Pen<'_> {
     fn start(&mut self, block: Value) {
+        if let Some(before) = self.saying.take() {
+            self.stop();
+            before.carriers().for_each(|carrier| self.whole(carrier));
+        }
         let body = Object::new().set("index", *self.index).set("content_block", block);
         event("content_block_start", body, self.out);
     }
@@ -287,8 +308,7 @@ impl Pen<'_> {
     }
 
     fn stop(&mut self) {
-        event("content_block_stop", Object::new().set("index", *self.index), self.out);
-        *self.index += 1;
+        stop(self.index, self.out);
     }
 
     /// A block that is here as a whole, in the pieces clients expect of its kind.
@@ -361,21 +381,22 @@ impl Pen<'_> {
     }
 
     fn text(&mut self, part: &mut Growing) {
-        // A provider that seals the end of its answer splits it off as a text of its own. Its seal
-        // is to stand before it: clients take the last block for the answer.
-        if part.late && !part.started && !part.closed && part.waiting.len() < 2 {
-            return;
-        }
         let waiting = std::mem::take(&mut part.waiting);
         let speaks = !waiting.is_empty() || !part.citations.is_empty();
         if speaks && !part.started {
-            if let Some(seal) = part.seal.take() {
-                self.whole(seals::carrier(&seal, &Whose::Next));
-            }
             part.started = true;
-            let mut block = Object::new().set("type", "text").set("text", "").into_map();
-            block.extend(std::mem::take(&mut part.extras));
-            self.start(Value::Object(block));
+            let sealed = part.seal.is_some();
+            if !self.saying.as_ref().is_some_and(|before| before.goes_on(sealed))
+                || !part.extras.is_empty()
+            {
+                if let Some(seal) = part.seal.take() {
+                    self.whole(seals::carrier(&seal, &Whose::Next));
+                }
+                let mut block = Object::new().set("type", "text").set("text", "").into_map();
+                block.extend(std::mem::take(&mut part.extras));
+                self.start(Value::Object(block));
+                *self.saying = Some(Saying::default());
+            }
         }
         for text in &waiting {
             self.delta("text_delta", "text", text);
@@ -389,16 +410,10 @@ impl Pen<'_> {
             return;
         }
         self.lost(part);
-        if part.started {
-            self.stop();
-        }
-        match part.seal.take() {
-            None => {}
-            Some(_) if part.late && !part.started => self.losses.add("part.seal", seals::BEHIND),
-            Some(seal) => {
-                let whose = if part.started { Whose::Previous } else { Whose::Text };
-                self.whole(seals::carrier(&seal, &whose));
-            }
+        match (self.saying.as_mut(), part.seal.take()) {
+            (Some(saying), seal) => saying.add(&part.said, seal),
+            (None, Some(seal)) => self.whole(seals::carrier(&seal, &Whose::Text)),
+            (None, None) => {}
         }
     }
 

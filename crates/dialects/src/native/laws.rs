@@ -1,6 +1,6 @@
 //! What this format promises beyond the laws that hold for all (`tests/laws`).
 
-use super::{ME, Native};
+use super::{ME, Native, seals};
 use crate::{Cutter, Dialect, Frame, Lane, Passage, Stamp, Target, Verdict};
 use bytes::Bytes;
 use canon::{
@@ -30,7 +30,7 @@ fn target(stream: bool) -> Target {
 }
 
 fn lane() -> Lane<'static> {
-    Lane { model: "gemini-x-1", limit: None, max_output: None }
+    Lane { model: "gemini-x-1", limit: None, max_output: None, steering: None }
 }
 
 fn stamp() -> Stamp {
@@ -184,7 +184,7 @@ fn a_passage_leaves_the_bytes_alone() {
 #[test]
 fn edits_are_made_where_they_belong() {
     let foreign = Seal::new(Origin::Messages, "EqQB");
-    let wrapped = super::seals::write(&foreign);
+    let wrapped = seals::write(&foreign);
     let cases = [
         ("{}".to_owned(), r#"{"generationConfig":{"maxOutputTokens":9}}"#.to_owned()),
         (
@@ -398,6 +398,46 @@ fn a_history_from_elsewhere_is_bent_into_shape_and_says_so() {
     assert_eq!(body["contents"], expected);
     let names: Vec<&str> = losses.iter().map(|loss| loss.what.as_str()).collect();
     assert_eq!(names, ["thought", "tool_call.seal"]);
+}
+
+#[test]
+fn what_is_said_before_the_model_spoke_is_an_instruction() {
+    let turn = |role, text: &str| Turn::new(role, vec![Part::text(text)]);
+    let turns = vec![
+        turn(Role::System, "Be kind."),
+        turn(Role::User, "Where is Paris?"),
+        turn(Role::System, "Today is Monday."),
+        turn(Role::Assistant, "In France."),
+        turn(Role::System, "Be brief."),
+        turn(Role::User, "And Rome?"),
+    ];
+    let chat = Chat { turns, ..Chat::default() };
+    let (out, losses) = Native.write_request(&chat, &lane()).unwrap();
+    assert_eq!(losses, []);
+    let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();
+    let text = |text: &str| json!({"text": text});
+    let instructions = json!([text("Be kind."), text("Today is Monday.")]);
+    assert_eq!(body["systemInstruction"]["parts"], instructions);
+    let expected = json!([
+        {"role": "user", "parts": [text("Where is Paris?")]},
+        {"role": "model", "parts": [text("In France.")]},
+        {"role": "user", "parts": [text("<system>Be brief.</system>"), text("And Rome?")]},
+    ]);
+    assert_eq!(body["contents"], expected);
+}
+
+#[test]
+fn the_word_that_skips_the_check_goes_only_where_it_is_known() {
+    let body = br#"{"contents":[{"role":"user","parts":[{"text":"go"}]},{"role":"model","parts":
+        [{"functionCall":{"name":"f","args":{}},"thoughtSignature":"skip_thought_signature_validator"}]},
+        {"role":"user","parts":[{"functionResponse":{"name":"f","response":{}}}]}]}"#;
+    let chat = Native.read_request(&target(false), body).unwrap();
+    for (model, there) in [("google/gemini-3-flash", true), ("gpt-5.5", false)] {
+        let lane = Lane { model, ..lane() };
+        let (out, _) = crate::chat::Chat.write_request(&chat, &lane).unwrap();
+        let body = String::from_utf8(out.body.to_vec()).unwrap();
+        assert_eq!(body.contains(seals::BYPASS), there, "{model}: {body}");
+    }
 }
 
 #[test]

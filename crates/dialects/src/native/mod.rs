@@ -41,6 +41,7 @@ mod laws;
 mod rules_tests;
 
 pub(crate) use lenient::camel;
+pub(crate) use seals::BYPASS;
 
 use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Fault, Lossy, Origin, Reply};

@@ -308,13 +308,19 @@ impl Speaker {
             return;
         }
         let place = self.open(say, plain, out);
-        if say == Say::Text {
-            self.text.push_str(&text);
+        match say {
+            Say::Text => {
+                self.text.push_str(&text);
+                attach(place, &extras, seal, out);
+                out.push(Event::Grow(place, Growth::Text(text)));
+            }
+            Say::Thought => {
+                if !text.is_empty() {
+                    out.push(Event::Grow(place, Growth::Text(text)));
+                }
+                attach(place, &extras, seal, out);
+            }
         }
-        if !text.is_empty() {
-            out.push(Event::Grow(place, Growth::Text(text)));
-        }
-        attach(place, &extras, seal, out);
     }
 
     fn whole(&mut self, part: Part, seal: Option<Seal>, out: &mut Vec<Event>) {

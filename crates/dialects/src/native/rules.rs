@@ -5,7 +5,7 @@
 //! without `contents` is taken too, since the specification requires no field at all; the provider
 //! decides what it makes of it. `contents` that is there but empty is refused.
 
-use canon::Fault;
+use canon::{Fault, Losses};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, Visitor};
 use serde_json::value::RawValue;
@@ -36,7 +36,8 @@ pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
     let head: Head<'_> = serde_json::from_str(text).map_err(|_| explain::<Head<'_>>(text, ""))?;
     let model = model(target)?;
     let mut edits = Vec::new();
-    contents(text, &head.contents, &mut edits)?;
+    let mut losses = Losses::new();
+    contents(text, &head.contents, &mut edits, &mut losses)?;
     if let Some(raw) = head.system_instruction {
         instruction(raw)?;
     }
@@ -46,7 +47,6 @@ pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
     cached(head.cached_content.as_deref())?;
     let config = config(head.generation_config)?;
     let limit = limit_mark(text, head.generation_config, config.as_ref(), &mut edits);
-    let open = text.find('{').map_or(0, |at| at + 1);
     let max_output = config.as_ref().and_then(|config| config.max_output_tokens).map(|n| n.0);
     let candidates = config.as_ref().and_then(|config| config.candidate_count.as_ref());
     Ok(Peek {
@@ -58,13 +58,12 @@ pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
         array: target.stream && target.array,
         candidates: candidates.and_then(|n| u32::try_from(n.0).ok()).unwrap_or(1),
         marks: Marks {
-            open,
-            empty: text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}')),
             model: head.model.map(|raw| json::range_of(text, raw)),
             limit,
-            stream_options: None,
+            ..Marks::of(text)
         },
         edits,
+        losses,
     })
 }
 
@@ -100,7 +99,12 @@ fn model(target: &Target) -> Result<String, Fault> {
     Ok(model.to_owned())
 }
 
-fn contents(text: &str, contents: &Contents<'_>, edits: &mut Vec<Edit>) -> Result<(), Fault> {
+fn contents(
+    text: &str,
+    contents: &Contents<'_>,
+    edits: &mut Vec<Edit>,
+    losses: &mut Losses,
+) -> Result<(), Fault> {
     if contents.told && contents.count == 0 {
         return Err(refuse("contents", "must not be empty"));
     }
@@ -118,6 +122,7 @@ fn contents(text: &str, contents: &Contents<'_>, edits: &mut Vec<Edit>) -> Resul
         let odd = raw.get().contains(['-', '_', '\\']) || raw.get().starts_with("\"ptt");
         let token = odd.then(|| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok()).flatten();
         if let Some(other) = token.and_then(|token| seals::for_upstream(&token)) {
+            losses.add_if(other == seals::BYPASS, "part.seal", seals::FOREIGN);
             edits.push(Edit { at: json::range_of(text, raw), with: json::quoted(&other) });
         }
     }

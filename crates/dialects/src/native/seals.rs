@@ -17,7 +17,10 @@ use super::ME;
 use crate::envelope;
 
 /// What stands for a signature in a history that never had one, by the provider's own word.
-pub(super) const BYPASS: &str = "skip_thought_signature_validator";
+pub(crate) const BYPASS: &str = "skip_thought_signature_validator";
+
+/// Why a seal stays behind.
+pub(super) const FOREIGN: &str = "a seal of another provider's is of no use to this one";
 
 /// The extra that marks a part which came from a native history without a signature.
 pub(super) const OWN: &str = "portunus.unsealed";

@@ -9,14 +9,13 @@ use serde_json::Value;
 use super::{ME, grounding, lenient, seals, time, wire, write_part};
 use crate::Stamp;
 use crate::fields::{Object, number};
+use crate::served;
 
 /// Writes an answer for the caller whose request that was.
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
-    }
+    served::note(&extras, ME, &mut losses);
     let mut feedback = extras.get(ME, "promptFeedback").cloned();
     let mut list: Vec<Value> = Vec::new();
     for candidate in candidates {
@@ -105,9 +104,7 @@ pub(super) fn finish_candidate(
     extras: &Extras,
     losses: &mut Losses,
 ) -> Value {
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
-    }
+    served::note(extras, ME, losses);
     let sources = match extras.get(ME, "groundingMetadata") {
         Some(own) => Some(own.clone()),
         // Its own citations stand in the other list, as they came.

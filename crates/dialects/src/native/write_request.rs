@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use super::{ME, lenient, seals, wire, write_part, write_tools};
 use crate::fields::{Object, note_foreign, number};
 use crate::json::Segments;
+use crate::steering::Steering;
 use crate::{Lane, Outgoing};
 
 /// How many stop texts the native format takes.
@@ -59,12 +60,6 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     (Outgoing { path, body: Segments::whole(body) }, losses.into_vec())
 }
 
-/// Models before the third generation take a budget instead of a level, and look at all media of a
-/// request alike. Only their names tell.
-fn is_old(model: &str) -> bool {
-    ["gemini-1", "gemini-2"].iter().any(|old| model.contains(old))
-}
-
 /// Neighbours with the same role, which the format wants as one turn.
 struct Group<'a> {
     model: bool,
@@ -88,7 +83,8 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
                     "system.parts",
                     "native instructions hold only text",
                 );
-                if groups.is_empty() {
+                // What is said before the model has spoken may as well be said in front.
+                if !groups.iter().any(|group| group.model) {
                     let texts = texts.into_iter().filter(|text| !text.is_empty());
                     system.extend(texts.map(|text| Value::from(Object::new().set("text", text))));
                     continue;
@@ -115,7 +111,8 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
 }
 
 fn write_groups(groups: Vec<Group<'_>>, lane: &Lane<'_>, losses: &mut Losses) -> Vec<Value> {
-    let close = !is_old(lane.model);
+    // Models that know levels came together with a look at media that differs from part to part.
+    let close = !Steering::of(lane).levels.is_empty();
     let calls: Vec<(String, String)> = groups
         .iter()
         .flat_map(|group| &group.parts)
@@ -219,11 +216,7 @@ fn write_part(
         | Kind::Search(_)
         | Kind::Foreign { .. } => {}
     }
-    losses.add_if(
-        seal.is_some() && own.is_none(),
-        "part.seal",
-        "a seal of another provider's is of no use to this one",
-    );
+    losses.add_if(seal.is_some() && own.is_none(), "part.seal", seals::FOREIGN);
     let object = write_part::payload(part, close, losses)?;
     Some(object.maybe("thoughtSignature", token))
 }
@@ -281,26 +274,54 @@ fn write_thinking(
         "the native format cannot say how long a summary should be",
     );
     let show = show.map(|show| show != Show::Hidden);
-    let config = Object::new();
-    let config = match (budget, level) {
-        (Some(budget), _) => config.set("thinkingBudget", budget),
-        (None, Some(Level::Off)) => config.set("thinkingBudget", 0),
-        (None, Some(level)) if is_old(lane.model) => config.set("thinkingBudget", level.tokens()),
-        (None, Some(level)) => {
-            losses.add_if(
-                level > Level::High,
-                "thinking.level",
-                "the native format has no level above high",
-            );
-            config.set("thinkingLevel", level_word(level))
-        }
-        (None, None) if dynamic => config.set("thinkingBudget", -1),
-        (None, None) => config,
-    };
+    let config = write_effort(level, budget, dynamic, &Steering::of(lane), losses);
     let config = config.maybe("includeThoughts", show);
     let config = lenient::restore(config, extras, "generationConfig.thinkingConfig").into_map();
     (!config.is_empty()).then_some(Value::Object(config))
 }
+
+/// How much is thought: a budget or a level, whichever the model takes.
+fn write_effort(
+    level: Option<Level>,
+    budget: Option<u64>,
+    dynamic: bool,
+    steering: &Steering,
+    losses: &mut Losses,
+) -> Object {
+    let config = Object::new();
+    if budget == Some(0) || (budget.is_none() && level == Some(Level::Off)) {
+        if !steering.thinks_anyway(losses) {
+            return config.set("thinkingBudget", 0);
+        }
+        return match steering.nearest(Level::Minimal, &LEVELS, losses) {
+            Some(lowest) => config.set("thinkingLevel", level_word(lowest)),
+            None => config.set("thinkingBudget", steering.clamp(0)),
+        };
+    }
+    let takes_budget = steering.budget.is_some();
+    match (budget, level) {
+        (Some(budget), _) if takes_budget => {
+            let nearest = steering.clamp(budget);
+            losses.add_if(nearest != budget, "thinking.budget", "the model's budgets have a range");
+            config.set("thinkingBudget", nearest)
+        }
+        (Some(budget), _) => {
+            losses.add("thinking.budget", "this model takes a level instead of a budget");
+            let level = steering.nearest(Level::from_tokens(budget), &LEVELS, losses);
+            config.maybe("thinkingLevel", level.map(level_word))
+        }
+        (None, Some(level)) => match steering.nearest(level, &LEVELS, losses) {
+            Some(level) => config.set("thinkingLevel", level_word(level)),
+            None => config.set("thinkingBudget", steering.clamp(level.tokens())),
+        },
+        // A model that takes no budget decides for itself unless it is given a level.
+        (None, None) if dynamic && takes_budget => config.set("thinkingBudget", -1),
+        (None, None) => config,
+    }
+}
+
+/// The levels this format has words for.
+const LEVELS: [Level; 4] = [Level::Minimal, Level::Low, Level::Medium, Level::High];
 
 const fn level_word(level: Level) -> &'static str {
     match level {

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 
 use super::write_reply::{Carried, block_word, carrier, finish_candidate, finish_word, is_broken};
 use super::{ALT, ME, fault, lenient, seals, time, wire, write_part, write_reply};
-use crate::fields::{Object, matters};
+use crate::fields::Object;
+use crate::served;
 use crate::{Stamp, Writer};
 
 /// Writes pieces of an answer.
@@ -243,9 +244,11 @@ impl NativeWriter {
                 }
                 (seals::write_thought(&seal, redacted), true)
             }
-            Kind::Text { .. } | Kind::Refusal(_) => (seals::write(&seal), false),
-            // What is written as a whole is written when it closes.
-            Kind::Media(_)
+            // A text's seal stands on its last letter, and what is written as a whole is written
+            // when it closes.
+            Kind::Text { .. }
+            | Kind::Refusal(_)
+            | Kind::Media(_)
             | Kind::ToolCall(_)
             | Kind::ToolResult(_)
             | Kind::Code(_)
@@ -253,8 +256,12 @@ impl NativeWriter {
             | Kind::Search(_)
             | Kind::Foreign { .. } => return,
         };
-        let speaker = self.speaker(place.candidate);
-        match &mut speaker.held {
+        self.put_seal(place, token, thought, out);
+    }
+
+    /// Puts a seal on what was said last of its part, or behind it.
+    fn put_seal(&mut self, place: Place, token: String, thought: bool, out: &mut Vec<u8>) {
+        match &mut self.speaker(place.candidate).held {
             Some(Held::Text { place: own, token: none @ None, .. }) if *own == place => {
                 *none = Some(token);
             }
@@ -277,6 +284,9 @@ impl NativeWriter {
                 }
                 // What a whole answer would lose is lost here too.
                 write_part::payload(&part, true, &mut losses);
+                if let Some(seal) = &part.seal {
+                    self.put_seal(place, seals::write(seal), false, out);
+                }
                 Vec::new()
             }
             Kind::Thought(_) if !self.chat_shows() => {
@@ -405,9 +415,8 @@ impl Writer for NativeWriter {
             Event::Aside { candidate, origin, name, value } if origin == ME => {
                 self.aside(candidate, &name, value);
             }
-            Event::Aside { name, .. } => {
-                let why = "only the provider's format has this field";
-                self.losses.add_if(matters(&name), &format!("reply.{name}"), why);
+            Event::Aside { origin, name, value, .. } => {
+                served::aside(origin, &name, &value, ME, &mut self.losses);
             }
             Event::End { candidate, finish } => self.speaker(candidate).finish = Some(finish),
             Event::Fault(fault) => {

@@ -2,10 +2,11 @@
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::fmt;
+
+use crate::heads::{self, AnyObject, Outline};
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]
@@ -110,29 +111,6 @@ pub(super) struct ToolHead<'a> {
     pub(super) mode: Option<Cow<'a, str>>,
 }
 
-/// An object whose inside does not matter here.
-#[derive(Debug)]
-pub(super) struct AnyObject;
-
-impl<'de> Deserialize<'de> for AnyObject {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = AnyObject;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(AnyObject)
-            }
-        }
-        from.deserialize_map(Object)
-    }
-}
-
 /// The conversation: a text, or items that are judged while they are read, so that nothing is kept
 /// of them but the ids of calls and results.
 #[derive(Debug)]
@@ -154,30 +132,26 @@ pub(super) struct Items<'a> {
     pub(super) tools: Vec<ToolHead<'a>>,
 }
 
+impl<'de> Outline<'de> for Input<'de> {
+    const EXPECTED: &'static str = "a string or a list of items";
+
+    fn text(_text: &str) -> Option<Self> {
+        Some(Self::Text)
+    }
+
+    fn list<A: SeqAccess<'de>>(mut list: A) -> Result<Option<Self>, A::Error> {
+        let mut items = Items::default();
+        while let Some(item) = list.next_element::<ItemHead<'de>>()? {
+            items.judge(item);
+            items.count += 1;
+        }
+        Ok(Some(Self::Items(items)))
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Input<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Input<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of items")
-            }
-
-            fn visit_str<E>(self, _text: &str) -> Result<Self::Value, E> {
-                Ok(Input::Text)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut items = Items::default();
-                while let Some(item) = list.next_element::<ItemHead<'de>>()? {
-                    items.judge(item);
-                    items.count += 1;
-                }
-                Ok(Input::Items(items))
-            }
-        }
-        from.deserialize_any(Any)
+        heads::read::<Input<'de>, D>(from)
     }
 }
 
@@ -215,61 +189,40 @@ pub(super) enum Content<'a> {
     Other,
 }
 
+impl<'de> Outline<'de> for Content<'de> {
+    const EXPECTED: &'static str = "a string or a list of parts";
+
+    fn text(_text: &str) -> Option<Self> {
+        Some(Self::Text)
+    }
+
+    fn nothing() -> Option<Self> {
+        Some(Self::Absent)
+    }
+
+    fn list<A: SeqAccess<'de>>(mut list: A) -> Result<Option<Self>, A::Error> {
+        let (mut count, mut broken) = (0, None);
+        while let Some(Element(part)) = list.next_element::<Element<'de>>()? {
+            if broken.is_none() {
+                let why = match part {
+                    Some(part) => part.broken(),
+                    None => Some(Cow::Borrowed("must be an object with a `type`")),
+                };
+                broken = why.map(|why| (count, why));
+            }
+            count += 1;
+        }
+        Ok(Some(Self::Parts { broken }))
+    }
+
+    fn other() -> Option<Self> {
+        Some(Self::Other)
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Content<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of parts")
-            }
-
-            fn visit_str<E>(self, _text: &str) -> Result<Self::Value, E> {
-                Ok(Content::Text)
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Content::Absent)
-            }
-
-            fn visit_bool<E>(self, _value: bool) -> Result<Self::Value, E> {
-                Ok(Content::Other)
-            }
-
-            fn visit_i64<E>(self, _value: i64) -> Result<Self::Value, E> {
-                Ok(Content::Other)
-            }
-
-            fn visit_u64<E>(self, _value: u64) -> Result<Self::Value, E> {
-                Ok(Content::Other)
-            }
-
-            fn visit_f64<E>(self, _value: f64) -> Result<Self::Value, E> {
-                Ok(Content::Other)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Content::Other)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let (mut count, mut broken) = (0, None);
-                while let Some(Element(part)) = list.next_element::<Element<'de>>()? {
-                    if broken.is_none() {
-                        let why = match part {
-                            Some(part) => part.broken(),
-                            None => Some(Cow::Borrowed("must be an object with a `type`")),
-                        };
-                        broken = why.map(|why| (count, why));
-                    }
-                    count += 1;
-                }
-                Ok(Content::Parts { broken })
-            }
-        }
-        from.deserialize_any(Any)
+        heads::read::<Content<'de>, D>(from)
     }
 }
 
@@ -277,51 +230,22 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
 #[derive(Debug)]
 struct Element<'a>(Option<PartHead<'a>>);
 
+impl<'de> Outline<'de> for Element<'de> {
+    const EXPECTED: &'static str = "a part object with a `type`";
+
+    fn object<A: MapAccess<'de>>(fields: A) -> Result<Option<Self>, A::Error> {
+        let from = MapAccessDeserializer::new(fields);
+        PartHead::deserialize(from).map(|part| Some(Self(Some(part))))
+    }
+
+    fn other() -> Option<Self> {
+        Some(Self(None))
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Element<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Element<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a part object with a `type`")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                let from = MapAccessDeserializer::new(map);
-                PartHead::deserialize(from).map(|part| Element(Some(part)))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Element(None))
-            }
-
-            fn visit_str<E>(self, _text: &str) -> Result<Self::Value, E> {
-                Ok(Element(None))
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Element(None))
-            }
-
-            fn visit_bool<E>(self, _value: bool) -> Result<Self::Value, E> {
-                Ok(Element(None))
-            }
-
-            fn visit_i64<E>(self, _value: i64) -> Result<Self::Value, E> {
-                Ok(Element(None))
-            }
-
-            fn visit_u64<E>(self, _value: u64) -> Result<Self::Value, E> {
-                Ok(Element(None))
-            }
-
-            fn visit_f64<E>(self, _value: f64) -> Result<Self::Value, E> {
-                Ok(Element(None))
-            }
-        }
-        from.deserialize_any(Any)
+        heads::read::<Element<'de>, D>(from)
     }
 }
 

@@ -176,15 +176,7 @@ impl Sniffer for ResponsesSniffer {
             out.extend_from_slice(name.as_bytes());
             out.push(b'\n');
         }
-        out.extend_from_slice(b"data: ");
-        // A payload of several lines stays several data lines; it means the same.
-        for (at, line) in frame.data.split(|byte| *byte == b'\n').enumerate() {
-            if at > 0 {
-                out.extend_from_slice(b"\ndata: ");
-            }
-            out.extend_from_slice(line);
-        }
-        out.extend_from_slice(b"\n\n");
+        frame.write_data(out);
     }
 
     fn said(&self) -> &Said {

@@ -116,7 +116,7 @@ fn sampling(fields: &mut Fields<'_>, included: bool) -> Result<Sampling, Fault> 
 fn thinking(reasoning: Map<String, Value>) -> Result<(Thinking, Map<String, Value>), Fault> {
     let path = Path::Root.key("reasoning");
     let mut fields = Fields::of(reasoning, &path);
-    let level = fields.string("effort")?.as_deref().and_then(wire::read_level);
+    let level = fields.string("effort")?.as_deref().and_then(canon::Level::by_word);
     let show = fields.string("summary")?;
     let show = match show {
         Some(show) => Some(show),

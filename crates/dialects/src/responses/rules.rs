@@ -5,7 +5,7 @@
 //! do not know are left to the provider.
 
 use bytes::Bytes;
-use canon::Fault;
+use canon::{Fault, Level, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -39,31 +39,18 @@ const INCLUDES: [&str; 8] = [
 /// Reads what the flow must know and applies the format's rules.
 pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
     let text = json::text(body)?;
-    let head: Head<'_> = serde_json::from_str(text).map_err(|_| explain(text))?;
+    let head: Head<'_> = json::read(text)?;
     let marks = marks(text, &head);
     let mut peek = check(&head, marks)?;
     if matches!(&head.input, Some(Input::Items(items)) if items.sealed) {
-        peek.edits = without_envelopes(text);
+        (peek.edits, peek.losses) = without_envelopes(text);
     }
     Ok(peek)
 }
 
-/// The same failure again, this time with its path.
-fn explain(text: &str) -> Fault {
-    let mut from = serde_json::Deserializer::from_str(text);
-    json::explain(serde_path_to_error::deserialize::<_, Head<'_>>(&mut from))
-}
-
 fn marks(text: &str, head: &Head<'_>) -> Marks {
     let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    let open = text.find('{').map_or(0, |at| at + 1);
-    Marks {
-        open,
-        empty: text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}')),
-        model: range(head.model),
-        limit: range(head.max_output_tokens),
-        stream_options: None,
-    }
+    Marks { model: range(head.model), limit: range(head.max_output_tokens), ..Marks::of(text) }
 }
 
 fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
@@ -229,7 +216,7 @@ fn choice(value: Option<&RawValue>, names: &[String], has_tools: bool) -> Result
 /// Fields of which only some words, or not too long ones, are allowed.
 fn words(head: &Head<'_>) -> Result<(), Fault> {
     if let Some(reasoning) = &head.reasoning {
-        if reasoning.effort.as_deref().is_some_and(|word| wire::read_level(word).is_none()) {
+        if reasoning.effort.as_deref().is_some_and(|word| Level::by_word(word).is_none()) {
             return Err(refuse(
                 "reasoning.effort",
                 "must be one of `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`",
@@ -299,9 +286,9 @@ fn words(head: &Head<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Edits that take out items which only carry a seal for this gateway: the provider would refuse
-/// what it cannot open. Read once more, because such items are rare.
-fn without_envelopes(text: &str) -> Vec<Edit> {
+/// Edits that take out items which only carry a seal for this gateway, and what is lost with them:
+/// the provider would refuse what it cannot open. Read once more, because such items are rare.
+fn without_envelopes(text: &str) -> (Vec<Edit>, Losses) {
     #[derive(Deserialize)]
     struct Body<'a> {
         #[serde(borrow)]
@@ -314,16 +301,20 @@ fn without_envelopes(text: &str) -> Vec<Edit> {
         #[serde(borrow, default)]
         encrypted_content: Option<Cow<'a, str>>,
     }
-    let Ok(body) = serde_json::from_str::<Body<'_>>(text) else { return Vec::new() };
+    let mut losses = Losses::new();
+    let Ok(body) = serde_json::from_str::<Body<'_>>(text) else { return (Vec::new(), losses) };
     let items: Vec<_> = body
         .input
         .iter()
         .map(|raw| {
-            let ours = serde_json::from_str::<Item<'_>>(raw.get()).is_ok_and(|item| {
-                item.r#type.as_deref() == Some("reasoning")
-                    && item.encrypted_content.as_deref().is_some_and(seals::is_envelope)
-            });
-            (json::range_of(text, raw), ours)
+            let item: Option<Item<'_>> = serde_json::from_str(raw.get()).ok();
+            let item = item.filter(|item| item.r#type.as_deref() == Some("reasoning"));
+            let token = item.and_then(|item| item.encrypted_content);
+            let lost = token.as_deref().filter(|token| seals::is_envelope(token)).map(seals::loss);
+            if let Some((what, why)) = lost {
+                losses.add(what, why);
+            }
+            (json::range_of(text, raw), lost.is_some())
         })
         .collect();
     let mut edits = Vec::new();
@@ -345,7 +336,7 @@ fn without_envelopes(text: &str) -> Vec<Edit> {
         };
         edits.push(Edit { at: cut, with: Bytes::new() });
     }
-    edits
+    (edits, losses)
 }
 
 #[cfg(test)]

@@ -12,12 +12,12 @@
 //! its own ever is; inside stand a word and the envelope of the seal:
 //! - `call <call_id>`: it belongs to that call, wherever the items are moved;
 //! - `next`: it belongs to the item right behind;
-//! - `prev`: it belongs to the item right before. Only streams need it: a seal may arrive when the
-//!   text it belongs to has been sent already;
+//! - `prev`: it belongs to the end of the item right before, such as a text: its seal may arrive
+//!   when the words have been sent already;
 //! - `code`: the same, where that item is code with its output and the seal is the code's;
 //! - `redacted`: it is a thought of which only the seal may be seen.
 //!
-//! Such items are placed right before the item they belong to. They are for this gateway only: on
+//! All but `prev` and `code` are placed right before the item they belong to. They are for this gateway only: on
 //! the way to a provider of this format they are taken out, also from a caller's own bytes.
 
 use canon::{Kind, Origin, Part, Seal, Thought};
@@ -26,6 +26,11 @@ use serde_json::{Map, Value};
 use super::ME;
 use crate::envelope;
 use crate::fields::Object;
+
+/// Why a seal stays behind.
+pub(super) const FOREIGN: &str = "a seal of another provider's is of no use to this one";
+/// Why thinking stays behind.
+pub(super) const FOREIGN_THOUGHT: &str = "thinking comes back only with this provider's own seal";
 
 /// Every envelope begins with these letters, whichever seal is in it.
 const ENVELOPE: &str = "pttQVD";
@@ -61,6 +66,15 @@ pub(super) enum Carried {
 /// Whether a token is an envelope, by its first letters.
 pub(super) fn is_envelope(token: &str) -> bool {
     token.starts_with(ENVELOPE) && opened(token).is_some()
+}
+
+/// What is lost with an envelope that is taken out, and why.
+pub(super) fn loss(token: &str) -> (&'static str, &'static str) {
+    let seal = opened(token);
+    match seal.as_ref().and_then(note) {
+        None | Some(("redacted", ..)) => ("thought.seal", FOREIGN_THOUGHT),
+        Some(_) => ("part.seal", FOREIGN),
+    }
 }
 
 fn opened(token: &str) -> Option<Seal> {

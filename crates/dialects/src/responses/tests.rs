@@ -31,7 +31,7 @@ fn read(body: &[u8]) -> Chat {
 }
 
 fn lane(model: &str) -> Lane<'_> {
-    Lane { model, limit: None, max_output: None }
+    Lane { model, limit: None, max_output: None, steering: None }
 }
 
 fn stamp() -> Stamp {
@@ -98,7 +98,8 @@ fn a_request_passes_with_nothing_changed_but_the_model() {
         let body = Bytes::from(body);
         let same = Responses.patch(&body, &peek, &lane(&peek.model));
         assert_eq!(same.body.to_vec(), body, "{name}");
-        let limited = Lane { model: "other \"x\"", limit: Some(99), max_output: None };
+        let limited =
+            Lane { model: "other \"x\"", limit: Some(99), max_output: None, steering: None };
         let patched = Responses.patch(&body, &peek, &limited).body.to_vec();
         let mut expected: Value = serde_json::from_slice(&body).unwrap();
         expected["model"] = json!("other \"x\"");

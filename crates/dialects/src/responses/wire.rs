@@ -3,7 +3,7 @@
 //! Events are read into a borrowed struct, because there is one per token. Items and whole answers
 //! are read field by field instead, so that unknown fields are kept.
 
-use canon::{Detail, Level, Origin, Show, Tier, Usage, Why};
+use canon::{Detail, Origin, Show, Tier, Usage, Why};
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::Value;
@@ -176,33 +176,6 @@ pub(super) fn read_why(word: &str) -> Why {
         "max_output_tokens" => Why::Length,
         "content_filter" => Why::Filtered,
         _ => Why::Other,
-    }
-}
-
-/// Effort by this format's word; `None` for a word it does not have.
-pub(super) fn read_level(word: &str) -> Option<Level> {
-    Some(match word {
-        "none" => Level::Off,
-        "minimal" => Level::Minimal,
-        "low" => Level::Low,
-        "medium" => Level::Medium,
-        "high" => Level::High,
-        "xhigh" => Level::XHigh,
-        "max" => Level::Max,
-        _ => return None,
-    })
-}
-
-/// This format's word for effort.
-pub(super) const fn write_level(level: Level) -> &'static str {
-    match level {
-        Level::Off => "none",
-        Level::Minimal => "minimal",
-        Level::Low => "low",
-        Level::Medium => "medium",
-        Level::High => "high",
-        Level::XHigh => "xhigh",
-        Level::Max => "max",
     }
 }
 

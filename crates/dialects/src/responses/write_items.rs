@@ -248,11 +248,7 @@ impl<'a> Writer<'a> {
                     message.close(self);
                     self.items.push(thinking.into());
                 } else {
-                    self.losses.add_if(
-                        part.seal.is_some(),
-                        "part.seal",
-                        "a seal of another provider's is of no use to this one",
-                    );
+                    self.losses.add_if(part.seal.is_some(), "part.seal", seals::FOREIGN);
                 }
             }
             self.losses.add_if(
@@ -331,7 +327,7 @@ impl<'a> Writer<'a> {
                 };
                 if !own {
                     let what = if part.seal.is_some() { "thought.seal" } else { "thought" };
-                    self.losses.add(what, "thinking comes back only with this provider's own seal");
+                    self.losses.add(what, seals::FOREIGN_THOUGHT);
                     return None;
                 }
                 Some(seals::write(part, thought, None).into())

@@ -10,14 +10,13 @@ use super::names::{self, Names};
 use super::{ME, output, seals};
 use crate::Stamp;
 use crate::fields::Object;
+use crate::served::{self, TIER};
 
 /// Writes an answer for the caller whose request that was.
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
-    }
+    let tier = served::note(&extras, ME, &mut losses);
     losses.add_if(
         candidates.len() > 1,
         "reply.candidates",
@@ -28,11 +27,12 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
     for (name, value) in extras.for_origin(ME).into_iter().flatten() {
         echo.keep(name, value.clone());
     }
+    if let Some(tier) = tier {
+        echo.keep(TIER, Value::from(tier));
+    }
     let candidate = candidates.into_iter().next().unwrap_or_default();
     let Candidate { index: _, parts, finish, logprobs, extras } = candidate;
-    for name in extras.foreign_to(ME) {
-        losses.add(&format!("reply.{name}"), "only the provider's format has this field");
-    }
+    served::note(&extras, ME, &mut losses);
     let end = End::of(finish.as_ref());
     let logprobs = if chat.sampling.logprobs.is_some() { logprobs } else { Vec::new() };
     let mut items = Written {
@@ -150,11 +150,12 @@ impl Written<'_> {
         let mut parts = parts.iter().peekable();
         while let Some(part) = parts.next() {
             if let Some(said) = self.said(part) {
-                if part.seal.is_some() {
-                    self.close();
-                }
-                self.seal_of(part);
                 self.add(said, part.extras.get(ME, ITEM));
+                // Its end may be a part of its own for the seal's sake; it stays in one message.
+                if let Some(seal) = &part.seal {
+                    self.close();
+                    self.loose(seals::on_neighbour(seal, true));
+                }
                 continue;
             }
             let outcome = parts.next_if(|next| {
@@ -166,12 +167,16 @@ impl Written<'_> {
                 self.seal_of(part);
                 self.items.push(item);
                 if let Some(seal) = outcome.and_then(|outcome| outcome.seal.as_ref()) {
-                    let id = self.ids.next("seal");
-                    let token = seals::on_neighbour(seal, true);
-                    self.items.push(seals::loose(token, Some(id)).into());
+                    self.loose(seals::on_neighbour(seal, true));
                 }
             }
         }
+    }
+
+    /// An item that only carries a seal.
+    fn loose(&mut self, token: String) {
+        let id = self.ids.next("seal");
+        self.items.push(seals::loose(token, Some(id)).into());
     }
 
     /// The item that carries the seal of a part which is no thought, right before that part's own.
@@ -184,8 +189,7 @@ impl Written<'_> {
             } else {
                 seals::on_neighbour(seal, false)
             };
-            let id = self.ids.next("seal");
-            self.items.push(seals::loose(token, Some(id)).into());
+            self.loose(token);
         }
     }
 

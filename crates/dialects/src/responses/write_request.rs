@@ -153,7 +153,7 @@ pub(super) fn write_thinking(thinking: Thinking, extras: &canon::Extras) -> Opti
     let Thinking { level: _, budget: _, dynamic: _, show } = thinking;
     let kept = extras.get(ME, "reasoning").and_then(Value::as_object).cloned();
     let object = Object::new()
-        .maybe("effort", thinking.as_level().map(wire::write_level))
+        .maybe("effort", thinking.as_level().map(canon::Level::word))
         .maybe("summary", show.and_then(wire::write_show))
         .with(&canon::Extras::of(ME, kept.unwrap_or_default()), ME)
         .into_map();

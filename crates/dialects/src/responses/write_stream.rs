@@ -12,7 +12,7 @@ use super::echo::{Echo, Moment};
 use super::live::Live;
 use super::write_reply::End;
 use super::{ME, fault};
-use crate::fields::matters;
+use crate::served::{self, TIER};
 use crate::{Stamp, Writer};
 
 /// Writes the events of a response.
@@ -130,10 +130,10 @@ impl Writer for ResponsesWriter {
             Event::Aside { candidate: _, origin, name, value } => {
                 if origin == ME {
                     self.echo.keep(&name, value);
-                } else {
-                    let what = format!("reply.{name}");
-                    let why = "only the provider's format has this field";
-                    self.losses.add_if(matters(&name), &what, why);
+                } else if let Some(tier) =
+                    served::aside(origin, &name, &value, ME, &mut self.losses)
+                {
+                    self.echo.keep(TIER, Value::from(tier));
                 }
             }
             Event::End { candidate: 0, finish } => {

@@ -74,7 +74,8 @@ pub(crate) fn target() -> Target {
 }
 
 /// A lane for requests that were written for another format.
-pub(crate) const LANE: Lane<'static> = Lane { model: "m", limit: None, max_output: Some(8192) };
+pub(crate) const LANE: Lane<'static> =
+    Lane { model: "m", limit: None, max_output: Some(8192), steering: None };
 
 pub(crate) fn stamp() -> Stamp {
     Stamp { id: "stamp".to_owned(), created: 1_790_000_000 }

@@ -11,7 +11,7 @@ fn target() -> Target {
 }
 
 fn lane() -> Lane<'static> {
-    Lane { model: "m", limit: Some(99), max_output: Some(8192) }
+    Lane { model: "m", limit: Some(99), max_output: Some(8192), steering: None }
 }
 
 fn stamp() -> Stamp {

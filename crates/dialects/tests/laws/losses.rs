@@ -12,8 +12,10 @@ const INTRODUCTION: &str = "\
 
 <!-- Written by `cargo xtask losses` from what the translations do to the fixtures. Do not edit. -->
 
-A call whose format is the provider's own passes as it is: nothing below applies to it. Between two
-formats most things have a counterpart; what has none is left out, and you are told:
+A call whose format is the provider's own passes as it is, and nothing below applies to it, but for
+what another provider left in its history: foreign seals, unsealed thinking and searches would be
+refused, so they are taken out and told by the names below. Between two formats most things have a
+counterpart; what has none is left out, and you are told:
 
 - the response header `x-portunus-loss` names what your call lost;
 - with the request header `x-portunus-strict: true` such a call is refused instead, by the same names;
@@ -23,9 +25,15 @@ One table per format you may call with. *Request* is on the way to the provider,
 back; *provider's format* is the one your model's provider speaks. Names are those of the header:
 `sampling.top_k`, `part.cache`, or a field's own name where only one format has it.
 
+A header that always says something says nothing. So what means nothing outside its own format is no
+loss: what a thing is called there (`id`), the build of a provider's machinery (`system_fingerprint`)
+and the usual `service_tier`. A tier out of the ordinary is handed on in your format's words, and a
+loss where it has none.
+
 Seals, the opaque signatures on thinking and tool calls, are not lost on the way: they come back to
 the provider that issued them byte for byte. The few that cannot are named here as `reply.seal`,
-`reply.part` and `part.seal`.
+`reply.part` and `part.seal`. One of them is the seal some native models put on the end of their
+text: callers of messages have seen the text by then, and take what follows it for the answer.
 ";
 
 /// The whole document.

@@ -17,7 +17,7 @@ fn a_request_comes_back_as_it_was_without_a_loss() {
         for (name, body) in requests(dialect) {
             let case = format!("{}/{name}", dialect.origin());
             let chat = dialect.read_request(&target(), &body).expect(&case);
-            let lane = Lane { model: &chat.model, limit: None, max_output: None };
+            let lane = Lane { model: &chat.model, limit: None, max_output: None, steering: None };
             let (out, losses) = dialect.write_request(&chat, &lane).expect(&case);
             assert_eq!(losses, [], "{case}");
             let written = out.body.to_vec();
@@ -40,7 +40,8 @@ fn a_passage_leaves_the_callers_bytes_alone() {
                 continue;
             }
             let peek = peek.unwrap_or_else(|e| panic!("{case}: {e}"));
-            let lane = Lane { model: &peek.model, limit: None, max_output: None };
+            assert!(peek.losses.is_empty(), "{case}: {:?}", peek.losses);
+            let lane = Lane { model: &peek.model, limit: None, max_output: None, steering: None };
             let body = Bytes::from(body);
             assert_eq!(dialect.patch(&body, &peek, &lane).body.to_vec(), body, "{case}");
         }

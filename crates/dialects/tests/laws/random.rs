@@ -104,7 +104,7 @@ proptest! {
         for (from, to) in pairs() {
             let case = format!("{} to {}", from.origin(), to.origin());
             // First in the caller's own format, as it would have come.
-            let lane = Lane { model: &chat.model, limit: None, max_output: Some(8192) };
+            let lane = Lane { model: &chat.model, limit: None, max_output: Some(8192), steering: None };
             let (out, losses) = from.write_request(&chat, &lane).unwrap();
             let body = out.body.to_vec();
             let shown = String::from_utf8_lossy(&body).into_owned();

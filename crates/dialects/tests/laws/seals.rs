@@ -6,10 +6,11 @@
 //! a provider gets is read with code of this file, not of the translation: nothing here can pass
 //! because two mistakes agree.
 
+use ::bytes::Bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use canon::{Chat, Event, Origin, unfold};
-use dialects::Dialect;
+use dialects::{Dialect, Lane};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -285,4 +286,31 @@ fn a_seal_reaches_no_provider_but_its_own() {
             }
         }
     }
+}
+
+#[test]
+fn a_passage_tells_what_it_takes_from_a_history() {
+    let mut told = 0;
+    for (caller, provider) in pairs() {
+        for (answer, _) in sealed_answers(provider) {
+            for (how, history, _) in histories(caller, provider, &answer, &curious()) {
+                let case = format!("{}: {} {how}", caller.origin(), answer.name);
+                let body = Bytes::from(next_request(caller.origin(), &history));
+                let peek = caller.peek(&target(), &body).unwrap_or_else(|e| panic!("{case}: {e}"));
+                let lane =
+                    Lane { model: &peek.model, limit: None, max_output: None, steering: None };
+                let sent = caller.patch(&body, &peek, &lane).body.to_vec();
+                assert_eq!(sent != body, !peek.losses.is_empty(), "{case}: {:?}", peek.losses);
+                // The translation into the same format leaves the same things behind.
+                let chat = caller.read_request(&target(), &body).unwrap();
+                let (_, losses) = caller.write_request(&chat, &lane).unwrap();
+                for loss in peek.losses.iter() {
+                    told += 1;
+                    let same = losses.iter().any(|other| other.what.starts_with(&loss.what));
+                    assert!(same || loss.what.starts_with("part"), "{case}: {loss}: {losses:?}");
+                }
+            }
+        }
+    }
+    assert!(told > 20, "{told}");
 }

@@ -1,8 +1,9 @@
 //! Routes: a model's lanes with everything a call needs to know of them, resolved once, so that a
 //! call never looks up a provider.
 
-use canon::Origin;
-use catalog::{Catalog, Directory, Model, Prices, Ways};
+use canon::{Level, Origin};
+use catalog::{Catalog, Directory, Model, Prices, Thinking, Ways};
+use dialects::Steering;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use upstream::{Account, Budget, Health, Provider, Snapshot, Timeouts};
@@ -46,6 +47,8 @@ pub struct LiveLane {
     pub serves: Arc<Model>,
     /// The formats it can be asked in, the best one first.
     pub speaks: Vec<Origin>,
+    /// How the model lets its thinking be steered, where the directory knows it.
+    pub steering: Option<Steering>,
     /// How requests to its provider differ from the usual ones.
     pub ways: Arc<Ways>,
     /// How long it may take.
@@ -202,6 +205,7 @@ fn lanes(
         lanes.push(LiveLane {
             name: lane.name(),
             speaks: speaks(&provider, &shared.ways.of, &lane.model),
+            steering: steering(&shared.ways.of, &lane.model),
             ways: Arc::clone(&shared.ways),
             provider,
             model: lane.model.clone(),
@@ -259,6 +263,21 @@ fn speaks(provider: &Provider, known_as: &str, model: &str) -> Vec<Origin> {
     let mut known = Directory::embedded().speaks(known_as, model);
     known.retain(|origin| provider.speaks.contains(origin));
     if known.is_empty() { provider.speaks.clone() } else { known }
+}
+
+/// What the directory knows of the model a lane leads to, which may be another than the callers'.
+fn steering(provider: &str, model: &str) -> Option<Steering> {
+    let directory = Directory::embedded();
+    let known = directory.offered(provider, model).map(|(entry, _)| entry);
+    let thinking = known.or_else(|| directory.model(model))?.thinking.as_ref()?;
+    let Thinking { min, max, can_disable, dynamic, levels } = thinking;
+    let levels: Vec<Level> = levels.iter().filter_map(|word| Level::by_word(word)).collect();
+    if max.is_none() && !dynamic && levels.is_empty() {
+        // That it thinks is known, but not how it is told to.
+        return None;
+    }
+    let budget = max.map(|max| (min.unwrap_or(0), max));
+    Some(Steering { budget, dynamic: *dynamic, can_disable: *can_disable, levels })
 }
 
 impl super::Config {

@@ -1,6 +1,6 @@
 //! What a lane is sent: the caller's own bytes where the formats agree, a translation elsewhere.
 
-use canon::{Chat, Fault, Loss, Origin, Show};
+use canon::{Chat, Fault, Loss, Origin, Show, State};
 use dialects::{Brake, Dialect, Lane, Outgoing, Peek, Scale};
 
 use super::Call;
@@ -33,42 +33,78 @@ pub(super) fn prepare(
     limit: Option<u64>,
     brought: &Brought,
 ) -> Result<Prepared, Fault> {
-    let own = call.dialect.origin();
-    let dialect = speech(lane, own)?;
-    let words = Lane { model: &lane.model, limit, max_output: lane.serves.max_output };
-    if dialect.origin() == own && brought.is_empty() {
-        let outgoing = if call.edits.is_empty() {
-            dialect.patch(&call.body, peek, &words)
-        } else {
-            let mut peek = peek.clone();
-            peek.edits.extend(call.edits.iter().cloned());
-            dialect.patch(&call.body, &peek, &words)
-        };
-        let speech = if call.own_reply {
+    let dialect = speech(lane, call.dialect.origin())?;
+    let words = Lane {
+        model: &lane.model,
+        limit,
+        max_output: lane.serves.max_output,
+        steering: lane.steering.as_ref(),
+    };
+    let same = dialect.origin() == call.dialect.origin();
+    let written = match same {
+        true if brought.is_empty() => patched(call, peek, &words)?,
+        true => rewritten(call, &words, brought)?,
+        false => translated(call, dialect, &words, brought)?,
+    };
+    let Written { outgoing, stream, speech, mut losses } = written;
+    let given = same.then_some(&call.handed_on);
+    let (outgoing, more) = fit(&lane.ways, dialect.origin(), &lane.model, stream, given, outgoing)?;
+    losses.extend(more);
+    refuse_losses(call, &losses)?;
+    Ok(Prepared { outgoing, dialect, speech, losses })
+}
+
+/// A request in the lane's format, before it is made to fit the lane's own ways.
+struct Written {
+    outgoing: Outgoing,
+    /// Whether the lane is asked for a stream.
+    stream: bool,
+    speech: Option<Speech>,
+    losses: Vec<Loss>,
+}
+
+/// The caller's own bytes with a few edits.
+fn patched(call: &Call, peek: &Peek, words: &Lane<'_>) -> Result<Written, Fault> {
+    let outgoing = if call.edits.is_empty() {
+        call.dialect.patch(&call.body, peek, words)
+    } else {
+        let mut peek = peek.clone();
+        peek.edits.extend(call.edits.iter().cloned());
+        call.dialect.patch(&call.body, &peek, words)
+    };
+    let speech = match call.own_reply {
+        true => {
             let chat = call.dialect.read_request(&call.target, &call.body)?;
             Some(Speech { chat, brake: None })
-        } else {
-            None
-        };
-        let given = Some(&call.handed_on);
-        let (outgoing, losses) = fit(&lane.ways, own, &lane.model, peek.stream, given, outgoing)?;
-        refuse_losses(call, &losses)?;
-        return Ok(Prepared { outgoing, dialect, speech, losses });
-    }
+        }
+        false => None,
+    };
+    let losses = peek.losses.iter().cloned().collect();
+    Ok(Written { outgoing, stream: peek.stream, speech, losses })
+}
+
+/// The caller's own format written anew: what was brought does not fit into the caller's bytes.
+fn rewritten(call: &Call, words: &Lane<'_>, brought: &Brought) -> Result<Written, Fault> {
+    let mut chat = call.dialect.read_request(&call.target, &call.body)?;
+    brought.place(&mut chat, call.dialect.origin());
+    let state = std::mem::take(&mut chat.state);
+    let (outgoing, losses) = call.dialect.write_request(&chat, words)?;
+    chat.state = state;
+    let stream = chat.stream;
+    let speech = call.own_reply.then_some(Speech { chat, brake: None });
+    Ok(Written { outgoing, stream, speech, losses })
+}
+
+/// Another format.
+fn translated(
+    call: &Call,
+    dialect: &'static dyn Dialect,
+    words: &Lane<'_>,
+    brought: &Brought,
+) -> Result<Written, Fault> {
+    let own = call.dialect.origin();
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     brought.place(&mut chat, own);
-    if dialect.origin() == own {
-        // What was brought does not fit into the caller's own bytes, so they are written anew.
-        let state = std::mem::take(&mut chat.state);
-        let (outgoing, mut losses) = dialect.write_request(&chat, &words)?;
-        chat.state = state;
-        let given = Some(&call.handed_on);
-        let (outgoing, more) = fit(&lane.ways, own, &lane.model, peek.stream, given, outgoing)?;
-        losses.extend(more);
-        refuse_losses(call, &losses)?;
-        let speech = call.own_reply.then_some(Speech { chat, brake: None });
-        return Ok(Prepared { outgoing, dialect, speech, losses });
-    }
     if own == Origin::Chat {
         call.app.seals.restore(&call.key.record.account_id, &mut chat);
     }
@@ -79,20 +115,18 @@ pub(super) fn prepare(
     if matches!(own, Origin::Messages | Origin::Chat) && thinks && thinking.show.is_none() {
         thinking.show = Some(Show::Auto);
     }
-    // What is kept between calls is kept here, so no lane has to know of it.
-    let state = std::mem::take(&mut chat.state);
-    let (sampling, stream) = (chat.sampling.clone(), chat.stream);
-    let lane_ends = (dialect.origin(), dialect.ends());
-    let brake = Brake::take(&mut chat, limit, call.dialect.ends(), lane_ends);
-    let (outgoing, mut losses) = dialect.write_request(&chat, &words)?;
-    let (outgoing, more) =
-        fit(&lane.ways, dialect.origin(), &lane.model, chat.stream, None, outgoing)?;
-    (chat.state, chat.sampling, chat.stream) = (state, sampling, stream);
-    losses.extend(more);
-    refuse_losses(call, &losses)?;
+    // What is kept between calls is kept here, and what the lane cannot end is ended here, so no
+    // lane has to know of either.
+    let asked = (chat.state.clone(), chat.sampling.clone(), chat.stream);
+    chat.state = State::default();
+    let ends = (dialect.origin(), dialect.ends());
+    let brake = Brake::take(&mut chat, words.limit, call.dialect.ends(), ends);
+    let (outgoing, losses) = dialect.write_request(&chat, words)?;
+    let stream = chat.stream;
+    (chat.state, chat.sampling, chat.stream) = asked;
     let scale = || Scale { input: tokens::of_chat(&chat), of_text: tokens::of_text };
     let brake = brake.map(|brake| brake.scaled(scale()));
-    Ok(Prepared { outgoing, dialect, speech: Some(Speech { chat, brake }), losses })
+    Ok(Written { outgoing, stream, speech: Some(Speech { chat, brake }), losses })
 }
 
 /// Refuses a translation that loses anything, for a caller who wants none.

@@ -227,20 +227,20 @@ impl Tab {
             output: output_bytes.div_ceil(BYTES_PER_TOKEN),
             ..Usage::default()
         };
+        // A provider that forgot to count the prompt did not answer without one.
+        let whole = |usage: Usage| match usage.input {
+            0 => (Usage { input: estimate.input, ..usage }, true),
+            _ => (usage, self.said.estimated),
+        };
         match outcome {
             Outcome::Failed | Outcome::Recovered => (Usage::default(), false),
-            Outcome::Done => match told {
-                // A provider that forgot to count the prompt did not answer without one.
-                Some(usage) if usage.input == 0 => (Usage { input: estimate.input, ..usage }, true),
-                Some(usage) => (usage, self.said.estimated),
-                None => (estimate, true),
-            },
+            Outcome::Done => told.map_or((estimate, true), whole),
             // Nothing came out, so nothing is paid.
             Outcome::BrokeOff | Outcome::CallerLeft if *output_bytes == 0 && told.is_none() => {
                 (Usage::default(), false)
             }
             Outcome::BrokeOff | Outcome::CallerLeft => match told {
-                Some(usage) if usage.output > 0 => (usage, false),
+                Some(usage) if usage.output > 0 => whole(usage),
                 Some(usage) => (Usage { output: estimate.output, ..usage }, true),
                 None => (estimate, true),
             },

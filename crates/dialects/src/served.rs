@@ -1,0 +1,116 @@
+//! What an answer says of how it was served, and what of it other formats can say.
+//!
+//! The tier is told by three formats, each in its own words, and is handed on. A tier that a format
+//! has no word for is a loss, unless it is the usual one, which goes without saying. The build of a
+//! provider's machinery (`system_fingerprint`) says nothing to whoever did not ask that provider,
+//! and is no loss to anybody.
+
+use canon::{Extras, Losses, Origin, Tier};
+use serde_json::Value;
+
+use crate::fields::matters;
+
+/// What the tier is called in every format that tells it.
+pub(crate) const TIER: &str = "service_tier";
+
+/// Where the messages format keeps what its counts say besides counts.
+pub(crate) const USAGE: &str = "portunus.usage";
+
+/// The tier that a field of an answer tells, if it is the field that tells it.
+pub(crate) fn tier(origin: Origin, name: &str, value: &Value) -> Option<Tier> {
+    let word = match (origin, name) {
+        (Origin::Chat | Origin::Responses, TIER) => value.as_str()?,
+        (Origin::Messages, USAGE) => value.get(TIER)?.as_str()?,
+        _ => return None,
+    };
+    Some(match word {
+        "auto" => Tier::Auto,
+        "default" | "standard" => Tier::Standard,
+        "flex" => Tier::Flex,
+        "priority" => Tier::Priority,
+        other => Tier::Other(origin, other.to_owned()),
+    })
+}
+
+/// That format's word for the tier of an answer; a tier it has none for is told, unless it is the
+/// usual one.
+pub(crate) fn word(tier: &Tier, me: Origin, losses: &mut Losses) -> Option<&'static str> {
+    let word = match (me, tier) {
+        (Origin::Chat | Origin::Responses, Tier::Auto | Tier::Standard) => Some("default"),
+        (Origin::Chat | Origin::Responses, Tier::Flex) => Some("flex"),
+        (Origin::Messages, Tier::Auto | Tier::Standard) => Some("standard"),
+        (Origin::Chat | Origin::Responses | Origin::Messages, Tier::Priority) => Some("priority"),
+        _ => None,
+    };
+    let usual = matches!(tier, Tier::Auto | Tier::Standard);
+    losses.add_if(
+        word.is_none() && !usual,
+        "reply.service_tier",
+        "the format has no word for the tier the answer was served in",
+    );
+    word
+}
+
+/// What another format's answer says of itself, in that format's word for its tier; the other
+/// fields are lost.
+pub(crate) fn note(extras: &Extras, me: Origin, losses: &mut Losses) -> Option<&'static str> {
+    let mut told = None;
+    for origin in Origin::ALL.into_iter().filter(|origin| *origin != me) {
+        for (name, value) in extras.for_origin(origin).into_iter().flatten() {
+            told = aside(origin, name, value, me, losses).or(told);
+        }
+    }
+    told
+}
+
+/// The same of one field.
+pub(crate) fn aside(
+    origin: Origin,
+    name: &str,
+    value: &Value,
+    me: Origin,
+    losses: &mut Losses,
+) -> Option<&'static str> {
+    if let Some(tier) = tier(origin, name, value) {
+        return word(&tier, me, losses);
+    }
+    let lost = matters(name) && !matches!(name, TIER | "system_fingerprint");
+    losses.add_if(lost, &format!("reply.{name}"), "only the provider's format has this field");
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_tier_is_told_in_the_words_of_the_caller() {
+        for (from, value, me, said, lost) in [
+            (Origin::Chat, json!("default"), Origin::Messages, Some("standard"), false),
+            (Origin::Responses, json!("priority"), Origin::Messages, Some("priority"), false),
+            (Origin::Chat, json!("flex"), Origin::Messages, None, true),
+            (Origin::Chat, json!("flex"), Origin::Responses, Some("flex"), false),
+            (
+                Origin::Messages,
+                json!({"service_tier": "standard"}),
+                Origin::Chat,
+                Some("default"),
+                false,
+            ),
+            (Origin::Messages, json!({"service_tier": "batch"}), Origin::Chat, None, true),
+            (Origin::Messages, json!({"service_tier": "standard"}), Origin::Native, None, false),
+            (Origin::Chat, json!("priority"), Origin::Native, None, true),
+        ] {
+            let name = if from == Origin::Messages { USAGE } else { TIER };
+            let mut extras = Extras::none();
+            extras.put(from, name, value.clone());
+            extras.put(from, "system_fingerprint", json!("fp"));
+            let mut losses = Losses::new();
+            assert_eq!(note(&extras, me, &mut losses), said, "{from} {value} for {me}");
+            let names: Vec<&str> = losses.iter().map(|loss| loss.what.as_str()).collect();
+            let expected: &[&str] = if lost { &["reply.service_tier"] } else { &[] };
+            assert_eq!(names, expected, "{from} {value} for {me}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! How a model lets its thinking be steered, for the formats that have more than one way to ask.
+//!
+//! The directory knows it of most models. Of the others only their names tell something, and that
+//! is guessed here and nowhere else.
+
+use canon::{Level, Losses};
+use std::borrow::Cow;
+
+use crate::Lane;
+
+/// How a model lets its thinking be steered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Steering {
+    /// The smallest and the largest budget in tokens; `None` where it takes none.
+    pub budget: Option<(u64, u64)>,
+    /// Whether it can decide for itself how long to think.
+    pub dynamic: bool,
+    /// Whether thinking can be switched off.
+    pub can_disable: bool,
+    /// The levels it knows, lowest first; empty where it takes none.
+    pub levels: Vec<Level>,
+}
+
+const ANY_BUDGET: Option<(u64, u64)> = Some((0, u64::MAX));
+
+impl Steering {
+    /// What is known of a lane's model, or guessed.
+    pub(crate) fn of<'a>(lane: &Lane<'a>) -> Cow<'a, Self> {
+        lane.steering.map_or_else(|| Cow::Owned(Self::by_name(lane.model)), Cow::Borrowed)
+    }
+
+    /// What the name of a model tells; an unknown one takes everything.
+    fn by_name(model: &str) -> Self {
+        let (budget, adaptive) = match (claude(model), gemini(model)) {
+            (Some((0..=3, _) | (4, 0..=5)), _) => (ANY_BUDGET, false),
+            (Some((4, 6)) | None, None | Some(3..)) => (ANY_BUDGET, true),
+            (Some(_), _) => (None, true),
+            (None, Some(_)) => {
+                return Self {
+                    budget: ANY_BUDGET,
+                    dynamic: true,
+                    can_disable: true,
+                    levels: vec![],
+                };
+            }
+        };
+        let levels = if adaptive { Level::ALL.into_iter().skip(1).collect() } else { Vec::new() };
+        Self { budget, dynamic: adaptive, can_disable: true, levels }
+    }
+
+    /// The nearest of the model's own levels that the format has a word for: the next lower one, or
+    /// the lowest. What is left of the wish is told.
+    pub(crate) fn nearest(
+        &self,
+        wish: Level,
+        words: &[Level],
+        losses: &mut Losses,
+    ) -> Option<Level> {
+        let known = |level: &&Level| words.contains(level);
+        let below = self.levels.iter().filter(known).rfind(|level| **level <= wish);
+        let found = below.or_else(|| self.levels.iter().find(known)).copied();
+        losses.add_if(
+            found.is_some_and(|found| found != wish && wish > Level::Low),
+            "thinking.level",
+            "the model has no such level, and is given the nearest",
+        );
+        found
+    }
+
+    /// A budget within the model's range.
+    pub(crate) fn clamp(&self, budget: u64) -> u64 {
+        self.budget.map_or(budget, |(least, most)| budget.min(most).max(least))
+    }
+
+    /// Notes that the model thinks although it was asked not to. Tells whether that is so.
+    pub(crate) fn thinks_anyway(&self, losses: &mut Losses) -> bool {
+        losses.add_if(!self.can_disable, "thinking", "this model cannot be kept from thinking");
+        !self.can_disable
+    }
+}
+
+/// The version in the name of a Claude model.
+fn claude(model: &str) -> Option<(u32, u32)> {
+    let (_, rest) = model.split_once("claude-")?;
+    // Longer numbers are dates.
+    let mut numbers = rest
+        .split(['-', '.', '@', ':', '_'])
+        .filter(|word| word.len() <= 2)
+        .filter_map(|word| word.parse().ok());
+    Some((numbers.next()?, numbers.next().unwrap_or(0)))
+}
+
+/// The generation in the name of a Gemini model.
+fn gemini(model: &str) -> Option<u32> {
+    let (_, rest) = model.split_once("gemini-")?;
+    rest.split(['-', '.']).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::{Chat, Origin, Thinking};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_name_tells_what_a_model_takes() {
+        for (model, budget, levels) in [
+            ("claude-3-7-sonnet-20250219", true, false),
+            ("claude-opus-4-20250514", true, false),
+            ("anthropic.claude-sonnet-4-5-20250929-v1:0", true, false),
+            ("anthropic/claude-haiku-4.5", true, false),
+            ("claude-sonnet-4-6", true, true),
+            ("claude-opus-4-8", false, true),
+            ("claude-sonnet-5", false, true),
+            ("claude-latest", true, true),
+            ("models/gemini-2.5-pro", true, false),
+            ("gemini-1.5-flash", true, false),
+            ("gemini-3-pro", true, true),
+            ("gemini-x-1", true, true),
+            ("house-model", true, true),
+        ] {
+            let guess = Steering::by_name(model);
+            let got = (guess.budget.is_some(), !guess.levels.is_empty());
+            assert_eq!(got, (budget, levels), "{model}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_level_is_the_next_lower_one_or_the_lowest() {
+        let known = Steering { levels: vec![Level::Low, Level::High], ..Steering::default() };
+        for (wish, words, found, told) in [
+            (Level::High, &Level::ALL[..], Some(Level::High), false),
+            (Level::Medium, &Level::ALL[..], Some(Level::Low), true),
+            (Level::Max, &Level::ALL[..], Some(Level::High), true),
+            (Level::Minimal, &Level::ALL[..], Some(Level::Low), false),
+            (Level::High, &[Level::Low][..], Some(Level::Low), true),
+            (Level::High, &[][..], None, false),
+        ] {
+            let mut losses = Losses::new();
+            assert_eq!(known.nearest(wish, words, &mut losses), found, "{wish:?}");
+            assert_eq!(!losses.is_empty(), told, "{wish:?}");
+        }
+    }
+
+    /// What a lane is sent for that wish, and what of it is told as lost.
+    fn sent(origin: Origin, steering: &Steering, thinking: Thinking) -> (Value, Vec<String>) {
+        let turns = vec![canon::Turn::new(canon::Role::User, vec![canon::Part::text("Hello.")])];
+        let chat = Chat { thinking, turns, ..Chat::default() };
+        // The name says the contrary of what is known.
+        let model = if origin == Origin::Native { "gemini-2.5-pro" } else { "claude-opus-4-8" };
+        let (limit, max_output) = (None, Some(200_000));
+        let lane = Lane { model, limit, max_output, steering: Some(steering) };
+        let (out, losses) = crate::get(origin).unwrap().write_request(&chat, &lane).unwrap();
+        let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();
+        let said = match origin {
+            Origin::Native => body["generationConfig"]["thinkingConfig"].clone(),
+            _ => json!([body["thinking"], body["output_config"]["effort"]]),
+        };
+        (said, losses.into_iter().map(|loss| loss.what).collect())
+    }
+
+    #[test]
+    fn what_is_known_of_a_model_goes_before_its_name() {
+        let levels = vec![Level::Low, Level::Medium, Level::High];
+        let by_level = Steering { dynamic: true, levels, ..Steering::default() };
+        let by_budget = Steering { budget: Some((2_048, 30_000)), ..Steering::default() };
+        let wish = Thinking::default();
+        let high = Thinking { level: Some(Level::High), ..wish };
+        let highest = Thinking { level: Some(Level::Max), ..wish };
+        let off = Thinking { level: Some(Level::Off), ..wish };
+        let tokens = Thinking { budget: Some(9_000), ..wish };
+        let enabled = |tokens: u64| json!([{"type": "enabled", "budget_tokens": tokens}, null]);
+        let (native, messages) = (Origin::Native, Origin::Messages);
+        let nothing: [&str; 0] = [];
+        for (origin, steering, wish, said, lost) in [
+            (native, &by_level, high, json!({"thinkingLevel": "HIGH"}), &nothing[..]),
+            (native, &by_level, tokens, json!({"thinkingLevel": "MEDIUM"}), &["thinking.budget"]),
+            (native, &by_level, off, json!({"thinkingLevel": "LOW"}), &["thinking"]),
+            (native, &by_budget, high, json!({"thinkingBudget": 24_576}), &nothing),
+            (native, &by_budget, highest, json!({"thinkingBudget": 30_000}), &nothing),
+            (native, &by_budget, tokens, json!({"thinkingBudget": 9_000}), &nothing),
+            (native, &by_budget, off, json!({"thinkingBudget": 2_048}), &["thinking"]),
+            (
+                messages,
+                &by_level,
+                highest,
+                json!([{"type": "adaptive"}, "high"]),
+                &["thinking.level"],
+            ),
+            (messages, &by_level, off, json!([null, null]), &["thinking"]),
+            (messages, &by_budget, high, enabled(24_576), &nothing),
+            (messages, &by_budget, tokens, enabled(9_000), &nothing),
+            (messages, &by_budget, highest, enabled(30_000), &nothing),
+        ] {
+            let got = sent(origin, steering, wish);
+            let lost: Vec<String> = lost.iter().map(|what| (*what).to_owned()).collect();
+            assert_eq!(got, (said, lost), "{origin} {steering:?} {wish:?}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Sealed stretches of one text, for formats that tell the text in one piece.
+//!
+//! A provider may seal a part of its text, such as its end, as a part of its own. Where the text
+//! stays whole, the seal travels elsewhere and names its stretch by the characters it covers:
+//! `text:START:END`.
+
+use canon::{Part, Seal};
+
+/// What a stretch is called.
+pub(crate) fn name(start: usize, length: usize) -> String {
+    format!("text:{start}:{}", start + length)
+}
+
+/// Whether that is what a stretch is called.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.starts_with("text:")
+}
+
+/// A text with each sealed stretch as a part of its own; seals whose stretch the text does not
+/// have are left out, since they would vouch for other words.
+pub(crate) fn cut(text: &str, seals: Vec<(String, Seal)>) -> Vec<Part> {
+    let mut marks: Vec<(usize, usize, Seal)> = seals
+        .into_iter()
+        .filter_map(|(name, seal)| {
+            let (start, end) = name.strip_prefix("text:")?.split_once(':')?;
+            Some((start.parse().ok()?, end.parse().ok()?, seal))
+        })
+        .collect();
+    marks.sort_by_key(|(start, end, _)| (*start, *end));
+    let all: Vec<char> = text.chars().collect();
+    let (mut parts, mut at) = (Vec::new(), 0);
+    for (start, end, seal) in marks {
+        let (Some(before), Some(own)) = (all.get(at..start), all.get(start..end)) else { continue };
+        if !before.is_empty() {
+            parts.push(Part::text(before.iter().collect::<String>()));
+        }
+        parts.push(Part::text(own.iter().collect::<String>()).sealed(Some(seal)));
+        at = end;
+    }
+    let rest: String = all.into_iter().skip(at).collect();
+    if !rest.is_empty() || parts.is_empty() {
+        parts.push(Part::text(rest));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::Origin;
+
+    #[test]
+    fn a_sealed_stretch_is_a_part_of_its_own_and_one_that_does_not_fit_is_left_out() {
+        let seal = |token: &str| Seal::new(Origin::Native, token);
+        let marks = |list: &[(usize, usize)]| -> Vec<(String, Seal)> {
+            list.iter().map(|(start, length)| (name(*start, *length), seal("s"))).collect()
+        };
+        let sealed = |text: &str| Part::text(text).sealed(Some(seal("s")));
+        assert_eq!(
+            cut("aé, b.", marks(&[(0, 2), (6, 0)])),
+            [sealed("aé"), Part::text(", b."), sealed("")]
+        );
+        assert_eq!(cut("ab", marks(&[(1, 9)])), [Part::text("ab")]);
+        assert_eq!(cut("abc", marks(&[(0, 2), (1, 2)])), [sealed("ab"), Part::text("c")]);
+    }
+}
