@@ -110,6 +110,7 @@ fn call(key: &KeyRecord, place: usize, now: Micros) -> Entry {
         model: models[place % models.len()].to_owned(),
         lane: if failed { String::new() } else { lanes[place % lanes.len()].to_owned() },
         attempts: 1,
+        failed: Vec::new(),
         stream: true,
         status: if failed { 503 } else { 200 },
         outcome,

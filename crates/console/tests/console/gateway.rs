@@ -101,6 +101,7 @@ pub(crate) fn entry(key: &KeyRecord, id: &str, model: &str, cost: i64) -> Entry 
         model: model.to_owned(),
         lane: "demo/demo-chat".to_owned(),
         attempts: 1,
+        failed: Vec::new(),
         stream: false,
         status: 200,
         outcome: Outcome::Done,
