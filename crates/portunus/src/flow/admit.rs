@@ -6,6 +6,7 @@ use ledger::{Held, Refused};
 use std::sync::Arc;
 
 use super::Call;
+use super::fetch::Named;
 use super::settle::Tab;
 use crate::config::Route;
 
@@ -30,12 +31,13 @@ pub(super) fn admit(
     call: &Call,
     peek: &Peek,
     route: &Route,
-    named: u64,
+    named: &Named,
 ) -> Result<Admitted, Fault> {
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
     // No tokeniser makes more tokens than there are bytes.
-    let input = (call.body.len() as u64).saturating_add(named);
+    let named = route.lanes.iter().map(|lane| named.tokens(&lane.serves)).max();
+    let input = (call.body.len() as u64).saturating_add(named.unwrap_or_default());
     let asked = peek.max_output.or(model.max_output).unwrap_or(UNKNOWN_MAX);
     let candidates = u64::from(peek.candidates.max(1));
     // Any lane may be the one that answers, so the dearest counts.
