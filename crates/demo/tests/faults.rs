@@ -1,10 +1,6 @@
 //! Faults as they look on the wire, before any gateway.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking, in its helpers too"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use bytes::Bytes;
 use demo::{Options, Rules, simulate};

@@ -263,9 +263,10 @@ pub(super) fn empty_lines(order: &Order, good: Good) -> Made {
     const LINE: &str = "data:\n";
     const LINES: usize = 10_000;
     let times = order.number("count", 1_000_000)?.div_ceil(LINES as u64);
+    let after = order.count("after", AFTER)?;
     let mut script = good.script();
     let block = Step::Repeat { bytes: Bytes::from(LINE.repeat(LINES)), times };
-    let at = AFTER.min(script.body.len());
+    let at = after.min(script.body.len());
     script.body.splice(at..at, [block, Step::send("\n")]);
     Ok(script)
 }
