@@ -47,10 +47,23 @@ pub struct Stamp {
     pub created: i64,
 }
 
+/// How far a provider of a format can be told where an answer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// How many stop texts it takes.
+    pub stop_texts: usize,
+    /// Whether it says which stop text it met.
+    pub tells_stop: bool,
+    /// The lowest output limit it takes.
+    pub least_output: u64,
+}
+
 /// One wire format, translated through `canon`.
 pub trait Dialect: Passage + Send + Sync {
     /// Which format this is.
     fn origin(&self) -> Origin;
+    /// How far its providers can be told where an answer ends.
+    fn ends(&self) -> Ends;
     /// Headers every request of this format to a provider carries, unless the caller's own are
     /// handed on.
     fn headers(&self) -> &'static [(&'static str, &'static str)] {
@@ -140,6 +153,8 @@ pub struct Said {
     pub finished: bool,
     /// How many bytes of output it holds, for an estimate where usage is missing.
     pub output_bytes: u64,
+    /// Whether the usage is not the provider's own count.
+    pub estimated: bool,
 }
 
 /// What is to become of a piece of a stream.

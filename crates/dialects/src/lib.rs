@@ -5,6 +5,7 @@
 //! `passage` (the caller's own bytes, patched in place) and `fault`. Whoever knows one folder
 //! knows them all. Nothing here knows sockets, keys, prices or async.
 
+mod brake;
 pub mod chat;
 mod custom;
 mod dialect;
@@ -19,9 +20,11 @@ pub mod messages;
 pub mod native;
 pub mod responses;
 
+pub use brake::{Brake, Scale};
 pub use custom::CustomCalls;
 pub use dialect::{
-    Dialect, Lane, Outgoing, Passage, Peek, Reader, Said, Sniffer, Stamp, Target, Verdict, Writer,
+    Dialect, Ends, Lane, Outgoing, Passage, Peek, Reader, Said, Sniffer, Stamp, Target, Verdict,
+    Writer,
 };
 pub use frame::{Cutter, Frame, MAX_FRAME};
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import OpenAI from "openai";
 import {
   ABOUT, HARBOUR, IDLE, KEY, LISBON, LONG_STORY, NEWS, PARIS, PICTURE, RESULT, SEEN, SHAPE, STORY,
-  TIMEOUT, TOOL, TWO_CITIES, URL_, WEATHER, cell, failure, gather, isHarbour, lost,
+  TIMEOUT, TOOL, TWO_CITIES, URL_, WEATHER, cell, failure, gather, isHarbour,
 } from "./cells.mjs";
 
 const client = new OpenAI({ baseURL: `${URL_}/v1`, apiKey: KEY, maxRetries: 0, timeout: TIMEOUT });
@@ -55,10 +55,6 @@ works("conversation", "a conversation remembers", async (model) => {
 });
 
 works("stop word", "a stop word ends the answer", async (model) => {
-  if (model === "demo-responses") {
-    const body = { model, messages: [user(STORY)], stop: "ship" };
-    return lost("/v1/chat/completions", body, "sampling.stop");
-  }
   const whole = messageOf(await ask(model, STORY)).content;
   const word = whole.split(" ")[4];
   const cut = messageOf(await ask(model, STORY, { stop: [word] })).content;

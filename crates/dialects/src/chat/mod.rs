@@ -17,7 +17,7 @@ mod write_reply;
 mod write_request;
 mod write_stream;
 
-use crate::{Dialect, Lane, Outgoing, Reader, Stamp, Target, Writer};
+use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Fault, Lossy, Origin, Reply};
 
 /// The chat format.
@@ -30,6 +30,10 @@ const PATH: &str = "/v1/chat/completions";
 impl Dialect for Chat {
     fn origin(&self) -> Origin {
         ME
+    }
+
+    fn ends(&self) -> Ends {
+        Ends { stop_texts: write_request::MOST_STOPS, tells_stop: false, least_output: 1 }
     }
 
     fn read_request(&self, _target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {

@@ -80,6 +80,7 @@ impl Passage for Chat {
                 .filter_map(|choice| choice.message)
                 .map(|message| message.get().len() as u64)
                 .sum(),
+            estimated: false,
         })
     }
 

@@ -12,6 +12,9 @@ use crate::fields::{Object, note_foreign, number};
 use crate::json::Segments;
 use crate::{Lane, Outgoing};
 
+/// How many stop texts the chat format takes.
+pub(super) const MOST_STOPS: usize = 4;
+
 /// Writes a request for a lane.
 pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     let canon::Chat {
@@ -77,8 +80,12 @@ fn write_sampling(
         logprobs,
     } = sampling;
     losses.add_if(top_k.is_some(), "sampling.top_k", "the chat format has no such field");
-    losses.add_if(stop.len() > 4, "sampling.stop", "the chat format takes at most 4 stop texts");
-    let stop: Vec<&str> = stop.iter().take(4).map(String::as_str).collect();
+    losses.add_if(
+        stop.len() > MOST_STOPS,
+        "sampling.stop",
+        "the chat format takes at most 4 stop texts",
+    );
+    let stop: Vec<&str> = stop.iter().take(MOST_STOPS).map(String::as_str).collect();
     body.maybe("temperature", temperature.map(number))
         .maybe("top_p", top_p.map(number))
         .maybe("presence_penalty", presence_penalty.map(number))

@@ -27,7 +27,7 @@ mod write_reply;
 mod write_request;
 mod write_stream;
 
-use crate::{Dialect, Lane, Outgoing, Reader, Stamp, Target, Writer};
+use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Chat, Fault, Lossy, Origin, Reply};
 
 /// The messages format.
@@ -40,6 +40,10 @@ const PATH: &str = "/v1/messages";
 impl Dialect for Messages {
     fn origin(&self) -> Origin {
         ME
+    }
+
+    fn ends(&self) -> Ends {
+        Ends { stop_texts: usize::MAX, tells_stop: true, least_output: 1 }
     }
 
     fn headers(&self) -> &'static [(&'static str, &'static str)] {

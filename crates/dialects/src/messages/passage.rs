@@ -55,6 +55,7 @@ impl Passage for Messages {
             usage: whole.usage.and_then(wire::Counts::of).map(|counts| counts.read()),
             finished: whole.stop_reason.is_some(),
             output_bytes: content.get().len() as u64,
+            estimated: false,
         })
     }
 

@@ -41,7 +41,7 @@ mod laws;
 #[cfg(test)]
 mod rules_tests;
 
-use crate::{Dialect, Lane, Outgoing, Reader, Stamp, Target, Writer};
+use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Fault, Lossy, Origin, Reply};
 
 /// The native format.
@@ -56,6 +56,10 @@ const ALT: &str = "portunus.alt";
 impl Dialect for Native {
     fn origin(&self) -> Origin {
         ME
+    }
+
+    fn ends(&self) -> Ends {
+        Ends { stop_texts: write_request::MOST_STOPS, tells_stop: false, least_output: 1 }
     }
 
     fn read_request(&self, target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {

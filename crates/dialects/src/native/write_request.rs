@@ -13,6 +13,9 @@ use crate::fields::{Object, note_foreign, number};
 use crate::json::Segments;
 use crate::{Lane, Outgoing};
 
+/// How many stop texts the native format takes.
+pub(super) const MOST_STOPS: usize = 5;
+
 /// Writes a request for a lane.
 pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     let canon::Chat {
@@ -238,8 +241,12 @@ fn write_sampling(sampling: &Sampling, lane: &Lane<'_>, losses: &mut Losses) -> 
         candidates,
         logprobs,
     } = sampling;
-    losses.add_if(stop.len() > 5, "sampling.stop", "the native format takes at most 5 stop texts");
-    let stop: Vec<&str> = stop.iter().take(5).map(String::as_str).collect();
+    losses.add_if(
+        stop.len() > MOST_STOPS,
+        "sampling.stop",
+        "the native format takes at most 5 stop texts",
+    );
+    let stop: Vec<&str> = stop.iter().take(MOST_STOPS).map(String::as_str).collect();
     let small = seed.filter(|seed| i32::try_from(*seed).is_ok());
     losses.add_if(small != *seed, "sampling.seed", "a native seed has 32 bits");
     losses.add_if(

@@ -30,7 +30,7 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
-use crate::{Dialect, Lane, Outgoing, Reader, Stamp, Target, Writer};
+use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Chat, Fault, Lossy, Origin, Reply};
 
 /// The responses format.
@@ -43,6 +43,10 @@ const PATH: &str = "/v1/responses";
 impl Dialect for Responses {
     fn origin(&self) -> Origin {
         ME
+    }
+
+    fn ends(&self) -> Ends {
+        Ends { stop_texts: 0, tells_stop: false, least_output: write_request::LEAST_OUTPUT }
     }
 
     fn read_request(&self, _target: &Target, body: &[u8]) -> Result<Chat, Fault> {

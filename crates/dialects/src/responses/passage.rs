@@ -54,6 +54,7 @@ impl Passage for Responses {
             usage: whole.usage(),
             finished: is_finished(whole.status.as_deref()),
             output_bytes: output.get().len() as u64,
+            estimated: false,
         })
     }
 

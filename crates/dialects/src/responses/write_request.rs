@@ -141,7 +141,7 @@ fn write_sampling(
         "sampling.max_output",
         "the responses format takes no limit below 16 tokens, so 16 it is",
     );
-    let limit = lane.limit.or(max_output.map(|limit| limit.max(LEAST_OUTPUT)));
+    let limit = lane.limit.or(*max_output).map(|limit| limit.max(LEAST_OUTPUT));
     body.maybe("max_output_tokens", limit)
         .maybe("temperature", temperature.map(number))
         .maybe("top_p", top_p.map(number))

@@ -96,16 +96,21 @@ async fn try_lane(
     prepared: Prepared,
     mut tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
-    let Prepared { outgoing, dialect, chat, losses } = prepared;
+    let Prepared { outgoing, dialect, speech, losses } = prepared;
     tab.lost(losses.into_iter().map(|loss| loss.what));
     let answer = match send(call, lane, dialect, outgoing).await {
         Ok(answer) => answer,
         Err(fault) => return Err((fault, tab)),
     };
-    if peek.stream {
-        pump::stream(call, peek, lane, dialect, chat, answer, tab).await
-    } else {
-        whole::whole(call, lane, dialect, chat, answer, tab).await
+    match speech {
+        speech if peek.stream => pump::stream(call, peek, lane, dialect, speech, answer, tab).await,
+        Some(speech) if speech.brake.is_some() => {
+            whole::gather(call, lane, dialect, speech, answer, tab).await
+        }
+        speech => {
+            let chat = speech.map(|speech| speech.chat);
+            whole::whole(call, lane, dialect, chat, answer, tab).await
+        }
     }
 }
 

@@ -93,7 +93,7 @@ async fn lane_of(
     match outcome {
         Ok(Answered { body, usage, losses }) => {
             tab.lost(losses.into_iter().map(|loss| loss.what));
-            let said = Said { usage, finished: true, output_bytes: 0 };
+            let said = Said { usage, finished: true, ..Said::default() };
             Ok(whole::answered(body, &said, tab))
         }
         Err(fault) => Err((fault, tab)),

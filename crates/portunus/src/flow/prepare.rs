@@ -1,19 +1,26 @@
 //! What a lane is sent: the caller's own bytes where the formats agree, a translation elsewhere.
 
 use canon::{Chat, Fault, Loss, Origin, Show};
-use dialects::{Dialect, Lane, Outgoing, Peek};
+use dialects::{Brake, Dialect, Lane, Outgoing, Peek, Scale};
 
 use super::Call;
 use crate::config::{LiveLane, Route};
+use crate::tokens;
 
 /// A request ready for a lane.
 pub(super) struct Prepared {
     pub(super) outgoing: Outgoing,
     /// The format the lane answers in.
     pub(super) dialect: &'static dyn Dialect,
-    /// The request in canon, when the answer has to be translated back.
-    pub(super) chat: Option<Chat>,
+    /// What the answer is translated back by, where it has to be.
+    pub(super) speech: Option<Speech>,
     pub(super) losses: Vec<Loss>,
+}
+
+/// The request in canon, and where the gateway itself has to end the answer.
+pub(super) struct Speech {
+    pub(super) chat: Chat,
+    pub(super) brake: Option<Brake>,
 }
 
 /// Prepares the call for a lane.
@@ -35,12 +42,13 @@ pub(super) fn prepare(
             peek.edits.extend(call.edits.iter().cloned());
             dialect.patch(&call.body, &peek, &words)
         };
-        let chat = if call.own_reply {
-            Some(call.dialect.read_request(&call.target, &call.body)?)
+        let speech = if call.own_reply {
+            let chat = call.dialect.read_request(&call.target, &call.body)?;
+            Some(Speech { chat, brake: None })
         } else {
             None
         };
-        return Ok(Prepared { outgoing, dialect, chat, losses: Vec::new() });
+        return Ok(Prepared { outgoing, dialect, speech, losses: Vec::new() });
     }
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     if own == Origin::Chat {
@@ -55,10 +63,15 @@ pub(super) fn prepare(
     }
     // What is kept between calls is kept here, so no lane has to know of it.
     let state = std::mem::take(&mut chat.state);
+    let (sampling, stream) = (chat.sampling.clone(), chat.stream);
+    let lane_ends = (dialect.origin(), dialect.ends());
+    let brake = Brake::take(&mut chat, limit, call.dialect.ends(), lane_ends);
     let (outgoing, losses) = dialect.write_request(&chat, &words)?;
-    chat.state = state;
+    (chat.state, chat.sampling, chat.stream) = (state, sampling, stream);
     refuse_losses(call, &losses)?;
-    Ok(Prepared { outgoing, dialect, chat: Some(chat), losses })
+    let scale = || Scale { input: tokens::of_chat(&chat), of_text: tokens::of_text };
+    let brake = brake.map(|brake| brake.scaled(scale()));
+    Ok(Prepared { outgoing, dialect, speech: Some(Speech { chat, brake }), losses })
 }
 
 /// Refuses a translation that loses anything, for a caller who wants none.

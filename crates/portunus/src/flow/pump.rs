@@ -6,7 +6,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Chat, Fault, Origin, Trouble};
+use canon::{Fault, Origin, Trouble};
 use dialects::{Dialect, Peek};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::{Body as HttpBody, Frame};
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 use upstream::Answer;
 
+use super::prepare::Speech;
 use super::road::{Course, Road};
 use super::settle::Tab;
 use super::{Call, whole};
@@ -42,15 +43,14 @@ pub(super) async fn stream(
     peek: &Peek,
     lane: &Arc<LiveLane>,
     dialect: &'static dyn Dialect,
-    chat: Option<Chat>,
+    speech: Option<Speech>,
     answer: Answer,
     tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
-    let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    if kind.is_some_and(|kind| !kind.starts_with("text/event-stream")) {
-        return whole::as_stream(call, peek, lane, dialect, chat, answer, tab).await;
+    if !whole::is_stream(&answer.headers) {
+        return whole::as_stream(call, peek, lane, dialect, speech, answer, tab).await;
     }
-    let road = Road::new(call, peek, dialect, chat.as_ref());
+    let road = Road::new(call, peek, dialect, speech);
     let mut pump = Pump {
         call: Arc::clone(call),
         lane: Arc::clone(lane),
@@ -162,8 +162,11 @@ impl Pump {
             tab.lost(losses);
             tab.done();
         }
-        if let Some(body) = self.upstream.take() {
-            rest(body);
+        match self.upstream.take() {
+            // Dropped: a provider that is let go has to hear of it.
+            Some(_) if self.road.is_braked() => {}
+            Some(body) => rest(body),
+            None => {}
         }
     }
 

@@ -1,12 +1,13 @@
 //! The two roads a stream can take: its own pieces handed on, or events between two formats.
 
 use bytes::Bytes;
-use canon::{Chat, Event, Fault, Growth};
+use canon::{Chat, Event, Fault, Fold, Growth, Loss, Reply};
 use dialects::{
-    CustomCalls, Cutter, Dialect, Frame, Peek, Reader, Said, Sniffer, Stamp, Verdict, Writer,
+    Brake, CustomCalls, Cutter, Dialect, Frame, Peek, Reader, Said, Sniffer, Stamp, Verdict, Writer,
 };
 
 use super::Call;
+use super::prepare::Speech;
 use super::seals::SealWatch;
 
 /// How a provider's bytes become the caller's.
@@ -25,6 +26,8 @@ enum Lane {
 struct Translated {
     reader: Box<dyn Reader>,
     writer: Box<dyn Writer>,
+    /// Where the gateway itself has to end the answer.
+    brake: Option<Brake>,
     custom: CustomCalls,
     seals: Option<SealWatch>,
     events: Vec<Event>,
@@ -49,25 +52,44 @@ pub(crate) fn stamp(call: &Call) -> Stamp {
 }
 
 impl Road {
+    /// For a stream, handed on or translated.
     pub(super) fn new(
         call: &Call,
         peek: &Peek,
         dialect: &'static dyn Dialect,
-        chat: Option<&Chat>,
+        speech: Option<Speech>,
     ) -> Self {
-        let lane = match chat {
+        let lane = match speech {
             None => Lane::Same(dialect.sniffer(peek)),
-            Some(chat) => Lane::Translated(Box::new(Translated {
-                reader: dialect.reader(),
-                writer: call.dialect.writer(chat, &stamp(call)),
-                custom: CustomCalls::of(chat),
-                seals: SealWatch::of(call.dialect.origin()),
-                events: Vec::new(),
-                said: Said::default(),
-                losses: Vec::new(),
-            })),
+            Some(Speech { chat, brake }) => {
+                let writer = call.dialect.writer(&chat, &stamp(call));
+                Lane::translated(call, dialect, CustomCalls::of(&chat), brake, writer)
+            }
         };
         Self { cutter: Cutter::default(), lane }
+    }
+
+    /// For a stream whose caller wants the answer whole.
+    pub(super) fn gathering(call: &Call, dialect: &'static dyn Dialect, speech: Speech) -> Self {
+        let Speech { chat, brake } = speech;
+        let custom = CustomCalls::of(&chat);
+        let gather =
+            Gather { fold: Fold::default(), dialect: call.dialect, chat, stamp: stamp(call) };
+        let lane = Lane::translated(call, dialect, custom, brake, Box::new(gather));
+        Self { cutter: Cutter::default(), lane }
+    }
+
+    /// Takes a whole answer of the provider's instead of a stream.
+    pub(super) fn take_whole(&mut self, reply: Reply, out: &mut Vec<u8>) -> Course {
+        match &mut self.lane {
+            // Nothing is translated here, so there is nothing to take apart.
+            Lane::Same(_) => Course::Broken(cut_short("a whole answer came instead of a stream")),
+            Lane::Translated(translated) => {
+                translated.events.extend(canon::unfold(reply));
+                translated.write(out);
+                translated.complete(out)
+            }
+        }
     }
 
     /// Takes bytes of the provider's and writes what the caller is to get.
@@ -114,6 +136,14 @@ impl Road {
         }
     }
 
+    /// Whether the answer was ended here, so that the provider has to be let go.
+    pub(super) fn is_braked(&self) -> bool {
+        match &self.lane {
+            Lane::Same(_) => false,
+            Lane::Translated(translated) => translated.is_braked(),
+        }
+    }
+
     /// What the translation could not show.
     pub(super) fn losses(&mut self) -> Vec<String> {
         match &mut self.lane {
@@ -124,6 +154,25 @@ impl Road {
 }
 
 impl Lane {
+    fn translated(
+        call: &Call,
+        dialect: &'static dyn Dialect,
+        custom: CustomCalls,
+        brake: Option<Brake>,
+        writer: Box<dyn Writer>,
+    ) -> Self {
+        Self::Translated(Box::new(Translated {
+            reader: dialect.reader(),
+            writer,
+            brake,
+            custom,
+            seals: SealWatch::of(call.dialect.origin()),
+            events: Vec::new(),
+            said: Said::default(),
+            losses: Vec::new(),
+        }))
+    }
+
     fn frame(&mut self, frame: &Frame, out: &mut Vec<u8>) -> Course {
         match self {
             Self::Same(sniffer) => match sniffer.frame(frame) {
@@ -164,7 +213,13 @@ impl Translated {
             return Course::Broken(fault);
         }
         self.write(out);
-        if self.reader.is_done() { self.finish(out) } else { Course::On }
+        if self.is_braked() {
+            self.complete(out)
+        } else if self.reader.is_done() {
+            self.finish(out)
+        } else {
+            Course::On
+        }
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Course {
@@ -172,14 +227,22 @@ impl Translated {
             return Course::Broken(fault);
         }
         self.write(out);
+        self.complete(out)
+    }
+
+    fn complete(&mut self, out: &mut Vec<u8>) -> Course {
         self.said.finished = true;
         self.losses.extend(self.writer.finish(out).into_iter().map(|loss| loss.what));
         Course::Complete
     }
 
+    fn is_braked(&self) -> bool {
+        self.brake.as_ref().is_some_and(Brake::is_over)
+    }
+
     fn write(&mut self, out: &mut Vec<u8>) {
-        let Self { reader: _, writer, custom, seals, events, said, losses: _ } = self;
-        for event in events.drain(..) {
+        let Self { reader: _, writer, brake, custom, seals, events, said, losses: _ } = self;
+        let mut write = |event: Event| {
             hear(&event, said);
             if let Some(seals) = seals {
                 seals.see(&event);
@@ -189,7 +252,37 @@ impl Translated {
             } else {
                 custom.event(event, |event| writer.push(event, out));
             }
+        };
+        for event in events.drain(..) {
+            match brake {
+                None => write(event),
+                Some(brake) if brake.is_over() => {}
+                Some(brake) => brake.event(event, &mut write),
+            }
         }
+        said.estimated = brake.as_ref().is_some_and(Brake::estimated);
+    }
+}
+
+/// Writes nothing until the end, and then the answer as a whole.
+struct Gather {
+    fold: Fold,
+    dialect: &'static dyn Dialect,
+    chat: Chat,
+    stamp: Stamp,
+}
+
+impl Writer for Gather {
+    fn push(&mut self, event: Event, _out: &mut Vec<u8>) {
+        // Readers tell a fault as an error, never as an event.
+        let _ = self.fold.push(event);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
+        let reply = std::mem::take(&mut self.fold).finish();
+        let (body, losses) = self.dialect.write_reply(reply, &self.chat, &self.stamp);
+        out.extend_from_slice(&body);
+        losses
     }
 }
 

@@ -165,7 +165,7 @@ impl Tab {
             Outcome::Done => match told {
                 // A provider that forgot to count the prompt did not answer without one.
                 Some(usage) if usage.input == 0 => (Usage { input: estimate.input, ..usage }, true),
-                Some(usage) => (usage, false),
+                Some(usage) => (usage, self.said.estimated),
                 None => (estimate, true),
             },
             // Nothing came out, so nothing is paid.

@@ -5,6 +5,7 @@ use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use canon::{Chat, Fault, Origin, Trouble};
 use dialects::{CustomCalls, Dialect, Peek, Said};
+use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use upstream::Answer;
 
 use super::Call;
+use super::prepare::Speech;
 use super::road::{Course, Road};
 use super::settle::Tab;
 use crate::config::LiveLane;
@@ -60,7 +62,7 @@ pub(super) async fn as_stream(
     peek: &Peek,
     lane: &LiveLane,
     dialect: &'static dyn Dialect,
-    chat: Option<Chat>,
+    speech: Option<Speech>,
     answer: Answer,
     mut tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
@@ -68,54 +70,97 @@ pub(super) async fn as_stream(
         Ok(body) => body,
         Err(fault) => return Err((fault, tab)),
     };
+    let speech = match speech {
+        None if is_whole(&body) => match call.dialect.read_request(&call.target, &call.body) {
+            Ok(chat) => Some(Speech { chat, brake: None }),
+            Err(fault) => return Err((fault, tab)),
+        },
+        speech => speech,
+    };
+    let mut road = Road::new(call, peek, dialect, speech);
     let mut out = Vec::new();
-    let outcome = if body.trim_ascii_start().starts_with(b"{") {
-        stream_reply(call, dialect, chat, &body, &mut out, &mut tab)
-    } else {
-        let mut road = Road::new(call, peek, dialect, chat.as_ref());
-        let course = match road.take(body, &mut out) {
-            Course::On => road.finish(&mut out),
-            end => end,
-        };
-        match course {
-            Course::Broken(fault) => Err(fault),
-            Course::On | Course::Complete => Ok(road.said().clone()),
-        }
-    };
-    let said = match outcome {
-        Ok(said) => said,
-        Err(fault) => return Err((fault, tab)),
-    };
+    if let Err(fault) = travel(&mut road, dialect, body, &mut out) {
+        return Err((fault, tab));
+    }
     tab.first_byte();
-    tab.heard(&said);
+    tab.heard(road.said());
+    tab.lost(road.losses());
     let mut response = super::pump::event_stream(Body::from(out), peek.array);
     describe(&mut response, &tab);
     tab.done();
     Ok(response)
 }
 
-/// A whole answer in the caller's own pieces.
-fn stream_reply(
-    call: &Call,
+/// A stream that the gateway may have to end, for a caller that wants the answer whole.
+pub(super) async fn gather(
+    call: &Arc<Call>,
+    lane: &LiveLane,
     dialect: &'static dyn Dialect,
-    chat: Option<Chat>,
-    body: &[u8],
-    out: &mut Vec<u8>,
-    tab: &mut Tab,
-) -> Result<Said, Fault> {
-    let said = dialect.sniff_reply(body)?;
-    let mut reply = dialect.read_reply(body)?;
-    let chat = match chat {
-        Some(chat) => chat,
-        None => call.dialect.read_request(&call.target, &call.body)?,
+    speech: Speech,
+    mut answer: Answer,
+    mut tab: Tab,
+) -> Result<Response, (Fault, Tab)> {
+    let mut road = Road::gathering(call, dialect, speech);
+    let mut out = Vec::new();
+    let outcome = if is_stream(&answer.headers) {
+        loop {
+            let course = match piece(&mut answer.body, lane, call).await {
+                Ok(Some(data)) => road.take(data, &mut out),
+                Ok(None) => road.finish(&mut out),
+                Err(fault) => break Err(fault),
+            };
+            match course {
+                Course::On => {}
+                Course::Complete => break Ok(()),
+                Course::Broken(fault) => break Err(fault),
+            }
+        }
+    } else {
+        match read(answer, lane, call).await {
+            Ok(body) => travel(&mut road, dialect, body, &mut out),
+            Err(fault) => Err(fault),
+        }
     };
-    CustomCalls::of(&chat).reply(&mut reply);
-    let mut writer = call.dialect.writer(&chat, &super::road::stamp(call));
-    for event in canon::unfold(reply) {
-        writer.push(event, out);
+    if let Err(fault) = outcome {
+        return Err((fault, tab));
     }
-    tab.lost(writer.finish(out).into_iter().map(|loss| loss.what));
-    Ok(said)
+    if let Some(seals) = road.seals() {
+        seals.keep(&call.app.seals, &call.key.record.account_id);
+    }
+    tab.lost(road.losses());
+    Ok(answered(Bytes::from(out), road.said(), tab))
+}
+
+/// A body that is here as a whole, whether it is a stream or not.
+fn travel(
+    road: &mut Road,
+    dialect: &'static dyn Dialect,
+    body: Bytes,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let course = if is_whole(&body) {
+        dialect.sniff_reply(&body)?;
+        road.take_whole(dialect.read_reply(&body)?, out)
+    } else {
+        match road.take(body, out) {
+            Course::On => road.finish(out),
+            end => end,
+        }
+    };
+    match course {
+        Course::Broken(fault) => Err(fault),
+        Course::On | Course::Complete => Ok(()),
+    }
+}
+
+fn is_whole(body: &[u8]) -> bool {
+    body.trim_ascii_start().starts_with(b"{")
+}
+
+/// Whether an answer calls itself a stream, or nothing.
+pub(super) fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    kind.is_none_or(|kind| kind.starts_with("text/event-stream"))
 }
 
 /// Which lane answered and what was lost, told in headers.
@@ -165,21 +210,7 @@ pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result
     let mut body = answer.body;
     let mut first: Option<Bytes> = None;
     let mut all = BytesMut::new();
-    while !body.is_end_stream() {
-        let left = lane.timeouts.total.saturating_sub(call.arrived.elapsed());
-        let frame = match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
-            Err(_) => {
-                return Err(Fault::new(Trouble::Timeout, "the provider's answer stalled")
-                    .note("silence in the middle of a whole answer"));
-            }
-            Ok(None) => break,
-            Ok(Some(Err(e))) => {
-                return Err(Fault::new(Trouble::Unavailable, "the provider's answer broke off")
-                    .note(e.to_string()));
-            }
-            Ok(Some(Ok(frame))) => frame,
-        };
-        let Ok(data) = frame.into_data() else { continue };
+    while let Some(data) = piece(&mut body, lane, call).await? {
         if all.len() + data.len() > LARGEST {
             return Err(Fault::new(Trouble::Unavailable, "the provider's answer is too large"));
         }
@@ -194,4 +225,32 @@ pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result
         }
     }
     Ok(if all.is_empty() { first.unwrap_or_default() } else { all.freeze() })
+}
+
+/// The next piece of a body, within the limits of time; `None` at its end.
+async fn piece(
+    body: &mut upstream::Body,
+    lane: &LiveLane,
+    call: &Call,
+) -> Result<Option<Bytes>, Fault> {
+    while !body.is_end_stream() {
+        let left = lane.timeouts.total.saturating_sub(call.arrived.elapsed());
+        match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
+            Err(_) => {
+                return Err(Fault::new(Trouble::Timeout, "the provider's answer stalled")
+                    .note("silence in the middle of a whole answer"));
+            }
+            Ok(None) => break,
+            Ok(Some(Err(e))) => {
+                return Err(Fault::new(Trouble::Unavailable, "the provider's answer broke off")
+                    .note(e.to_string()));
+            }
+            Ok(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data));
+                }
+            }
+        }
+    }
+    Ok(None)
 }

@@ -1,0 +1,335 @@
+//! Ends an answer where its lane cannot be told to end it.
+//!
+//! One format has no stop texts, two do not say which one was met, one takes no small output limit.
+//! What a lane cannot do for the caller is kept from it and done here: text that may be the
+//! beginning of a stop text is held back, the answer is cut, and the provider can be let go.
+
+use canon::{Chat, Event, Finish, Growth, Opening, Origin, Place, Raw, Usage, Why};
+use std::collections::BTreeMap;
+
+use crate::dialect::Ends;
+
+/// Watches an answer for the end its caller asked for.
+#[derive(Debug)]
+pub struct Brake {
+    stops: Vec<String>,
+    /// The most output tokens, where the lane takes no limit this low.
+    limit: Option<u64>,
+    /// Whether there is one answer only, so that its end is the end of all.
+    alone: bool,
+    lane: Origin,
+    scale: Scale,
+    /// What the provider has told so far.
+    told: Option<Usage>,
+    candidates: BTreeMap<u32, Line>,
+}
+
+/// How consumption is estimated when a provider is let go before it told.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// The tokens of the request.
+    pub input: u64,
+    /// The tokens of a text.
+    pub of_text: fn(&str) -> u64,
+}
+
+/// One answer on its way.
+#[derive(Debug, Default)]
+struct Line {
+    /// Its open parts; texts with what is held back of them.
+    open: BTreeMap<Place, Option<String>>,
+    /// The tokens that went by.
+    spent: u64,
+    over: bool,
+}
+
+impl Brake {
+    /// Takes from a request what the lane cannot do for that caller, to do it here; `None` where
+    /// there is nothing of the kind.
+    pub fn take(
+        chat: &mut Chat,
+        limit: Option<u64>,
+        caller: Ends,
+        lane: (Origin, Ends),
+    ) -> Option<Self> {
+        let (origin, ends) = lane;
+        let stops = &mut chat.sampling.stop;
+        let unable = stops.len() > ends.stop_texts || (caller.tells_stop && !ends.tells_stop);
+        let mut stops = if unable { std::mem::take(stops) } else { Vec::new() };
+        stops.retain(|stop| !stop.is_empty());
+        let asked = limit.into_iter().chain(chat.sampling.max_output).min();
+        let limit = asked.filter(|asked| *asked < ends.least_output);
+        if stops.is_empty() && limit.is_none() {
+            return None;
+        }
+        if limit.is_some() {
+            chat.sampling.max_output = Some(ends.least_output);
+        }
+        // An answer in one piece cannot be cut before all of it is paid for.
+        chat.stream = true;
+        Some(Self {
+            stops,
+            limit,
+            alone: chat.sampling.candidates.unwrap_or(1) <= 1,
+            lane: origin,
+            scale: Scale { input: 0, of_text: |text| text.len() as u64 / 4 },
+            told: None,
+            candidates: BTreeMap::new(),
+        })
+    }
+
+    /// The same, estimating by that scale.
+    pub fn scaled(self, scale: Scale) -> Self {
+        Self { scale, ..self }
+    }
+
+    /// Whether everything the caller gets was said, so that the provider can be let go.
+    pub fn is_over(&self) -> bool {
+        self.alone && self.candidates.values().any(|line| line.over)
+    }
+
+    /// Whether the last count was ours, because the provider was let go before it told.
+    pub fn estimated(&self) -> bool {
+        self.is_over() && self.told.is_none_or(|usage| usage.output == 0)
+    }
+
+    /// The next event of a stream.
+    pub fn event(&mut self, event: Event, out: &mut dyn FnMut(Event)) {
+        match event {
+            Event::Open(place, opening) => {
+                let line = self.candidates.entry(place.candidate).or_default();
+                if line.over {
+                    return;
+                }
+                let held = matches!(opening, Opening::Text).then(String::new);
+                line.open.insert(place, held);
+                out(Event::Open(place, opening));
+            }
+            Event::Grow(place, Growth::Text(text)) => self.grow(place, text, out),
+            Event::Grow(place, _) | Event::Sealed(place, _) => {
+                if !self.is_past(place.candidate) {
+                    out(event);
+                }
+            }
+            Event::Close(place) => {
+                if self.is_past(place.candidate) {
+                    return;
+                }
+                let line = self.candidates.entry(place.candidate).or_default();
+                if let Some(Some(held)) = line.open.remove(&place) {
+                    give(place, held, out);
+                }
+                out(Event::Close(place));
+            }
+            Event::Count(usage) => {
+                self.told = Some(self.told.unwrap_or_default().merged(usage));
+                out(event);
+            }
+            Event::Aside { candidate: Some(candidate), .. } | Event::End { candidate, .. } => {
+                if !self.is_past(candidate) {
+                    out(event);
+                }
+            }
+            Event::Begin { .. } | Event::Aside { candidate: None, .. } | Event::Fault(_) => {
+                out(event);
+            }
+        }
+    }
+
+    fn is_past(&self, candidate: u32) -> bool {
+        self.candidates.get(&candidate).is_some_and(|line| line.over)
+    }
+
+    fn grow(&mut self, place: Place, text: String, out: &mut dyn FnMut(Event)) {
+        let of_text = self.scale.of_text;
+        let line = self.candidates.entry(place.candidate).or_default();
+        if line.over {
+            return;
+        }
+        let left = self.limit.map(|limit| limit.saturating_sub(line.spent));
+        let (text, cut) = match left.and_then(|left| fitting(&text, left, of_text)) {
+            Some(fits) => (text.get(..fits).unwrap_or_default().to_owned(), true),
+            None => (text, false),
+        };
+        line.spent += of_text(&text);
+        let Some(Some(held)) = line.open.get_mut(&place) else {
+            give(place, text, out);
+            if cut {
+                self.end(place.candidate, Why::Length, None, out);
+            }
+            return;
+        };
+        held.push_str(&text);
+        if let Some((at, stop)) = earliest(held, &self.stops) {
+            held.truncate(at);
+            let stop = stop.to_owned();
+            return self.end(place.candidate, Why::StopText, Some(stop), out);
+        }
+        if cut {
+            return self.end(place.candidate, Why::Length, None, out);
+        }
+        let sure = held.len() - beginning(held, &self.stops);
+        let kept = held.split_off(sure);
+        give(place, std::mem::replace(held, kept), out);
+    }
+
+    /// Closes what is open of an answer and ends it.
+    fn end(&mut self, candidate: u32, why: Why, stop: Option<String>, out: &mut dyn FnMut(Event)) {
+        let line = self.candidates.entry(candidate).or_default();
+        line.over = true;
+        for (place, held) in std::mem::take(&mut line.open) {
+            give(place, held.unwrap_or_default(), out);
+            out(Event::Close(place));
+        }
+        let spent = line.spent;
+        if self.estimated() {
+            let told = self.told.unwrap_or_default();
+            let input = if told.input == 0 { self.scale.input } else { told.input };
+            out(Event::Count(Usage { input, output: spent, ..told }));
+        }
+        let raw = Raw::new(self.lane, "ended by the gateway");
+        out(Event::End { candidate, finish: Finish { why, raw, stop } });
+    }
+}
+
+fn give(place: Place, text: String, out: &mut dyn FnMut(Event)) {
+    if !text.is_empty() {
+        out(Event::Grow(place, Growth::Text(text)));
+    }
+}
+
+/// How many bytes of a text stay within that many tokens; `None` when all of it does.
+fn fitting(text: &str, left: u64, of_text: fn(&str) -> u64) -> Option<usize> {
+    if of_text(text) <= left {
+        return None;
+    }
+    let fits = |end: &usize| text.get(..*end).is_some_and(|text| of_text(text) <= left);
+    let ends = text.char_indices().map(|(at, _)| at);
+    Some(ends.take_while(fits).last().unwrap_or(0))
+}
+
+/// The stop text that comes first, and where.
+fn earliest<'a>(text: &str, stops: &'a [String]) -> Option<(usize, &'a str)> {
+    let found = stops.iter().filter_map(|stop| Some((text.find(stop.as_str())?, stop.as_str())));
+    found.min_by_key(|(at, _)| *at)
+}
+
+/// How many bytes at the end of a text may be the beginning of a stop text.
+fn beginning(text: &str, stops: &[String]) -> usize {
+    let longest = |stop: &String| {
+        let ends = stop.char_indices().map(|(at, _)| at).rev();
+        ends.into_iter().find(|end| stop.get(..*end).is_some_and(|begin| text.ends_with(begin)))
+    };
+    stops.iter().filter_map(longest).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::{Fold, Grammar, Part, Reply, Sampling};
+    use proptest::prelude::*;
+
+    const NONE: Ends = Ends { stop_texts: 0, tells_stop: false, least_output: 16 };
+    const ALL: Ends = Ends { stop_texts: usize::MAX, tells_stop: true, least_output: 1 };
+
+    fn asking(stop: &[&str], max_output: Option<u64>) -> Chat {
+        let stop = stop.iter().map(|stop| (*stop).to_owned()).collect();
+        Chat { sampling: Sampling { stop, max_output, ..Sampling::default() }, ..Chat::default() }
+    }
+
+    fn words(text: &str) -> u64 {
+        text.split_whitespace().count() as u64
+    }
+
+    /// Runs a text in these pieces through the brake; tells the reply and whether it was cut.
+    fn run(mut chat: Chat, pieces: &[&str]) -> (Reply, bool) {
+        let scale = Scale { input: 7, of_text: words };
+        let mut brake =
+            Brake::take(&mut chat, None, ALL, (Origin::Responses, NONE)).unwrap().scaled(scale);
+        let place = Place::first(0);
+        let begin = Event::Begin { id: None, model: None, created: None };
+        let mut events = vec![begin, Event::Open(place, Opening::Text)];
+        for piece in pieces {
+            events.push(Event::Grow(place, Growth::Text((*piece).to_owned())));
+        }
+        let finish = Finish::new(Why::Stop, Raw::new(Origin::Responses, "completed"));
+        let usage = Usage { input: 5, output: 50, ..Usage::default() };
+        events.extend([Event::Close(place), Event::Count(usage)]);
+        events.push(Event::End { candidate: 0, finish });
+        let (mut fold, mut grammar) = (Fold::default(), Grammar::default());
+        for event in events {
+            if brake.is_over() {
+                break;
+            }
+            brake.event(event, &mut |event| {
+                grammar.push(&event).unwrap();
+                fold.push(event).unwrap();
+            });
+        }
+        grammar.finish().unwrap();
+        let over = brake.is_over();
+        assert_eq!(brake.estimated(), over);
+        (fold.finish(), over)
+    }
+
+    fn only(reply: &Reply) -> (&str, &Finish) {
+        let candidate = reply.candidates.first().unwrap();
+        let text = candidate.parts.first().and_then(Part::as_text).unwrap();
+        (text, candidate.finish.as_ref().unwrap())
+    }
+
+    #[test]
+    fn a_limit_the_lane_cannot_take_is_kept_here() {
+        let chat = asking(&[], Some(3));
+        let (reply, over) = run(chat.clone(), &["one two ", "three four five", " six"]);
+        let (text, finish) = only(&reply);
+        assert_eq!((text.trim_end(), finish.why), ("one two three", Why::Length));
+        assert!(over);
+        assert_eq!(reply.usage, Some(Usage { input: 7, output: 3, ..Usage::default() }));
+        let mut sent = chat;
+        let _ = Brake::take(&mut sent, None, ALL, (Origin::Responses, NONE));
+        assert_eq!((sent.sampling.max_output, sent.stream), (Some(16), true));
+    }
+
+    #[test]
+    fn a_lane_that_can_is_left_to_it() {
+        let mut chat = asking(&["END"], Some(3));
+        let same = chat.clone();
+        let brake = Brake::take(&mut chat, None, ALL, (Origin::Messages, ALL));
+        assert!(brake.is_none());
+        assert_eq!(chat, same);
+    }
+
+    proptest! {
+        /// Wherever the stream is cut into pieces, the caller gets exactly what stands before the
+        /// first stop text, and all of it when there is none.
+        #[test]
+        fn the_answer_ends_before_the_first_stop_text(
+            text in "[abä ]{0,24}", stops in prop::collection::vec("[abä]{1,3}", 1..4),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+            at.retain(|at| text.is_char_boundary(*at));
+            at.extend([0, text.len()]);
+            at.sort_unstable();
+            let pieces: Vec<&str> = at.windows(2).map(|pair| text.get(pair[0]..pair[1]).unwrap()).collect();
+            let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
+            let (reply, over) = run(asking(&stops, None), &pieces);
+            let (said, finish) = only(&reply);
+            let first = stops.iter().filter_map(|stop| text.find(stop)).min();
+            prop_assert_eq!(over, first.is_some());
+            prop_assert_eq!(finish.stop.is_some(), first.is_some());
+            // A stream can only be cut at the first stop text that was complete: one that begins
+            // earlier but ends later may still have been on its way.
+            let complete = stops.iter().filter_map(|stop| Some(text.find(stop)? + stop.len())).min();
+            match (first, complete) {
+                (Some(first), Some(complete)) => {
+                    prop_assert!(text.starts_with(said));
+                    prop_assert!(said.len() >= first && said.len() < complete);
+                    prop_assert!(stops.iter().all(|stop| !said.contains(stop)));
+                }
+                _ => prop_assert_eq!(said, &text),
+            }
+        }
+    }
+}
