@@ -26,14 +26,9 @@ pub(crate) async fn over_http1(script: Script, line: &Line, mut ticket: Option<T
     let done = say(&script, line, &mut ticket).await;
     if done.is_ok() {
         match script.end {
-            End::Hold => return pending().await,
+            End::Hold | End::Extra => return pending().await,
             End::Reset | End::Stream(_) => line.reset(),
-            End::Proper
-            | End::Stale
-            | End::Trailers(_)
-            | End::Extra(_)
-            | End::Close
-            | End::Goodbye => {}
+            End::Proper | End::Stale | End::Trailers(_) | End::Close | End::Goodbye => {}
         }
         if let Some(ticket) = ticket.take() {
             ticket.sent();
@@ -82,8 +77,9 @@ fn last(framing: Framing, end: &End) -> Bytes {
             let lines: Vec<String> = list.iter().map(|(k, v)| format!("{k}: {v}\r\n")).collect();
             format!("0\r\n{}\r\n", lines.concat()).into()
         }
-        End::Trailers(_) | End::Close | End::Reset | End::Hold | End::Stream(_) => Bytes::new(),
-        End::Extra(bytes) => bytes.clone(),
+        End::Trailers(_) | End::Extra | End::Close | End::Reset | End::Hold | End::Stream(_) => {
+            Bytes::new()
+        }
     }
 }
 
@@ -108,7 +104,7 @@ pub(crate) async fn over_http2(
         End::Proper
         | End::Stale
         | End::Trailers(_)
-        | End::Extra(_)
+        | End::Extra
         | End::Close
         | End::Reset
         | End::Hold
@@ -192,9 +188,7 @@ impl Steps {
             ticket.sent();
         }
         Poll::Ready(match self.end.take() {
-            None | Some(End::Proper | End::Stale | End::Extra(_) | End::Hold | End::Goodbye) => {
-                None
-            }
+            None | Some(End::Proper | End::Stale | End::Extra | End::Hold | End::Goodbye) => None,
             Some(End::Close | End::Reset) => Some(Err(h2::Error::from(h2::Reason::INTERNAL_ERROR))),
             Some(End::Stream(reason)) => Some(Err(h2::Error::from(reason))),
             Some(End::Trailers(list)) => {

@@ -62,8 +62,8 @@ pub(super) enum End {
     Stale,
     /// As it should, with these trailers.
     Trailers(Vec<(&'static str, &'static str)>),
-    /// As it should, with bytes behind it that belong to nothing.
-    Extra(Bytes),
+    /// As it should, with bytes behind it that belong to nothing; the connection stays open.
+    Extra,
     /// The connection is closed, whatever was promised.
     Close,
     /// The connection is reset.
@@ -100,7 +100,7 @@ impl Head {
             Framing::None => {}
         }
         // A fault answers one request; only an end that lies about it keeps silent.
-        if !matches!(end, End::Stale | End::Extra(_)) {
+        if !matches!(end, End::Stale | End::Extra) {
             out.extend_from_slice(b"connection: close\r\n");
         }
         out.extend_from_slice(b"\r\n");

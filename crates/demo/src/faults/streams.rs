@@ -128,13 +128,16 @@ pub(super) fn trailers(_order: &Order, good: Good) -> Made {
 
 pub(super) fn extra(_order: &Order, good: Good) -> Made {
     let length = good.length();
+    let (all, tokens) = (Bytes::from(good.joined()), good.tokens());
     let mut script = good.script();
     if let Some(head) = &mut script.head {
         head.framing = Framing::Length(length);
     }
     let ghost = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 26\r\n\r\n\
                  {\"secret\":\"not your answer\"}";
-    Ok(Script { end: End::Extra(Bytes::from_static(ghost.as_bytes())), ..script })
+    // In one write: what came later could be taken for the answer to the next request by anyone.
+    let bytes = [&all[..], ghost.as_bytes()].concat().into();
+    Ok(Script { body: vec![Step::Send { bytes, tokens }], end: End::Extra, ..script })
 }
 
 pub(super) fn bad_json(order: &Order, good: Good) -> Made {
@@ -178,6 +181,9 @@ pub(super) fn error_event(order: &Order, good: Good) -> Made {
 /// Puts two bytes that are no UTF-8 into the first text after some pieces.
 pub(super) fn bad_utf8(order: &Order, mut good: Good) -> Made {
     let after = order.count("after", AFTER)?;
+    if !good.events {
+        good.pieces = vec![Piece { tokens: good.tokens(), bytes: good.joined().into() }];
+    }
     let spoken = good.pieces.iter_mut().skip(after).find(|piece| piece.tokens > 0);
     let piece = match spoken {
         Some(piece) => piece,

@@ -169,7 +169,9 @@ impl Tab {
                 None => (estimate, true),
             },
             // Nothing came out, so nothing is paid.
-            Outcome::BrokeOff | Outcome::CallerLeft if *output_bytes == 0 && told.is_none() => {
+            Outcome::BrokeOff | Outcome::CallerLeft
+                if *output_bytes == 0 && told.is_none_or(|usage| usage.output == 0) =>
+            {
                 (Usage::default(), false)
             }
             Outcome::BrokeOff | Outcome::CallerLeft => match told {

@@ -6,7 +6,7 @@ use testkit::Got;
 
 /// The text every model is to say: long enough to break off, with characters of every length.
 pub(crate) const TEXT: &str = "The harbour is quiet at dawn and gulls wheel over the façade of \
-    the old customs house – naïve tourists, 港口, ships 🚢 and a tide that turns as slowly as ever.";
+    the old customs house – naïve tourists, 港口, ships 🚢 and a tide that turns as slowly as ever";
 
 /// The formats callers speak.
 pub(crate) const FORMATS: [Origin; 4] =

@@ -67,7 +67,8 @@ pub(crate) fn complete(format: Origin, got: &Got, stream: bool, exact: bool) -> 
         caller::whole_text(format, got)
     };
     if exact {
-        same("the text", text.as_str(), TEXT)
+        let wrong = || format!("the text is {} bytes long and not the right one", text.len());
+        if text == TEXT { Ok(()) } else { Err(wrong()) }
     } else if text.contains(char::REPLACEMENT_CHARACTER) {
         same("the rest of the text", text.replace(char::REPLACEMENT_CHARACTER, "").as_str(), TEXT)
     } else {

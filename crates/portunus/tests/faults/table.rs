@@ -21,56 +21,56 @@ pub(crate) enum Want {
     Void(Break),
 }
 
+/// An exception: by the provider's format, and by the caller's where that matters; nothing is
+/// wanted where the format cannot show the fault.
+pub(crate) type But = (Option<Origin>, Origin, Option<Want>);
+
 /// One fault.
 pub(crate) struct Row {
     /// The order, as `portunus simulate` takes it.
     pub(crate) fault: &'static str,
-    /// Whether the provider is given little time.
-    pub(crate) hasty: bool,
     /// What a whole call comes to.
     pub(crate) whole: Option<Want>,
     /// What a stream comes to.
     pub(crate) stream: Option<Want>,
-    /// Where a stream comes to something else, by the provider's format; none where the format
-    /// cannot show the fault.
-    pub(crate) but: &'static [(Origin, Option<Want>)],
+    /// Where a stream comes to something else, the first that fits.
+    pub(crate) but: &'static [But],
 }
 
 impl Row {
     /// What a call comes to, if the fault means anything there.
-    pub(crate) fn want(&self, upstream: Origin, stream: bool) -> Option<Want> {
+    pub(crate) fn want(&self, caller: Origin, upstream: Origin, stream: bool) -> Option<Want> {
         if !stream {
             return self.whole;
         }
-        let other = self.but.iter().find(|(origin, _)| *origin == upstream);
-        other.map_or(self.stream, |(_, want)| *want)
+        let other = self
+            .but
+            .iter()
+            .find(|(from, to, _)| from.is_none_or(|origin| origin == caller) && *to == upstream);
+        other.map_or(self.stream, |(_, _, want)| *want)
     }
 
-    const fn hasty(self) -> Self {
-        Self { hasty: true, ..self }
-    }
-
-    const fn but(self, but: &'static [(Origin, Option<Want>)]) -> Self {
+    const fn but(self, but: &'static [But]) -> Self {
         Self { but, ..self }
     }
 }
 
 /// The same for whole calls and streams.
 const fn both(fault: &'static str, want: Want) -> Row {
-    Row { fault, hasty: false, whole: Some(want), stream: Some(want), but: &[] }
+    Row { fault, whole: Some(want), stream: Some(want), but: &[] }
 }
 
 const fn each(fault: &'static str, whole: Want, stream: Want) -> Row {
-    Row { fault, hasty: false, whole: Some(whole), stream: Some(stream), but: &[] }
+    Row { fault, whole: Some(whole), stream: Some(stream), but: &[] }
 }
 
 /// Only where the answer is a stream.
 const fn streamed(fault: &'static str, stream: Want) -> Row {
-    Row { fault, hasty: false, whole: None, stream: Some(stream), but: &[] }
+    Row { fault, whole: None, stream: Some(stream), but: &[] }
 }
 
 const fn whole(fault: &'static str, whole: Want) -> Row {
-    Row { fault, hasty: false, whole: Some(whole), stream: None, but: &[] }
+    Row { fault, whole: Some(whole), stream: None, but: &[] }
 }
 
 const FULL: Want = Want::Full;
@@ -82,8 +82,12 @@ const CUT: Want = Want::Broken(Break::Cut);
 const STALLED: Want = Want::Broken(Break::Late);
 
 /// Formats whose last event is also the one that says why the answer ended.
-const LAST_IS_ALL: &[(Origin, Option<Want>)] =
-    &[(Origin::Responses, Some(CUT)), (Origin::Native, Some(CUT))];
+const LAST_IS_ALL: &[But] =
+    &[(None, Origin::Responses, Some(CUT)), (None, Origin::Native, Some(CUT))];
+/// What one piece comes to: native begins with words; a chat stream opens with nothing a native
+/// caller could be shown.
+const ONE_PIECE: &[But] =
+    &[(None, Origin::Native, Some(CUT)), (Some(Origin::Native), Origin::Chat, Some(DOWN))];
 
 pub(crate) const ROWS: &[Row] = &[
     both("slow wait=0ms", FULL),
@@ -92,19 +96,19 @@ pub(crate) const ROWS: &[Row] = &[
     both("reset-request", DOWN),
     both("close", DOWN),
     both("garbage", DOWN),
-    both("stale", FULL),
-    both("blackhole", LATE).hasty(),
+    both("blackhole", LATE),
     // Time.
     both("stall wait=300ms", FULL),
-    both("stall", LATE).hasty(),
+    both("stall", LATE),
     both("stall-between wait=300ms", FULL),
-    each("stall-between", LATE, STALLED).hasty(),
-    each("stall-between after=0", LATE, LATE).hasty(),
+    each("stall-between after=7", LATE, STALLED),
+    each("stall-between after=0", LATE, LATE),
     both("slow wait=3ms", FULL),
-    each("slow wait=700ms", LATE, STALLED).hasty(),
+    whole("slow wait=1s", LATE),
+    streamed("slow wait=300ms", STALLED),
     // Ends.
     each("reset-after after=0", DOWN, DOWN),
-    each("reset-after after=1", DOWN, Want::Void(Break::Cut)),
+    each("reset-after after=1", DOWN, Want::Void(Break::Cut)).but(ONE_PIECE),
     each("reset-after after=7", DOWN, CUT),
     each("truncate after=0", DOWN, DOWN),
     each("truncate after=7", DOWN, CUT),
@@ -112,12 +116,12 @@ pub(crate) const ROWS: &[Row] = &[
     each("end-early after=7", DOWN, CUT),
     each("length-lie", DOWN, FULL),
     each("no-end", DOWN, FULL).but(LAST_IS_ALL),
-    each("no-finish after=7", DOWN, CUT).but(&[(Origin::Responses, None), (Origin::Native, None)]),
+    streamed("no-finish after=7", CUT)
+        .but(&[(None, Origin::Responses, None), (None, Origin::Native, None)]),
     each("done-twice", DOWN, FULL),
     each("after-done", DOWN, FULL),
     each("finish-silence", LATE, FULL)
-        .but(&[(Origin::Responses, Some(STALLED)), (Origin::Native, Some(STALLED))])
-        .hasty(),
+        .but(&[(None, Origin::Responses, Some(STALLED)), (None, Origin::Native, Some(STALLED))]),
     each("trailers", DOWN, FULL),
     both("extra", FULL),
     // Pieces.
@@ -141,7 +145,7 @@ pub(crate) const ROWS: &[Row] = &[
     streamed("dress how=fields", FULL),
     streamed("giant-frame after=7", CUT),
     streamed("endless-line after=7", CUT),
-    streamed("empty-lines after=7", CUT),
+    streamed("empty-lines after=7", CUT).but(&[(None, Origin::Native, Some(FULL))]),
     // Counts.
     both("no-usage", Want::Counted),
     both("zero-usage", Want::Counted),
