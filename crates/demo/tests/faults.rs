@@ -73,6 +73,17 @@ async fn every_fault_can_be_ordered_and_none_brings_the_server_down() {
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
 }
 
+#[test]
+fn every_fault_stands_in_the_documentation() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulate.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for (name, takes, about) in demo::faults() {
+        let takes: Vec<String> = takes.iter().map(|take| format!("`{take}`")).collect();
+        let line = format!("| `{name}` | {} | {about} |", takes.join(", "));
+        assert!(page.contains(&line), "docs/simulate.md lacks: {line}");
+    }
+}
+
 #[tokio::test]
 async fn a_fault_is_ordered_by_header_by_prompt_or_by_rule() {
     let rules = "[[rule]]\nheader = \"x-tenant: blue\"\nfrom = 2\ntimes = 1\n\

@@ -11,5 +11,6 @@
 
 mod caller;
 mod judge;
+mod lanes;
 mod matrix;
 mod table;

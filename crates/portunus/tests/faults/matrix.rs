@@ -172,9 +172,8 @@ fn look(cell: &Cell, got: &Got) -> Result<(), String> {
 }
 
 fn shown(got: &Got) -> String {
-    let text = got.text();
-    let from = text.char_indices().rev().nth(160).map_or(0, |(at, _)| at);
-    text[from..].replace('\n', "⏎")
+    let last: Vec<char> = got.text().chars().rev().take(160).collect();
+    last.iter().rev().collect::<String>().replace('\n', "⏎")
 }
 
 /// What the ledger holds, beside what the provider would bill.
