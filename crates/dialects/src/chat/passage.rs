@@ -165,6 +165,10 @@ impl Sniffer for ChatSniffer {
         if let Some(error) = chunk.error {
             return Verdict::Fault(fault::read_object(error.get()));
         }
+        if chunk.choices.is_none() && chunk.usage.is_none() {
+            // Something of the provider's own: clients of this format count on `choices`.
+            return Verdict::Swallow;
+        }
         let choices = chunk.choices.unwrap_or_default();
         for choice in &choices {
             if choice.finish_reason.is_some() {

@@ -59,6 +59,12 @@ pub(crate) fn complete(format: Origin, got: &Got, stream: bool, exact: bool) -> 
     let text = if stream {
         let events = caller::events(format, got)?;
         same("the number of ends", caller::ends(format, &events), 1)?;
+        if format == Origin::Chat
+            && let Some(odd) =
+                events.iter().find(|e| e.data != "[DONE]" && !e.json()["choices"].is_array())
+        {
+            return Err(format!("a chunk without choices: {odd:?}"));
+        }
         if let Some(error) = events.iter().find(|event| error_of(format, event).is_some()) {
             return Err(format!("a complete stream holds an error: {error:?}"));
         }
