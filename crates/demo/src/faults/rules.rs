@@ -77,7 +77,7 @@ impl Rules {
         let raw: RawRules = if text.trim_start().starts_with('{') {
             serde_json::from_str(text).map_err(|e| BadOrder(e.to_string()))?
         } else {
-            toml::from_str(text).map_err(|e| BadOrder(e.to_string()))?
+            toml::from_str(text).map_err(|e| in_one_line(text, &e))?
         };
         let rules = raw.rule.into_iter().enumerate().map(|(at, raw)| {
             Rule::check(raw).map_err(|BadOrder(why)| BadOrder(format!("rule {}: {why}", at + 1)))
@@ -102,6 +102,13 @@ impl Rules {
     pub(crate) fn need_model(&self) -> bool {
         self.0.iter().any(|rule| rule.model.is_some())
     }
+}
+
+/// A mistake in a file, told in one line.
+fn in_one_line(text: &str, error: &toml::de::Error) -> BadOrder {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = 1 + before.bytes().filter(|byte| *byte == b'\n').count();
+    BadOrder(format!("line {line}: {}", error.message().replace('\n', " ")))
 }
 
 impl Rule {
@@ -190,9 +197,10 @@ mod tests {
             ("[[rule]]\nfault = \"empty\"\non = \"connect\"", "connection"),
             ("[[rule]]\nfault = \"empty\"\nheader = \"x\"", "header"),
             ("[[rule]]\nfault = \"empty\"\nmodels = \"x\"", "models"),
+            ("[[rule]]\nfault = \"empty\"\nmodels = \"x\"", "line 3"),
         ] {
             let said = Rules::read(text).unwrap_err().to_string();
-            assert!(said.contains(why), "{said}");
+            assert!(said.contains(why) && said.lines().count() == 1, "{said}");
         }
     }
 }
