@@ -3,6 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use canon::{Fault, Trouble};
 use memchr::memchr2;
+use std::borrow::Cow;
 
 /// The largest piece of a stream that is taken from a provider.
 pub const MAX_FRAME: usize = 8 << 20;
@@ -143,12 +144,13 @@ impl Cutter {
     }
 
     fn dispatch(&mut self) -> Option<Frame> {
-        let event = self.event.take();
-        match std::mem::take(&mut self.data) {
-            Data::None => None,
-            Data::One(data) => Some(Frame { event, data }),
-            Data::Many(data) => Some(Frame { event, data: data.freeze() }),
-        }
+        let event = self.event.take().map(readable);
+        let data = match std::mem::take(&mut self.data) {
+            Data::None => return None,
+            Data::One(data) => data,
+            Data::Many(data) => data.freeze(),
+        };
+        Some(Frame { event, data: readable(data) })
     }
 }
 
@@ -177,6 +179,14 @@ impl Data {
                 Self::Many(lines)
             }
         };
+    }
+}
+
+/// An event stream is text: what is not, is marked as the format says, and the rest stays.
+fn readable(bytes: Bytes) -> Bytes {
+    match String::from_utf8_lossy(&bytes) {
+        Cow::Borrowed(_) => bytes,
+        Cow::Owned(mended) => mended.into(),
     }
 }
 
@@ -213,6 +223,15 @@ mod tests {
         let expected: Vec<_> =
             expected.iter().map(|(e, d)| (e.map(str::to_owned), (*d).to_owned())).collect();
         assert_eq!(cut(&[stream.as_bytes()]), expected);
+    }
+
+    #[test]
+    fn what_is_not_text_is_marked_and_characters_cut_in_two_are_joined() {
+        let frames = cut(&[b"data: \xe6\xb8", b"\xaf \xff ok\n\n"]);
+        assert_eq!(frames, [(None, "港 \u{fffd} ok".to_owned())]);
+        let mut cutter = Cutter::default();
+        cutter.push(Bytes::from_static(b"data: \xff\n\n"));
+        assert_eq!(cutter.next_frame().unwrap(), Some(Frame::data("\u{fffd}")));
     }
 
     #[test]

@@ -161,6 +161,15 @@ fn cut(message: &str) -> String {
     message.chars().take(MOST).chain(std::iter::once('…')).collect()
 }
 
+/// How many bytes the text under a key has, near enough: an escaped quote ends it early. None
+/// where no text stands there.
+pub(crate) fn text_bytes(data: &[u8], key: &[u8]) -> Option<u64> {
+    let at = memchr::memmem::find(data, key)?;
+    let rest = data.get(at + key.len()..)?.trim_ascii_start();
+    let text = rest.strip_prefix(b"\"")?;
+    Some(memchr::memchr(b'"', text).unwrap_or(text.len()) as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -210,3 +210,17 @@ fn a_changed_configuration_is_taken_and_a_bad_one_is_not() {
     assert!(said.contains("refused") && said.contains("unknown field `lane`"), "{said}");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+#[test]
+fn faults_are_listed_and_a_bad_rule_of_faults_is_named() {
+    let folder = Folder::new("faults");
+    let help = String::from_utf8(folder.run(&["simulate", "--help"]).stdout).unwrap();
+    for (name, _, _) in demo::faults() {
+        assert!(help.contains(&format!("\n  {name}")), "{name} is not in {help}");
+    }
+    std::fs::write(folder.0.join("bad.toml"), "[[rule]]\nfault = \"reset-after wait=3\"\n")
+        .unwrap();
+    fails(&folder.run(&["simulate", "--faults", "bad.toml"]), 1, "rule 1: fault: `wait`");
+    fails(&folder.run(&["simulate", "--faults", "none.toml"]), 1, "none.toml");
+    fails(&folder.run(&["simulate", "--faults", "bad.toml", "--canned"]), 2, "--canned");
+}

@@ -1,18 +1,18 @@
 //! The body of an answer: whole, or piece by piece at a chosen pace.
 
 use bytes::Bytes;
-use canon::Event;
+use canon::{Event, Growth};
 use dialects::Writer;
 use http_body::{Frame, SizeHint};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-use super::meter::Meter;
+use super::meter::Ticket;
+use crate::tokens;
 
 /// How fast a stream flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,10 +23,15 @@ pub struct Pace {
 }
 
 /// The body of an answer.
-pub struct Body(Inner);
+pub struct Body {
+    inner: Inner,
+    /// The row of the meter, where this is a model's answer. Closed with the last byte.
+    ticket: Option<Ticket>,
+}
 
 enum Inner {
-    Whole(Option<Bytes>),
+    /// What is left of it, and the output tokens in it.
+    Whole(Option<Bytes>, u64),
     Stream(Box<Stream>),
 }
 
@@ -36,9 +41,10 @@ struct Stream {
     /// Whether the pieces are server-sent events, which leave one by one.
     cut: bool,
     ready: VecDeque<Bytes>,
+    /// Output tokens in what is ready.
+    tokens: u64,
     pace: Pace,
     pause: Pause,
-    meter: Arc<Meter>,
 }
 
 enum Pause {
@@ -54,7 +60,12 @@ impl Body {
     /// A body that is complete.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
-        Self(Inner::Whole((!bytes.is_empty()).then_some(bytes)))
+        Self { inner: Inner::Whole((!bytes.is_empty()).then_some(bytes), 0), ticket: None }
+    }
+
+    /// A model's answer that is complete.
+    pub(super) fn answer(bytes: impl Into<Bytes>, tokens: u64, ticket: Ticket) -> Self {
+        Self { inner: Inner::Whole(Some(bytes.into()), tokens), ticket: Some(ticket) }
     }
 
     /// A body that is written while it is sent.
@@ -63,30 +74,44 @@ impl Body {
         writer: Box<dyn Writer>,
         cut: bool,
         pace: Pace,
-        meter: Arc<Meter>,
+        ticket: Ticket,
     ) -> Self {
         let mut stream = Stream {
             events: events.into_iter(),
             writer: Some(writer),
             cut,
             ready: VecDeque::new(),
+            tokens: 0,
             pace,
             pause: Pause::Over,
-            meter,
         };
         stream.rest();
-        Self(Inner::Stream(Box::new(stream)))
+        Self { inner: Inner::Stream(Box::new(stream)), ticket: Some(ticket) }
+    }
+
+    /// All pieces at once, each with the output tokens in it, and the row of the meter.
+    pub(crate) fn into_pieces(self) -> (Vec<(Bytes, u64)>, Option<Ticket>) {
+        let pieces = match self.inner {
+            Inner::Whole(bytes, tokens) => bytes.map(|bytes| (bytes, tokens)).into_iter().collect(),
+            Inner::Stream(mut stream) => std::iter::from_fn(|| stream.next()).collect(),
+        };
+        (pieces, self.ticket)
     }
 }
 
 impl Stream {
-    /// The next piece, written when it is wanted.
-    fn next(&mut self) -> Option<Bytes> {
+    /// The next piece, written when it is wanted, and the output tokens in it.
+    fn next(&mut self) -> Option<(Bytes, u64)> {
         while self.ready.is_empty() {
             let writer = self.writer.as_mut()?;
             let mut out = Vec::new();
             match self.events.next() {
-                Some(event) => writer.push(event, &mut out),
+                Some(event) => {
+                    if let Event::Grow(_, Growth::Text(text)) = &event {
+                        self.tokens += tokens::count(text);
+                    }
+                    writer.push(event, &mut out);
+                }
                 None => {
                     // The demo model is its own caller here: nobody is left to tell of losses.
                     let _ = writer.finish(&mut out);
@@ -95,7 +120,7 @@ impl Stream {
             }
             self.split(Bytes::from(out));
         }
-        self.ready.pop_front()
+        Some((self.ready.pop_front()?, std::mem::take(&mut self.tokens)))
     }
 
     fn split(&mut self, mut bytes: Bytes) {
@@ -118,7 +143,7 @@ impl Stream {
         };
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Bytes, u64)>> {
         match &mut self.pause {
             Pause::Over => {}
             Pause::Yield => {
@@ -145,14 +170,6 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if !self.is_over() {
-            self.meter.left_early();
-        }
-    }
-}
-
 impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
@@ -161,23 +178,33 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = match &mut self.0 {
-            Inner::Whole(bytes) => Poll::Ready(bytes.take()),
+        let Self { inner, ticket } = &mut *self;
+        let piece = match inner {
+            Inner::Whole(bytes, tokens) => Poll::Ready(bytes.take().map(|bytes| (bytes, *tokens))),
             Inner::Stream(stream) => stream.poll(cx),
         };
-        piece.map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
+        if let (Poll::Ready(Some((_, tokens))), Some(ticket)) = (&piece, ticket) {
+            ticket.produced(*tokens);
+        }
+        if piece.is_ready()
+            && self.is_end_stream()
+            && let Some(ticket) = self.ticket.take()
+        {
+            ticket.sent();
+        }
+        piece.map(|piece| piece.map(|(bytes, _)| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
-            Inner::Whole(bytes) => bytes.is_none(),
+        match &self.inner {
+            Inner::Whole(bytes, _) => bytes.is_none(),
             Inner::Stream(stream) => stream.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
-            Inner::Whole(bytes) => {
+        match &self.inner {
+            Inner::Whole(bytes, _) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
             Inner::Stream(_) => SizeHint::default(),

@@ -13,6 +13,9 @@ mod stamp;
 
 pub use body::{Body, Pace};
 pub use meter::Meter;
+pub(crate) use meter::{About, Ticket};
+pub(crate) use path::model_of;
+pub(crate) use stamp::now;
 
 use bytes::Bytes;
 use canon::{Fault, Origin, Trouble};
@@ -22,6 +25,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+use crate::faults;
 use crate::model::{self, Persona};
 use crate::pieces;
 use path::{Place, Wanted};
@@ -65,10 +69,15 @@ impl Upstream {
 
     /// Answers one request. Credentials are not looked at.
     pub async fn serve(&self, request: Request<Bytes>) -> Response<Body> {
+        self.serve_as(request, About::default())
+    }
+
+    /// The same, with what the meter is to tell of the call.
+    pub(crate) fn serve_as(&self, request: Request<Bytes>, about: About) -> Response<Body> {
         let (head, body) = request.into_parts();
         let place = path::find(head.uri.path(), head.uri.query());
         let allowed = match place.wanted {
-            Wanted::Models | Wanted::Model(_) | Wanted::Meter => Method::GET,
+            Wanted::Models | Wanted::Model(_) | Wanted::Meter | Wanted::Faults => Method::GET,
             Wanted::Answer(_) | Wanted::Count(_) | Wanted::Embeddings(..) | Wanted::Nothing => {
                 Method::POST
             }
@@ -84,7 +93,7 @@ impl Upstream {
                 Ok(dialect) if canned && !target.array => {
                     Ok(self.canned_answer(dialect, target, &body))
                 }
-                Ok(dialect) => self.answer(dialect, target, &body),
+                Ok(dialect) => self.answer(dialect, target, &body, about),
                 Err(fault) => Err(fault),
             },
             Wanted::Count(target) => {
@@ -92,13 +101,14 @@ impl Upstream {
             }
             Wanted::Embeddings(form, target) => {
                 embed::serve(*form, target, &body).map(|embed::Answer { body, model, usage }| {
-                    self.meter.served(&model, &usage, false);
-                    whole(StatusCode::OK, body)
+                    let ticket = self.meter.begin(&model, &usage, false, about);
+                    told(StatusCode::OK, Body::answer(body, 0, ticket))
                 })
             }
             Wanted::Models => Ok(whole(StatusCode::OK, models().to_string())),
             Wanted::Model(id) => Ok(whole(StatusCode::OK, listed(id).to_string())),
             Wanted::Meter => Ok(whole(StatusCode::OK, self.meter.to_json().to_string())),
+            Wanted::Faults => Ok(whole(StatusCode::OK, faults::listed().to_string())),
             Wanted::Nothing => Err(Fault::new(Trouble::NoPath, "there is nothing at this path")),
         };
         outcome.unwrap_or_else(|fault| self.refuse(place.origin, &fault))
@@ -110,21 +120,21 @@ impl Upstream {
         dialect: &'static dyn Dialect,
         target: &Target,
         body: &Bytes,
+        about: About,
     ) -> Result<Response<Body>, Fault> {
         let peek = dialect.peek(target, body)?;
         let chat = dialect.read_request(target, body)?;
         let reply = model::answer(&chat, Persona::of_model(&chat.model), dialect.origin())?;
         let usage = reply.usage.unwrap_or_default();
-        self.meter.served(&chat.model, &usage, peek.stream);
+        let ticket = self.meter.begin(&chat.model, &usage, peek.stream, about);
         let stamp = stamp::fresh();
         if !peek.stream {
             let (body, _) = dialect.write_reply(reply, &chat, &stamp);
-            return Ok(whole(StatusCode::OK, body));
+            return Ok(told(StatusCode::OK, Body::answer(body, usage.output, ticket)));
         }
         let writer = dialect.writer(&chat, &stamp);
         let events = pieces::events(reply);
-        let meter = Arc::clone(&self.meter);
-        let body = Body::stream(events, writer, !target.array, self.pace, meter);
+        let body = Body::stream(events, writer, !target.array, self.pace, ticket);
         Ok(streamed(body, target.array))
     }
 
@@ -186,7 +196,11 @@ fn listed(id: &str) -> Value {
 }
 
 fn whole(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Body::whole(body));
+    told(status, Body::whole(body))
+}
+
+fn told(status: StatusCode, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response

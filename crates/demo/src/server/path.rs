@@ -26,6 +26,8 @@ pub(super) enum Wanted {
     Model(String),
     /// What was served.
     Meter,
+    /// The faults there are.
+    Faults,
     /// Nothing that is here.
     Nothing,
 }
@@ -43,8 +45,23 @@ pub(super) fn find(path: &str, query: Option<&str>) -> Place {
         "/v1/embeddings" => place(Origin::Chat, Wanted::Embeddings(Form::List, plain())),
         "/v1/models" => place(Origin::Chat, Wanted::Models),
         "/meter" => place(Origin::Chat, Wanted::Meter),
+        "/faults" => place(Origin::Chat, Wanted::Faults),
         _ => below_models(path, query),
     }
+}
+
+/// The format of a path, and the model it names.
+pub(crate) fn model_of(path: &str, query: Option<&str>) -> (Origin, Option<String>) {
+    let Place { origin, wanted } = find(path, query);
+    let model = match wanted {
+        Wanted::Answer(target) | Wanted::Count(target) | Wanted::Embeddings(_, target) => {
+            target.model
+        }
+        Wanted::Models | Wanted::Model(_) | Wanted::Meter | Wanted::Faults | Wanted::Nothing => {
+            None
+        }
+    };
+    (origin, model)
 }
 
 /// `/v1beta/models/{model}:{operator}`, the same under `/v1`, or one model of the list.

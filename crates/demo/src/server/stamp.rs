@@ -23,7 +23,7 @@ pub(super) fn fresh() -> Stamp {
     clippy::disallowed_methods,
     reason = "the time is only printed on an answer; nothing is decided by it"
 )]
-pub(super) fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or(0)
 }

@@ -26,8 +26,11 @@ pub(super) fn read_object(error: &str) -> Fault {
     let status = match (&*said.code, &*said.kind) {
         ("rate_limit_exceeded" | "429", _) | (_, "rate_limit_error" | "requests" | "tokens") => 429,
         ("insufficient_quota", _) | (_, "insufficient_quota") => 402,
+        ("invalid_api_key", _) | (_, "authentication_error") => 401,
+        ("model_not_found", _) => 404,
         ("context_length_exceeded", _) | (_, "invalid_request_error") => 400,
         ("timeout", _) => 504,
+        ("server_is_overloaded" | "slow_down" | "overloaded", _) | (_, "overloaded_error") => 529,
         _ => 503,
     };
     crate::fault::of_upstream(status, Some(said))

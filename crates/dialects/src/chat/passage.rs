@@ -115,6 +115,14 @@ struct ChatSniffer {
     said: Said,
 }
 
+/// How many bytes of output a chunk has, near enough: most of it is framing that every chunk
+/// repeats.
+fn output_bytes(data: &[u8]) -> u64 {
+    let keys: [&[u8]; 3] = [b"\"content\":", b"\"reasoning_content\":", b"\"arguments\":"];
+    let found = keys.into_iter().filter_map(|key| json::text_bytes(data, key)).reduce(|a, b| a + b);
+    found.unwrap_or(data.len() as u64 / 8)
+}
+
 #[derive(Deserialize)]
 struct Watched<'a> {
     #[serde(borrow, default)]
@@ -142,7 +150,7 @@ impl Sniffer for ChatSniffer {
             && (memmem::find(data, b"\"usage\"").is_none()
                 || memmem::find(data, b"\"usage\":null").is_some());
         if plain {
-            self.said.output_bytes += data.len() as u64 / 8;
+            self.said.output_bytes += output_bytes(data);
             return Verdict::Forward;
         }
         let chunk: Watched<'_> = match serde_json::from_slice(data) {
@@ -156,6 +164,10 @@ impl Sniffer for ChatSniffer {
         };
         if let Some(error) = chunk.error {
             return Verdict::Fault(fault::read_object(error.get()));
+        }
+        if chunk.choices.is_none() && chunk.usage.is_none() {
+            // Something of the provider's own: clients of this format count on `choices`.
+            return Verdict::Swallow;
         }
         let choices = chunk.choices.unwrap_or_default();
         for choice in &choices {
@@ -171,7 +183,7 @@ impl Sniffer for ChatSniffer {
             }
         }
         if !choices.is_empty() {
-            self.said.output_bytes += data.len() as u64 / 8;
+            self.said.output_bytes += output_bytes(data);
         }
         Verdict::Forward
     }

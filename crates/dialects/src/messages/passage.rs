@@ -148,8 +148,8 @@ struct WatchedDelta<'a> {
 }
 
 impl MessagesSniffer {
-    fn count(&mut self, usage: Option<&RawValue>) {
-        if let Some(later) = usage.and_then(wire::Counts::of) {
+    fn count(&mut self, later: Option<wire::Counts>) {
+        if let Some(later) = later {
             let counts = self.counts.take().unwrap_or_default().then(later);
             self.said.usage = Some(counts.read());
             self.counts = Some(counts);
@@ -182,10 +182,11 @@ impl Sniffer for MessagesSniffer {
             }
             Some("message_start") => {
                 self.begun = true;
-                self.count(piece.message.and_then(|message| message.usage));
+                let usage = piece.message.and_then(|message| message.usage);
+                self.count(usage.and_then(wire::Counts::of).map(wire::Counts::opening));
             }
             Some("message_delta") => {
-                self.count(piece.usage);
+                self.count(piece.usage.and_then(wire::Counts::of));
                 self.said.finished |= piece.delta.is_some_and(|delta| delta.stop_reason.is_some());
             }
             Some("message_stop") => return Verdict::Last,

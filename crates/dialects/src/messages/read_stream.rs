@@ -134,7 +134,7 @@ impl MessagesReader {
         let (id, model) = (text("id"), text("model"));
         out.push(Event::Begin { id, model, created: None });
         if let Some(Value::Object(usage)) = message.shift_remove("usage") {
-            self.count(usage, out);
+            self.count(usage, wire::Counts::opening, out);
         }
         let begun = ["type", "role", "content", "stop_reason", "stop_sequence", "stop_details"];
         for (name, value) in message {
@@ -153,9 +153,14 @@ impl MessagesReader {
         }
     }
 
-    fn count(&mut self, usage: Map<String, Value>, out: &mut Vec<Event>) {
+    fn count(
+        &mut self,
+        usage: Map<String, Value>,
+        trusted: fn(wire::Counts) -> wire::Counts,
+        out: &mut Vec<Event>,
+    ) {
         let later: Option<wire::Counts> = serde_json::from_value(Value::Object(usage.clone())).ok();
-        if let Some(later) = later {
+        if let Some(later) = later.map(trusted) {
             let counts = self.counts.take().unwrap_or_default().then(later);
             out.push(Event::Count(counts.read()));
             self.counts = Some(counts);
@@ -323,7 +328,7 @@ impl MessagesReader {
         let delta = piece.delta.unwrap_or_default();
         let usage = object(piece.usage);
         if !usage.is_empty() {
-            self.count(usage, out);
+            self.count(usage, |counts| counts, out);
         }
         out.extend(aside(None, "container", value(delta.container)));
         out.extend(aside(None, "context_management", value(piece.context_management)));

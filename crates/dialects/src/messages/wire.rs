@@ -152,6 +152,12 @@ impl Counts {
         serde_json::from_str(raw.get()).ok()
     }
 
+    /// The counts a stream opens with. Nothing has come out by then: the output they name is a
+    /// guess, which the last counts put right.
+    pub(super) fn opening(self) -> Self {
+        Self { output_tokens: None, output_tokens_details: None, ..self }
+    }
+
     /// These counts, and the later ones where they tell more.
     pub(super) fn then(self, later: Self) -> Self {
         Self {

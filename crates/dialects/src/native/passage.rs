@@ -214,7 +214,12 @@ impl Sniffer for NativeSniffer {
         if let Some(error) = piece.error {
             return Verdict::Fault(read_error(error));
         }
+        // What is told behind the end is counted, not said.
+        let late = self.is_over() && piece.candidates.as_ref().is_some_and(|list| !list.is_empty());
         self.watch.see(&piece, false);
+        if late {
+            return Verdict::Swallow;
+        }
         if self.array && self.is_over() { Verdict::Last } else { Verdict::Forward }
     }
 

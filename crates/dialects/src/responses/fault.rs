@@ -40,6 +40,8 @@ fn status(code: &str, kind: &str) -> u16 {
     match (code, kind) {
         ("rate_limit_exceeded" | "429", _) | (_, "rate_limit_error" | "requests" | "tokens") => 429,
         ("insufficient_quota", _) | (_, "insufficient_quota") => 402,
+        ("invalid_api_key", _) | (_, "authentication_error") => 401,
+        ("model_not_found", _) => 404,
         ("context_length_exceeded" | "invalid_prompt", _) | (_, "invalid_request_error") => 400,
         ("data_residency_mismatch", _) => 403,
         ("vector_store_timeout" | "timeout", _) => 504,

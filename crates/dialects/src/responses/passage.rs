@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use canon::{Fault, Trouble};
-use memchr::memmem;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -101,16 +100,6 @@ fn name(frame: &Frame) -> Option<Cow<'_, str>> {
     named.r#type.filter(|name| !name.chars().any(char::is_control))
 }
 
-/// How many bytes the `delta` of an event has, near enough.
-fn delta_bytes(data: &[u8]) -> u64 {
-    const KEY: &[u8] = b"\"delta\":";
-    let Some(at) = memmem::find(data, KEY) else { return 0 };
-    let rest = data.get(at + KEY.len()..).unwrap_or_default();
-    let rest = rest.trim_ascii_start();
-    let text = rest.strip_prefix(b"\"").unwrap_or_default();
-    memchr::memchr(b'"', text).unwrap_or(text.len()) as u64
-}
-
 impl Sniffer for ResponsesSniffer {
     fn frame(&mut self, frame: &Frame) -> Verdict {
         #[derive(Deserialize)]
@@ -128,7 +117,7 @@ impl Sniffer for ResponsesSniffer {
             Some("error") => return Verdict::Fault(fault::read(&parsed_bytes(data))),
             Some(name) => {
                 if name.ends_with(".delta") {
-                    self.said.output_bytes += delta_bytes(data);
+                    self.said.output_bytes += json::text_bytes(data, b"\"delta\":").unwrap_or(0);
                 }
                 return Verdict::Forward;
             }

@@ -71,13 +71,17 @@ enum Command {
     #[command(subcommand)]
     Ledger(ledger::Ledger),
     /// Serve the demo models as a stand-alone provider, to point anything at
+    #[command(after_long_help = simulate::about_faults())]
     Simulate {
         /// Where to listen
         #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9001")]
         listen: String,
         /// Answer every call from prepared bytes, for measuring what stands in front
-        #[arg(long)]
+        #[arg(long, conflicts_with = "faults")]
         canned: bool,
+        /// Fail as the rules in this file say; --help lists the faults
+        #[arg(long, value_name = "FILE")]
+        faults: Option<PathBuf>,
     },
     /// Bring the database up to date and stop
     Migrate,
@@ -115,7 +119,9 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Keys(command) => keys::run(&common, command).await,
         Command::Models => models::list(&common),
         Command::Ledger(command) => ledger::run(&common, command).await,
-        Command::Simulate { listen, canned } => simulate::simulate(&listen, canned).await,
+        Command::Simulate { listen, canned, faults } => {
+            simulate::simulate(&listen, canned, faults.as_deref()).await
+        }
         Command::Migrate => {
             let config = common.load()?;
             crate::app::open_store(&config).await?.close().await;

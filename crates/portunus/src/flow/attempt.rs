@@ -289,6 +289,8 @@ impl Journey {
             };
         }
         let repeats = match (failure(fault), fault.reached()) {
+            // A lane that points elsewhere will do so again.
+            (_, Some(Reach::Answered(300..400))) => false,
             (Failure::Down | Failure::Odd | Failure::Slow, Some(Reach::Answered(_)))
             | (Failure::Down, Some(Reach::Nothing)) => true,
             (

@@ -34,6 +34,11 @@ const YIELDS: u8 = 3;
 const TICK: Duration = Duration::from_secs(1);
 /// How long a stream may be silent towards the caller.
 const SILENCE: Duration = Duration::from_secs(15);
+/// How long a provider that has given its reason to end may be silent before the answer is ended
+/// without it.
+const LAST_WORD: Duration = Duration::from_secs(1);
+/// How long the last words may take to leave before the body is cut: a cut takes back what has not.
+const FLUSH: Duration = Duration::from_millis(50);
 /// How long the first piece is waited for before the caller is told that an answer has begun.
 const FIRST: Duration = Duration::from_secs(10);
 
@@ -67,7 +72,7 @@ pub(super) async fn stream(
     };
     if let Err(fault) = pump.prime().await {
         return match pump.tab.take() {
-            Some(tab) => Err((fault, tab)),
+            Some(tab) => Err((not_begun(fault), tab)),
             // A settled stream has no fault left; were there one, no other lane could pay for it.
             None => Ok(Voice::Dialect(call.dialect).answer(&fault, &call.id)),
         };
@@ -124,7 +129,7 @@ impl Pump {
                     Ok(data) => self.road.take(data, &mut self.out),
                     Err(_) => continue,
                 },
-                Ok(Some(Err(e))) => Course::Broken(broken(&e)),
+                Ok(Some(Err(e))) => self.road.give_out(broken(&e), &mut self.out),
                 Ok(None) => self.road.finish(&mut self.out),
             };
             match course {
@@ -193,7 +198,10 @@ impl Pump {
             let last = self.call.dialect.break_off(fault, &self.call.id);
             self.out.extend_from_slice(&last);
         }
-        self.cut = self.call.dialect.origin() == Origin::Native;
+        if self.call.dialect.origin() == Origin::Native {
+            self.cut = true;
+            self.tick.as_mut().reset(tokio::time::Instant::now() + FLUSH);
+        }
     }
 
     fn take(&mut self, course: Course) {
@@ -218,6 +226,11 @@ impl Pump {
         if self.call.app.is_ending() {
             let fault = Fault::new(Trouble::Interrupted, "the gateway is stopping; please retry");
             return self.break_off(&fault.blame(Blame::Gateway));
+        }
+        if self.heard.elapsed() >= LAST_WORD
+            && let Course::Complete = self.road.wind_up(&mut self.out)
+        {
+            return self.complete();
         }
         if self.heard.elapsed() > self.lane.timeouts.gap {
             return self.break_off(&stalled());
@@ -258,7 +271,10 @@ impl HttpBody for Pump {
                 if !pump.out.is_empty() {
                     return pump.emit();
                 }
-                return Poll::Ready(pump.cut.then_some(Err(Cut)));
+                if !pump.cut {
+                    return Poll::Ready(None);
+                }
+                return pump.tick.as_mut().poll(cx).map(|()| Some(Err(Cut)));
             };
             if pump.out.len() > ENOUGH {
                 return pump.emit();
@@ -273,8 +289,9 @@ impl HttpBody for Pump {
                     }
                 }
                 Poll::Ready(Some(Err(e))) => {
-                    let fault = broken(&e);
-                    pump.break_off(&fault);
+                    let course = pump.road.give_out(broken(&e), &mut pump.out);
+                    pump.take(course);
+                    pump.upstream = None;
                 }
                 Poll::Ready(None) => {
                     let course = pump.road.finish(&mut pump.out);
@@ -330,6 +347,15 @@ fn rest(mut body: upstream::Body) {
         let reading = async { while let Some(Ok(_)) = body.frame().await {} };
         let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;
     });
+}
+
+/// A fault of a stream of which the caller saw nothing: to it, no answer has begun.
+pub(super) fn not_begun(fault: Fault) -> Fault {
+    if fault.trouble() != Trouble::Interrupted {
+        return fault;
+    }
+    let note = fault.noted().unwrap_or_default().to_owned();
+    Fault::new(Trouble::Unavailable, fault.say().to_owned()).note(note)
 }
 
 fn stalled() -> Fault {

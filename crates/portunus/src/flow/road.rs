@@ -120,6 +120,19 @@ impl Road {
         self.lane.finish(out)
     }
 
+    /// The provider's body broke. When everything was said before, nothing is lost.
+    pub(super) fn give_out(&mut self, fault: Fault, out: &mut Vec<u8>) -> Course {
+        match self.wind_up(out) {
+            Course::Complete => Course::Complete,
+            Course::On | Course::Broken(_) => Course::Broken(fault),
+        }
+    }
+
+    /// Ends the answer without waiting for its end marker, if it has given its reason to end.
+    pub(super) fn wind_up(&mut self, out: &mut Vec<u8>) -> Course {
+        if self.said().finished { self.lane.finish(out) } else { Course::On }
+    }
+
     /// What the answer has said of itself.
     pub(super) fn said(&self) -> &Said {
         match &self.lane {
@@ -212,6 +225,7 @@ impl Translated {
         if let Err(fault) = self.reader.push(frame, &mut self.events) {
             return Course::Broken(fault);
         }
+        self.said.finished |= self.events.iter().any(|event| matches!(event, Event::End { .. }));
         self.write(out);
         if self.is_braked() {
             self.complete(out)

@@ -236,7 +236,9 @@ impl Tab {
             Outcome::Failed | Outcome::Recovered => (Usage::default(), false),
             Outcome::Done => told.map_or((estimate, true), whole),
             // Nothing came out, so nothing is paid.
-            Outcome::BrokeOff | Outcome::CallerLeft if *output_bytes == 0 && told.is_none() => {
+            Outcome::BrokeOff | Outcome::CallerLeft
+                if *output_bytes == 0 && told.is_none_or(|usage| usage.output == 0) =>
+            {
                 (Usage::default(), false)
             }
             Outcome::BrokeOff | Outcome::CallerLeft => match told {

@@ -80,7 +80,7 @@ pub(super) async fn as_stream(
     let mut road = Road::new(call, peek, dialect, speech);
     let mut out = Vec::new();
     if let Err(fault) = travel(&mut road, dialect, body, &mut out) {
-        return Err((fault, tab));
+        return Err((super::pump::not_begun(fault), tab));
     }
     tab.first_byte();
     tab.heard(road.said());
@@ -122,7 +122,7 @@ pub(super) async fn gather(
         }
     };
     if let Err(fault) = outcome {
-        return Err((fault, tab));
+        return Err((super::pump::not_begun(fault), tab));
     }
     if let Some(seals) = road.seals() {
         seals.keep(&call.app.seals, &call.key.record.account_id);
@@ -227,6 +227,11 @@ pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result
     Ok(if all.is_empty() { first.unwrap_or_default() } else { all.freeze() })
 }
 
+/// Whether trailers take back what the answer said, as services behind gRPC do.
+fn tells_failure(trailers: &HeaderMap) -> bool {
+    trailers.get("grpc-status").is_some_and(|status| status != "0")
+}
+
 /// The next piece of a body, within the limits of time; `None` at its end.
 async fn piece(
     body: &mut upstream::Body,
@@ -245,11 +250,14 @@ async fn piece(
                 return Err(Fault::new(Trouble::Unavailable, "the provider's answer broke off")
                     .note(e.to_string()));
             }
-            Ok(Some(Ok(frame))) => {
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
+            Ok(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) => return Ok(Some(data)),
+                Err(frame) if frame.trailers_ref().is_some_and(tells_failure) => {
+                    return Err(Fault::new(Trouble::Unavailable, "the provider's answer failed")
+                        .note("the trailers of a whole answer report a failure"));
                 }
-            }
+                Err(_) => {}
+            },
         }
     }
     Ok(None)

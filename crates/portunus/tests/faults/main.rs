@@ -1,0 +1,16 @@
+//! Every fault of a provider, in every format, streamed and whole: what the caller is told, that no
+//! stream ends silently short, and what the ledger holds. The provider is `portunus simulate`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where its ground gives way"
+)]
+
+mod caller;
+mod judge;
+mod lanes;
+mod matrix;
+mod table;
