@@ -155,7 +155,9 @@ impl Provider {
         let credential = self.credential(how.credential);
         let impatient = how.connect < self.timeouts.connect;
         let sending = async {
-            credential.prove(&mut request, &self.client).await?;
+            // What proves us may have to be fetched first, and then nothing was sent yet.
+            let proved = credential.prove(&mut request, &self.client).await;
+            proved.map_err(|fault| fault.reach(Reach::Nothing))?;
             let connected = impatient.then(|| capture_connection(&mut request));
             let sending = self.client.send(request, how.fresh);
             let Some(mut connected) = connected else { return Ok(sending.await) };

@@ -288,21 +288,12 @@ impl Journey {
                 false => None,
             };
         }
-        let repeats = match (failure(fault), fault.reached()) {
-            // A lane that points elsewhere will do so again.
-            (_, Some(Reach::Answered(300..400))) => false,
-            (Failure::Down | Failure::Odd | Failure::Slow, Some(Reach::Answered(_)))
-            | (Failure::Down, Some(Reach::Nothing)) => true,
-            (
-                Failure::Down
-                | Failure::Slow
-                | Failure::Limited(_)
-                | Failure::Busy(_)
-                | Failure::Refused
-                | Failure::Gone
-                | Failure::Odd,
-                Some(Reach::Nothing | Reach::Stale | Reach::Sent | Reach::Answered(_)) | None,
-            ) => false,
+        let repeats = match fault.reached() {
+            Some(Reach::Answered(408 | 409 | 425 | 500..)) => {
+                !matches!(failure(fault), Failure::Limited(_) | Failure::Busy(_))
+            }
+            Some(Reach::Nothing) => fault.trouble() != Trouble::Timeout,
+            Some(Reach::Answered(_) | Reach::Stale | Reach::Sent) | None => false,
         };
         if !repeats || last.health.standing(now) != Standing::Good {
             return None;

@@ -216,4 +216,11 @@ pub(crate) const ROWS: &[Row] = &[
     both("big-header", DOWN),
     both("many-headers", DOWN),
     both("bad-header", DOWN),
+    // What stands on a pooled connection that the provider has just closed.
+    both("stale", FULL),
+    // Answers in a coding nobody asked for, and in one they do not have.
+    both("gzip how=piece", FULL),
+    both("gzip how=end", FULL),
+    both("gzip how=lie", DOWN),
+    both("encoding", DOWN),
 ];
