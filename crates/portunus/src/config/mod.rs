@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use upstream::{Provider, Timeouts};
 
+use crate::limits::Net;
 use crate::telemetry::Collector;
 use raw::{RawConfig, RawTimeouts};
 
@@ -41,6 +42,10 @@ pub struct Config {
     pub store: String,
     /// What keys are hashed with, if not kept in the database.
     pub secret: Option<String>,
+    /// What nodes tell each other through.
+    pub valkey: Option<String>,
+    /// Proxies whose word on where a caller is counts.
+    pub(crate) trusted_proxies: Vec<Net>,
     /// Whether a call waits for the platter.
     pub power_safe: bool,
     /// How large a request may be.
@@ -150,7 +155,6 @@ fn check(
     } = raw;
     let mut warnings = Vec::new();
     let later = [
-        ("[shared]", shared.is_some()),
         ("[files]", files.is_some()),
         ("[mail]", mail.is_some()),
         ("[identity]", !identity.is_empty()),
@@ -173,6 +177,18 @@ fn check(
         Some(secret) => Some(secret.resolve(env).map_err(|why| format!("server.secret: {why}"))?),
         None => None,
     };
+    let trusted_proxies = server
+        .trusted_proxies
+        .iter()
+        .map(|text| Net::read(text).map_err(|why| format!("server.trusted_proxies: {why}")))
+        .collect::<Result<_, _>>()?;
+    let valkey = shared.map(|shared| shared.valkey);
+    if let Some(url) = &valkey {
+        redis::Client::open(url.as_str()).map_err(|_| {
+            "shared.valkey: not an address; write for instance \"redis://127.0.0.1:6379\""
+                .to_owned()
+        })?;
+    }
     let power_safe = match server.durability.as_deref() {
         None | Some("process") => false,
         Some("power") => true,
@@ -205,6 +221,8 @@ fn check(
         data: given.data.clone(),
         store,
         secret,
+        valkey,
+        trusted_proxies,
         power_safe,
         body_limit,
         keep_answers,

@@ -31,6 +31,7 @@ pub(crate) struct RawServer {
     pub(crate) demo: Option<bool>,
     pub(crate) secret: Option<Secret>,
     pub(crate) durability: Option<String>,
+    pub(crate) trusted_proxies: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

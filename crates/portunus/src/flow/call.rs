@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::app::App;
 use crate::config::Config;
 use crate::keys::Key;
+use crate::limits::Pass;
 use crate::surfaces::Asked;
 use crate::telemetry::Trace;
 
@@ -28,6 +29,8 @@ pub(crate) struct Call {
     pub(crate) config: Arc<Config>,
     pub(crate) key: Arc<Key>,
     pub(crate) id: Arc<str>,
+    /// Its place within the limits of its key and account, where there are any.
+    pub(crate) pass: Option<Arc<Pass>>,
     pub(crate) dialect: &'static dyn Dialect,
     pub(crate) target: Target,
     pub(crate) body: Bytes,
@@ -55,7 +58,7 @@ impl Call {
         dialect: &'static dyn Dialect,
         target: Target,
     ) -> Result<Self, Fault> {
-        let Asked { app, key, id, request } = asked;
+        let Asked { app, key, id, pass, request } = asked;
         let arrived = Instant::now();
         let config = app.config();
         let strict = is_set(request.headers(), "x-portunus-strict");
@@ -69,6 +72,7 @@ impl Call {
             config,
             key,
             id: id.0,
+            pass,
             dialect,
             target,
             body,

@@ -32,6 +32,7 @@ pub(crate) async fn serve(call: Call) -> Result<Response, Fault> {
     if call.dry_run {
         return dry_run::answer(&call, &peek, &route);
     }
+    admit::pace(&call, &peek).await?;
     let admitted = admit::admit(&call, &peek, &route)?;
     admit::secure(&call).await?;
     attempt::attempt(call, peek, &route, admitted).await

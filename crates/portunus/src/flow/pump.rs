@@ -298,6 +298,10 @@ impl HttpBody for Pump {
             }
         }
     }
+
+    fn is_end_stream(&self) -> bool {
+        self.upstream.is_none() && self.out.is_empty() && !self.cut
+    }
 }
 
 impl Drop for Pump {

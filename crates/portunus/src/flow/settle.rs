@@ -9,10 +9,11 @@ use std::time::Instant;
 
 use super::Call;
 use crate::app::App;
+use crate::limits::Pass;
 use crate::telemetry::Trace;
 
 /// Bytes a token has, roughly, where a count must be estimated.
-const BYTES_PER_TOKEN: u64 = 4;
+pub(super) const BYTES_PER_TOKEN: u64 = 4;
 
 /// The running tab of one call. Dropped before it was closed, it is closed as the caller's leaving.
 pub(super) struct Tab {
@@ -26,6 +27,8 @@ pub(super) struct Tab {
     /// Boxed: a tab moves from step to step, and an entry is large.
     entry: Box<Entry>,
     ticket: Option<Ticket>,
+    /// Its place within limits, given back with the money.
+    pass: Option<Arc<Pass>>,
 }
 
 impl Tab {
@@ -41,6 +44,7 @@ impl Tab {
             said: Said::default(),
             trace: call.trace,
             ticket: None,
+            pass: call.pass.clone(),
             entry: Box::new(Entry {
                 request_id: call.id.to_string(),
                 key_id: call.key.record.id.clone(),
@@ -196,6 +200,9 @@ impl Tab {
             Outcome::BrokeOff | Outcome::CallerLeft if usage == Usage::default() => Money::ZERO,
             Outcome::BrokeOff | Outcome::CallerLeft => self.prices.cost(&usage),
         };
+        if let Some(pass) = &self.pass {
+            pass.close(usage.total());
+        }
         let cost = self.entry.cost.min(ticket.amount());
         self.app.meters.running.dec();
         self.app.meters.ended(self.dialect, &self.entry);
