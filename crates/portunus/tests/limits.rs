@@ -9,11 +9,15 @@
 )]
 
 use canon::Money;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use ledger::Period;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use store::{BudgetTerms, KeyRecord, Limits};
-use testkit::{Gateway, Provider, Step, chat_reply};
+use testkit::{Ask, Gateway, Got, Provider, Step, chat_reply};
+use tokio::sync::Semaphore;
 
 const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
@@ -45,6 +49,31 @@ async fn key(gateway: &Gateway, change: impl FnOnce(&mut KeyRecord)) -> String {
 
 fn rpm(limit: u32) -> impl FnOnce(&mut KeyRecord) {
     move |record| record.limits = Limits { rpm: Some(limit), ..Limits::default() }
+}
+
+/// A provider that answers when the gate is open.
+async fn gated() -> (Arc<Semaphore>, Provider) {
+    let gate = Arc::new(Semaphore::new(0));
+    let mut answer = vec![Step::Gate(Arc::clone(&gate))];
+    answer.extend(chat_reply("done", 10, 5));
+    (gate, Provider::answers(vec![answer]).await)
+}
+
+/// Makes so many calls at once, of which all but some must be refused while those wait at the
+/// gate; then opens it. Tells one of the refusals.
+async fn all_but<'a>(some: usize, of: usize, gate: &Semaphore, ask: impl Fn() -> Ask<'a>) -> Got {
+    let mut calls: FuturesUnordered<_> = (0..of).map(|_| ask().send()).collect();
+    let mut last = None;
+    for _ in some..of {
+        let got = calls.next().await.unwrap();
+        assert_eq!(got.status, 429, "{}", got.text());
+        last = Some(got);
+    }
+    gate.add_permits(of * 4);
+    while let Some(got) = calls.next().await {
+        assert_eq!(got.status, 200, "{}", got.text());
+    }
+    last.unwrap()
 }
 
 /// How many of so many calls at once were answered with each status.
@@ -150,9 +179,7 @@ async fn refusals_and_answers_carry_the_headers_of_their_format() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_counted_by_estimate_and_then_as_they_were() {
-    let mut slow = vec![Step::Wait(Duration::from_millis(300))];
-    slow.extend(chat_reply("done", 10, 5));
-    let provider = Provider::answers(vec![slow]).await;
+    let (gate, provider) = gated().await;
     let gateway = Gateway::with(&provider.config("chat")).await;
     let tpm = |record: &mut KeyRecord| {
         record.limits = Limits { tpm: Some(1_000), ..Limits::default() };
@@ -160,11 +187,7 @@ async fn tokens_are_counted_by_estimate_and_then_as_they_were() {
     let key = key(&gateway, tpm).await;
     let ask = json!({ "model": "m", "max_tokens": 200, "messages": [{ "role": "user", "content": "x" }] });
     // Each is taken for 200 and some, so four fit while none has been answered.
-    let calls = (0..16).map(|_| gateway.post(CHAT, &ask).key(&key).send());
-    let answers = futures_util::future::join_all(calls).await;
-    let good = answers.iter().filter(|got| got.status == 200).count();
-    assert_eq!(good, 4, "{:?}", answers.iter().map(|got| got.status).collect::<Vec<_>>());
-    let refused = answers.iter().find(|got| got.status == 429).unwrap();
+    let refused = all_but(4, 16, &gate, || gateway.post(CHAT, &ask).key(&key)).await;
     assert!(refused.text().contains("1000 tokens per minute"), "{}", refused.text());
     let left = gateway.get("/v1/key").key(&key).send().await.json();
     assert_eq!(left["remaining"]["tokens"], 1_000 - 4 * 15);
@@ -177,21 +200,15 @@ async fn tokens_are_counted_by_estimate_and_then_as_they_were() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_run_at_once_than_may_and_a_place_is_free_with_the_answer() {
-    let mut slow = vec![Step::Wait(Duration::from_millis(400))];
-    slow.extend(chat_reply("done", 10, 5));
-    let provider = Provider::answers(vec![slow]).await;
+    let (gate, provider) = gated().await;
     let gateway = Gateway::with(&provider.config("chat")).await;
     let key = key(&gateway, |record| {
         record.limits = Limits { concurrency: Some(5), ..Limits::default() };
     })
     .await;
     let ask = json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }] });
-    let calls = (0..64).map(|_| gateway.post(CHAT, &ask).key(&key).send());
-    let answers = futures_util::future::join_all(calls).await;
-    let good = answers.iter().filter(|got| got.status == 200).count();
-    assert_eq!(good, provider.asked().len());
-    assert!((5..64).contains(&good), "{good}");
-    let refused = answers.iter().find(|got| got.status == 429).unwrap();
+    let refused = all_but(5, 512, &gate, || gateway.post(CHAT, &ask).key(&key)).await;
+    assert_eq!(provider.asked().len(), 5);
     assert_eq!(refused.header("retry-after"), "1");
     // One after the other: whoever has its answer has its place back.
     for _ in 0..8 {
