@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::budget::Pot;
 use crate::journal::{Held, Reached, Written, frame, recover};
 use crate::{Budget, Clock, Disk, Entry, JournalError, Micros, Recovered};
 
@@ -52,12 +53,6 @@ impl Purse {
     /// Changes the cap. Running calls keep what was set aside for them.
     pub fn set_cap(&self, cap: Option<Money>) {
         self.0.lock().cap = cap;
-    }
-
-    /// The bank knows of at least that much spending.
-    pub(crate) fn learn_spent(&self, spent: Money) {
-        let mut standing = self.0.lock();
-        standing.spent = standing.spent.max(spent);
     }
 
     fn take(&self, full: Money, least: Money) -> Result<Money, Money> {
@@ -156,7 +151,7 @@ impl Book {
     }
 
     /// Sets money aside: all of `full`, or what is left if that is at least `least`. Where there is
-    /// a budget, its purse for this moment must have the money as well.
+    /// a budget, its pot for this moment must have the money as well.
     pub fn hold(
         self: &Arc<Self>,
         purse: &Arc<Purse>,
@@ -170,12 +165,12 @@ impl Book {
         let budget = match budget {
             None => None,
             Some(budget) => {
-                let period = budget.purse(held.at);
-                match period.take(amount, least) {
+                let pot = budget.pot(held.at);
+                match pot.take(amount, least) {
                     Ok(granted) => {
                         purse.give_back(amount.saturating_sub(granted), Money::ZERO);
                         amount = granted;
-                        Some(period)
+                        Some(pot)
                     }
                     Err(left) => {
                         purse.give_back(amount, Money::ZERO);
@@ -308,10 +303,10 @@ impl Book {
     }
 }
 
-/// Where the money of a call was set aside: the key's own purse, and its budget's of that period.
+/// Where the money of a call was set aside: the key's own purse, and its budget's pot of that period.
 struct Purses {
     purse: Arc<Purse>,
-    budget: Option<Arc<Purse>>,
+    budget: Option<Arc<Pot>>,
 }
 
 impl Purses {

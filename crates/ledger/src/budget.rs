@@ -1,13 +1,14 @@
 //! Periodic budgets: a second cap that begins anew every day, week or month, in UTC.
 //!
-//! A budget is a purse per period. A call is charged in the period in which it was admitted,
-//! however long it runs: its ticket keeps that period's purse.
+//! A budget is a pot per period. A call is charged in the period in which it was admitted, however
+//! long it runs: its ticket keeps that period's pot. A pot is this node's own: what other nodes
+//! spent of the same period is learnt from the bank.
 
 use canon::Money;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-use crate::{Micros, Purse, Standing};
+use crate::{Micros, Standing};
 
 const DAY: i64 = 86_400_000_000;
 /// 1970 began on a Thursday; the first Monday of a week lies this many days before.
@@ -93,6 +94,35 @@ const fn first_of(year: i64, month: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
+/// The money of one key for one period.
+#[derive(Debug)]
+pub(crate) struct Pot(Mutex<Standing>);
+
+impl Pot {
+    fn new(most: Money, spent: Money) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Standing { cap: Some(most), spent, held: Money::ZERO })))
+    }
+
+    /// Sets aside all of `full`, or what is left if that is at least `least`; else tells what is.
+    pub(crate) fn take(&self, full: Money, least: Money) -> Result<Money, Money> {
+        let mut standing = self.0.lock();
+        let left = standing.remaining().unwrap_or(full);
+        let granted = if left >= full { full } else { left };
+        if granted < full && (granted < least || granted <= Money::ZERO) {
+            return Err(left);
+        }
+        standing.held = standing.held.saturating_add(granted);
+        Ok(granted)
+    }
+
+    /// Gives back what was set aside, of which so much was spent.
+    pub(crate) fn give_back(&self, granted: Money, spent: Money) {
+        let mut standing = self.0.lock();
+        standing.held = standing.held.saturating_sub(granted);
+        standing.spent = standing.spent.saturating_add(spent);
+    }
+}
+
 /// The money one key may spend in a period.
 #[derive(Debug)]
 pub struct Budget {
@@ -105,7 +135,7 @@ struct Now {
     most: Money,
     first_day: i64,
     next_day: i64,
-    purse: Arc<Purse>,
+    pot: Arc<Pot>,
 }
 
 /// How a budget stands.
@@ -123,8 +153,8 @@ impl Budget {
     /// A budget of which that much was spent in the period of that time.
     pub fn new(most: Money, period: Period, spent: Money, at: Micros) -> Arc<Self> {
         let (first_day, next_day) = period.days(at);
-        let purse = Purse::new(Some(most), spent);
-        Arc::new(Self { period, now: Mutex::new(Now { most, first_day, next_day, purse }) })
+        let pot = Pot::new(most, spent);
+        Arc::new(Self { period, now: Mutex::new(Now { most, first_day, next_day, pot }) })
     }
 
     /// How often it begins anew.
@@ -136,31 +166,32 @@ impl Budget {
     pub fn set_most(&self, most: Money) {
         let mut now = self.now.lock();
         now.most = most;
-        now.purse.set_cap(Some(most));
+        now.pot.0.lock().cap = Some(most);
     }
 
     /// The bank says that at least so much was spent in the period that began on that day.
     pub fn learn(&self, first_day: i64, spent: Money) {
         let now = self.now.lock();
         if now.first_day == first_day {
-            now.purse.learn_spent(spent);
+            let mut standing = now.pot.0.lock();
+            standing.spent = standing.spent.max(spent);
         }
     }
 
-    /// The purse of the period with that time in it. A clock that goes back does not bring back a
+    /// The pot of the period with that time in it. A clock that goes back does not bring back a
     /// period that is over.
-    pub(crate) fn purse(&self, at: Micros) -> Arc<Purse> {
+    pub(crate) fn pot(&self, at: Micros) -> Arc<Pot> {
         let mut now = self.now.lock();
         if day_of(at) >= now.next_day {
             (now.first_day, now.next_day) = self.period.days(at);
-            now.purse = Purse::new(Some(now.most), Money::ZERO);
+            now.pot = Pot::new(now.most, Money::ZERO);
         }
-        Arc::clone(&now.purse)
+        Arc::clone(&now.pot)
     }
 
     /// How it stands at that time.
     pub fn standing(&self, at: Micros) -> BudgetStanding {
-        let money = self.purse(at).standing();
+        let money = *self.pot(at).0.lock();
         let resets = self.now.lock().next_day.saturating_mul(DAY);
         BudgetStanding { money, period: self.period, resets }
     }
@@ -214,19 +245,19 @@ mod tests {
     }
 
     #[test]
-    fn a_new_period_has_a_new_purse_and_an_old_one_does_not_come_back() {
+    fn a_new_period_has_a_new_pot_and_an_old_one_does_not_come_back() {
         let begin = day(2026, 11, 15);
         let budget = Budget::new(Money::nanos(10), Period::Day, Money::nanos(7), begin);
-        let first = budget.purse(begin + DAY - 1);
-        assert_eq!(first.standing().remaining(), Some(Money::nanos(3)));
+        let first = budget.pot(begin + DAY - 1);
+        assert_eq!(first.0.lock().remaining(), Some(Money::nanos(3)));
         budget.learn(day_of(begin), Money::nanos(9));
         budget.learn(day_of(begin), Money::nanos(8));
-        assert_eq!(first.standing().spent, Money::nanos(9), "what is known to be spent stays so");
-        let second = budget.purse(begin + DAY);
-        assert_eq!(second.standing().remaining(), Some(Money::nanos(10)));
-        assert!(Arc::ptr_eq(&second, &budget.purse(begin)), "the clock went back");
+        assert_eq!(first.0.lock().spent, Money::nanos(9), "what is known to be spent stays so");
+        let second = budget.pot(begin + DAY);
+        assert_eq!(second.0.lock().remaining(), Some(Money::nanos(10)));
+        assert!(Arc::ptr_eq(&second, &budget.pot(begin)), "the clock went back");
         budget.learn(day_of(begin), Money::nanos(10));
-        assert_eq!(second.standing().spent, Money::ZERO, "that was another day's");
+        assert_eq!(second.0.lock().spent, Money::ZERO, "that was another day's");
         budget.set_most(Money::nanos(4));
         let standing = budget.standing(begin + DAY);
         assert_eq!(standing.money.remaining(), Some(Money::nanos(4)));

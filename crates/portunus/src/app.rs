@@ -99,7 +99,7 @@ impl App {
         let ids = Ids::new()?;
         let node = format!("{:016x}", ids.word());
         let shared =
-            config.valkey.as_deref().map(|url| Shared::open(url, node, Arc::clone(&clock)));
+            config.valkey.as_ref().map(|valkey| Shared::open(valkey, node, Arc::clone(&clock)));
         let pacing = Pacing::new(Arc::clone(&clock), shared.transpose()?);
         pacing.refresh(&store).await?;
         let app = Arc::new(Self {

@@ -215,9 +215,9 @@ pub(super) async fn run(common: &Common, command: Keys) -> anyhow::Result<ExitCo
         Keys::Rotate { id, overlap } => rotate(common, &store, &pepper, &id, &overlap).await,
     };
     store.close().await;
-    if let Some(url) = config.valkey.as_deref().filter(|_| outcome.is_ok()) {
+    if let Some(valkey) = config.valkey.as_ref().filter(|_| outcome.is_ok()) {
         // Running gateways hear of it at once instead of within a second.
-        Shared::open(url, "cli".to_owned(), Arc::new(SystemClock))?.tell_news().await;
+        Shared::open(valkey, "cli".to_owned(), Arc::new(SystemClock))?.tell_news().await;
     }
     outcome
 }

@@ -32,7 +32,8 @@ pub(super) fn apply(
         })?);
     }
     if let Some(valkey) = env("PORTUNUS_SHARED_VALKEY") {
-        raw.shared = Some(RawShared { valkey });
+        let patience = raw.shared.take().and_then(|shared| shared.patience);
+        raw.shared = Some(RawShared { valkey, patience });
     }
     if let Some(url) = env("PORTUNUS_FILES_URL") {
         raw.files = Some(RawFiles { url });

@@ -44,6 +44,7 @@ pub(crate) struct RawStore {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawShared {
     pub(crate) valkey: String,
+    pub(crate) patience: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]

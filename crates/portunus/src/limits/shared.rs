@@ -4,16 +4,15 @@
 //! each node keeps to its share of a limit, and news of keys come by polling alone.
 
 use futures_util::StreamExt as _;
+use ledger::{Clock, Micros};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, Script};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
-use ledger::{Clock, Micros};
+use crate::config::Valkey;
 
-/// How long a call may wait for Valkey.
-const PATIENCE: Duration = Duration::from_millis(20);
 /// How long Valkey is left alone after it failed to answer.
 const APART: Micros = 1_000_000;
 /// How often a node says that it is there, and when it is taken for gone.
@@ -29,6 +28,8 @@ pub(crate) struct Shared {
     client: Client,
     manager: ConnectionManager,
     take: Script,
+    /// How long a call may wait for Valkey.
+    patience: Duration,
     node: String,
     /// How many nodes there were when last heard.
     nodes: AtomicU32,
@@ -61,11 +62,12 @@ pub(super) enum Verdict {
 impl Shared {
     /// A connection to be made when it is first needed.
     pub(crate) fn open(
-        url: &str,
+        valkey: &Valkey,
         node: String,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Arc<Self>> {
-        let client = Client::open(url)?;
+        let Valkey { url, patience } = valkey;
+        let client = Client::open(url.as_str())?;
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(1)
             .set_max_delay(Duration::from_millis(500))
@@ -77,6 +79,7 @@ impl Shared {
             client,
             manager,
             take: Script::new(include_str!("take.lua")),
+            patience: *patience,
             node,
             nodes: AtomicU32::new(1),
             apart_until: AtomicI64::new(0),
@@ -99,7 +102,8 @@ impl Shared {
         let mut manager = self.manager.clone();
         let mut invocation = self.take.key(format!("portunus:{what}:{name}"));
         invocation.arg(*amount).arg(*limit);
-        let asked = tokio::time::timeout(PATIENCE, invocation.invoke_async(&mut manager)).await;
+        let asked =
+            tokio::time::timeout(self.patience, invocation.invoke_async(&mut manager)).await;
         let told: Result<(i64, i64), _> = match asked {
             Ok(told) => told,
             Err(_) => return self.apart("no answer in time"),
