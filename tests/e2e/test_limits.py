@@ -93,8 +93,9 @@ def test_messages_are_refused_with_a_time_to_come_back(tight):
 
 
 def test_native_is_refused_with_details(tight):
+    client = native_client(key=tight)
     with pytest.raises(errors.ClientError) as refused:
-        native_client(key=tight).models.generate_content(model="demo-native", contents="Hello!")
+        client.models.generate_content(model="demo-native", contents="Hello!")
     assert (refused.value.code, refused.value.status) == (429, "RESOURCE_EXHAUSTED")
     details = {one["@type"].rsplit(".")[-1]: one for one in refused.value.details["error"]["details"]}
     assert re.fullmatch(r"[\d.]+s", details["RetryInfo"]["retryDelay"])

@@ -229,6 +229,18 @@ async fn acquainted(valkey: &Valkey, nodes: usize) {
     tokio::time::sleep(Duration::from_secs(4)).await;
 }
 
+/// Waits until the first node asks Valkey again.
+async fn asked_again(valkey: &Valkey, nodes: &Nodes) {
+    loop {
+        let (id, key) = nodes.key(&["--rpm", "9"]);
+        assert_eq!(nodes.crowd(1, &key, 1).await, 1);
+        let counted = format!("portunus:rpm:key:{id}");
+        if valkey.try_ask(&["EXISTS", &counted]).await.is_ok_and(|there: bool| there) {
+            return;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_share_a_limit_and_keep_their_shares_when_valkey_fails_them() {
     let valkey = Valkey::start().await;
@@ -251,6 +263,7 @@ async fn nodes_share_a_limit_and_keep_their_shares_when_valkey_fails_them() {
         assert_eq!(nodes.crowd(1, &key, 60).await, 10, "a third each: the name is another's");
         assert_eq!(nodes.crowd(3, &key, 60).await, 20, "and no more together");
 
+        asked_again(&valkey, &nodes).await;
         let _: () = valkey.ask(&["CONFIG", "SET", "maxmemory", "1"]).await;
         let (_, key) = nodes.key(&["--rpm", "30"]);
         assert_eq!(nodes.crowd(1, &key, 60).await, 10, "a third each: Valkey is full");
@@ -266,6 +279,7 @@ async fn nodes_share_a_limit_and_keep_their_shares_when_valkey_fails_them() {
     let (_, key) = nodes.key(&["--rpm", "20"]);
     let _: () = valkey.ask(&["CLIENT", "PAUSE", "3000", "ALL"]).await;
     assert!(nodes.crowd(2, &key, 64).await <= 20, "slow");
+    asked_again(&valkey, &nodes).await;
     let (_, key) = nodes.key(&["--rpm", "20"]);
     drop(valkey.process);
     assert_eq!(nodes.crowd(1, &key, 64).await, 10, "gone: a half each");
