@@ -102,6 +102,12 @@ async fn read(asked: Asked) -> Result<(Asked, Vec<u8>), Fault> {
     };
     let mut hash = digest::Context::new(&digest::SHA256);
     hash.update(head.uri.path().as_bytes());
+    // The query may carry the API key, which may be another after a rotation.
+    let query = head.uri.query().unwrap_or_default().split('&');
+    for pair in query.filter(|pair| !pair.starts_with("key=")) {
+        hash.update(b"&");
+        hash.update(pair.as_bytes());
+    }
     hash.update(b"\0");
     hash.update(&body);
     let hash = hash.finish().as_ref().to_vec();

@@ -69,6 +69,14 @@ async fn an_answer_is_replayed_in_every_format_and_charged_once() {
 async fn another_request_under_the_same_name_is_refused_and_another_account_is_apart() {
     let gateway = Gateway::start().await;
     assert_eq!(named(&gateway, CHAT, "n", &ask("one")).await.status, 200);
+    let native = json!({ "contents": [{ "role": "user", "parts": [{ "text": "Hi" }] }] });
+    let path = "/v1beta/models/demo-chat:streamGenerateContent";
+    let (key, array) = (&gateway.key, format!("{path}?x=1"));
+    let first = named(&gateway, &format!("{array}&key={key}"), "framed", &native).await;
+    let again = named(&gateway, &array, "framed", &native).await;
+    assert_eq!((again.text(), again.header("idempotent-replayed")), (first.text(), "true"));
+    let events = named(&gateway, &format!("{path}?x=1&alt=sse"), "framed", &native).await;
+    assert_eq!(events.status, 400, "the same in another framing is not the same");
     for (path, body) in [(CHAT, ask("two")), ("/v1/messages", ask("one"))] {
         let got = named(&gateway, path, "n", &body).await;
         assert_eq!((got.status.as_u16(), got.header("x-should-retry")), (400, "false"));

@@ -31,6 +31,9 @@ pub(super) fn apply(
             format!("PORTUNUS_SERVER_DEMO: `{demo}` is not known; write true or false")
         })?);
     }
+    if let Some(list) = env("PORTUNUS_SERVER_TRUSTED_PROXIES") {
+        raw.server.trusted_proxies = list.split(',').map(|net| net.trim().to_owned()).collect();
+    }
     if let Some(valkey) = env("PORTUNUS_SHARED_VALKEY") {
         let patience = raw.shared.take().and_then(|shared| shared.patience);
         raw.shared = Some(RawShared { valkey, patience });

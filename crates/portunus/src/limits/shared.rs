@@ -18,6 +18,8 @@ const APART: Micros = 1_000_000;
 /// How often a node says that it is there, and when it is taken for gone.
 const BEAT: Duration = Duration::from_secs(1);
 const GONE: i64 = 10;
+/// The seconds in which a count counts.
+const MINUTE: i64 = 60;
 /// Whoever changed a key says so here.
 const NEWS: &str = "portunus:keys";
 const NODES: &str = "portunus:nodes";
@@ -133,16 +135,19 @@ impl Shared {
     pub(super) fn correct(self: &Arc<Self>, name: &str, step: i64, from: u64, to: u64) {
         let difference = i128::from(to) - i128::from(from);
         let Ok(difference) = i64::try_from(difference) else { return };
-        if difference == 0 || self.is_away() {
+        // Written after its minute, it would bring back what is swept already.
+        let over = step.saturating_add(MINUTE) <= self.clock.now() / 1_000_000;
+        if difference == 0 || over || self.is_away() {
             return;
         }
         let (shared, name) = (Arc::clone(self), format!("portunus:tpm:{name}"));
         tokio::spawn(async move {
             let mut manager = shared.manager.clone();
-            let mut command = redis::cmd("HINCRBY");
-            command.arg(&name).arg(step).arg(difference);
-            let corrected = command.query_async::<i64>(&mut manager);
-            // Lost, it is an estimate that stays; a step that is over is swept by the next count.
+            let mut pipe = redis::pipe();
+            pipe.cmd("HINCRBY").arg(&name).arg(step).arg(difference).ignore();
+            pipe.cmd("EXPIRE").arg(&name).arg(MINUTE + 2).ignore();
+            let corrected = pipe.query_async::<()>(&mut manager);
+            // Lost, it is an estimate that stays.
             let _ = tokio::time::timeout(BEAT, corrected).await;
         });
     }
