@@ -167,15 +167,13 @@ impl Shared {
 
     /// Says once a second that this node is there, and hears how many there are.
     pub(crate) async fn beat(&self) {
+        let script = Script::new(include_str!("beat.lua"));
         loop {
-            let now = self.clock.now() / 1_000_000;
             let mut manager = self.manager.clone();
-            let mut pipe = redis::pipe();
-            pipe.cmd("ZADD").arg(NODES).arg(now).arg(&self.node).ignore();
-            pipe.cmd("ZREMRANGEBYSCORE").arg(NODES).arg("-inf").arg(now - GONE).ignore();
-            pipe.cmd("ZCARD").arg(NODES);
-            let counted = pipe.query_async::<(u32,)>(&mut manager);
-            if let Ok(Ok((nodes,))) = tokio::time::timeout(BEAT, counted).await {
+            let mut invocation = script.key(NODES);
+            invocation.arg(&self.node).arg(GONE);
+            let counted = invocation.invoke_async::<u32>(&mut manager);
+            if let Ok(Ok(nodes)) = tokio::time::timeout(BEAT, counted).await {
                 self.nodes.store(nodes.max(1), Ordering::Relaxed);
             }
             tokio::time::sleep(BEAT).await;

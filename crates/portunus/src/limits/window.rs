@@ -32,7 +32,7 @@ impl Window {
         }
         let mut left = used;
         for step in self.newest - STEPS + 1..=self.newest {
-            left -= self.count(step);
+            left = left.saturating_sub(self.count(step));
             if left.saturating_add(amount) <= limit {
                 return Err(until(step, now));
             }
@@ -48,7 +48,7 @@ impl Window {
             return;
         }
         let count = self.count(step);
-        self.sum -= count;
+        self.sum = self.sum.saturating_sub(count);
         let corrected = count.saturating_sub(from).saturating_add(to);
         if let Some(slot) = self.slot(step) {
             *slot = corrected;
@@ -81,7 +81,7 @@ impl Window {
             self.sum = 0;
         } else {
             for passed in self.newest + 1..=step {
-                self.sum -= self.count(passed);
+                self.sum = self.sum.saturating_sub(self.count(passed));
                 if let Some(slot) = self.slot(passed) {
                     *slot = 0;
                 }
@@ -167,7 +167,18 @@ mod tests {
         assert_eq!(window.used(BEGIN + SECOND), 500);
         assert!(window.take(BEGIN + 59 * SECOND, 1, 100).is_err());
         assert_eq!(window.used(BEGIN + 61 * SECOND), 0);
-        window.correct(BEGIN + 61 * SECOND, step, 500, 900);
+        let step = window.take(BEGIN + 61 * SECOND, 1, 100).unwrap();
+        window.correct(BEGIN + 61 * SECOND, step, 1, u64::MAX);
+        window.correct(BEGIN + 62 * SECOND, step, 0, u64::MAX);
+        assert_eq!(window.used(BEGIN + 200 * SECOND), 0, "no count is too large to leave again");
+    }
+
+    #[test]
+    fn what_is_over_is_not_corrected() {
+        let mut window = Window::default();
+        let step = window.take(BEGIN, 100, 100).unwrap();
+        assert_eq!(window.used(BEGIN + 61 * SECOND), 0);
+        window.correct(BEGIN + 61 * SECOND, step, 100, 900);
         assert_eq!(window.used(BEGIN + 61 * SECOND), 0, "its minute is over");
         assert_eq!(window.used(BEGIN), 0, "and a clock that goes back changes nothing");
     }
