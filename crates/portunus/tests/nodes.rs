@@ -253,6 +253,13 @@ async fn nodes_share_a_limit_and_keep_their_shares_when_valkey_fails_them() {
         acquainted(&valkey, 3).await;
         let (_, key) = nodes.key(&["--rpm", "40"]);
         assert_eq!(nodes.crowd(3, &key, 150).await, 40, "together, not each");
+        for node in 0..3 {
+            let refused = nodes.post(node, &key, None, &hello()).await;
+            assert_eq!(
+                (refused.status, refused.header("x-ratelimit-remaining-requests")),
+                (429, "0")
+            );
+        }
         let (_, key) = nodes.key(&["--rpm", "40"]);
         assert_eq!(nodes.crowd(1, &key, 80).await, 40, "one may use what the others do not");
         let (_, key) = nodes.key(&["--tpm", "200"]);

@@ -132,11 +132,24 @@ impl Pacing {
             return Ok(step);
         }
         let kept = match shared.take(&Ask { name, what: "rpm", amount: 1, limit }).await {
-            Verdict::Yes(_) => Ok(()),
-            Verdict::No(wait) => Err(Excess::Requests(limit, wait)),
-            Verdict::Unknown => pace.keeps_share(self.clock.now(), nodes),
+            Verdict::Yes(_, used) => Ok(Some(used)),
+            Verdict::No(wait, used) => Err((Excess::Requests(limit, wait), Some(used))),
+            Verdict::Unknown => match pace.keeps_share(self.clock.now(), nodes) {
+                Ok(()) => Ok(None),
+                Err(excess) => Err((excess, None)),
+            },
         };
-        kept.map(|()| step).inspect_err(|_| pace.undo(self.clock.now(), step))
+        let now = self.clock.now();
+        let used = match kept {
+            Ok(used) => used,
+            Err((excess, used)) => {
+                pace.undo(now, step);
+                pace.hear_requests(now, used);
+                return Err(excess);
+            }
+        };
+        pace.hear_requests(now, used);
+        Ok(step)
     }
 
     fn account(&self, id: &str) -> Option<Arc<Pace>> {
@@ -178,12 +191,16 @@ impl Pass {
             let (Some(shared), Some(limit), false) = (&self.shared, limit, alone) else { continue };
             let amount = estimate.min(u64::from(limit));
             match shared.take(&Ask { name: &name, what: "tpm", amount, limit }).await {
-                Verdict::Yes(step) => {
+                Verdict::Yes(step, used) => {
+                    pace.hear_tokens(self.clock.now(), used);
                     if let Some(entered) = self.entered.lock().get_mut(place) {
                         entered.shared_tokens = Some((step, amount));
                     }
                 }
-                Verdict::No(wait) => return Err(refusal(Excess::Tokens(limit, wait), whose)),
+                Verdict::No(wait, used) => {
+                    pace.hear_tokens(self.clock.now(), used);
+                    return Err(refusal(Excess::Tokens(limit, wait), whose));
+                }
                 // The node's own count, made above, has to do.
                 Verdict::Unknown => {}
             }

@@ -23,7 +23,30 @@ struct State {
     requests: Window,
     tokens: Window,
     running: u32,
+    requests_elsewhere: Elsewhere,
+    tokens_elsewhere: Elsewhere,
 }
+
+/// What other nodes used, as last heard: told to callers, never decided by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Elsewhere {
+    used: u64,
+    heard: Micros,
+}
+
+impl Elsewhere {
+    /// So much was used in all, of which this node used its own.
+    fn hear(now: Micros, all: u64, window: &mut Window) -> Self {
+        Self { used: all.saturating_sub(window.used(now)), heard: now }
+    }
+
+    /// What of it may still count.
+    fn at(self, now: Micros) -> u64 {
+        if now.saturating_sub(self.heard) < MINUTE { self.used } else { 0 }
+    }
+}
+
+const MINUTE: Micros = 60_000_000;
 
 /// What a call ran into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +113,7 @@ impl Pace {
         alone: bool,
     ) -> Result<Option<i64>, Excess> {
         let mut state = self.state.lock();
-        let State { limits, requests, tokens, running } = &mut *state;
+        let State { limits, requests, tokens, running, .. } = &mut *state;
         if let Some(most) = limits.concurrency
             && *running >= share(most, nodes)
         {
@@ -125,6 +148,22 @@ impl Pace {
         if let Some(step) = step {
             state.requests.correct(now, step, 1, 0);
         }
+    }
+
+    /// All nodes together made so many requests in the last minute.
+    pub(super) fn hear_requests(&self, now: Micros, all: Option<u64>) {
+        let mut state = self.state.lock();
+        let State { requests, requests_elsewhere, .. } = &mut *state;
+        if let Some(all) = all {
+            *requests_elsewhere = Elsewhere::hear(now, all, requests);
+        }
+    }
+
+    /// All nodes together used so many tokens in the last minute.
+    pub(super) fn hear_tokens(&self, now: Micros, all: u64) {
+        let mut state = self.state.lock();
+        let State { tokens, tokens_elsewhere, .. } = &mut *state;
+        *tokens_elsewhere = Elsewhere::hear(now, all, tokens);
     }
 
     /// Whether this node's share of requests is kept, now that the others cannot be asked.
@@ -169,15 +208,17 @@ impl Pace {
             return AllLeft::default();
         }
         let mut state = self.state.lock();
-        let State { limits, requests, tokens, running } = &mut *state;
-        let left = |window: &mut Window, limit: u32| {
+        let State { limits, requests, tokens, running, requests_elsewhere, tokens_elsewhere } =
+            &mut *state;
+        let left = |window: &mut Window, elsewhere: Elsewhere, limit: u32| {
             let limit = u64::from(limit);
-            let remaining = limit.saturating_sub(window.used(now));
+            let used = window.used(now).saturating_add(elsewhere.at(now));
+            let remaining = limit.saturating_sub(used);
             Left { limit, remaining, reset: window.reset(now) }
         };
         AllLeft {
-            requests: limits.rpm.map(|limit| left(requests, limit)),
-            tokens: limits.tpm.map(|limit| left(tokens, limit)),
+            requests: limits.rpm.map(|limit| left(requests, *requests_elsewhere, limit)),
+            tokens: limits.tpm.map(|limit| left(tokens, *tokens_elsewhere, limit)),
             calls: limits.concurrency.map(|limit| Left {
                 limit: u64::from(limit),
                 remaining: u64::from(limit.saturating_sub(*running)),

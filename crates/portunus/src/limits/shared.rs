@@ -53,10 +53,10 @@ pub(super) struct Ask<'a> {
 
 /// What they say.
 pub(super) enum Verdict {
-    /// It fits and is counted, in that step.
-    Yes(i64),
-    /// It does not fit; it may in so long.
-    No(Duration),
+    /// It fits and is counted, in that step; so much is used now.
+    Yes(i64, u64),
+    /// It does not fit, so much being used; it may in so long.
+    No(Duration, u64),
     /// They cannot be asked.
     Unknown,
 }
@@ -106,14 +106,14 @@ impl Shared {
         invocation.arg(*amount).arg(*limit);
         let asked =
             tokio::time::timeout(self.patience, invocation.invoke_async(&mut manager)).await;
-        let told: Result<(i64, i64), _> = match asked {
+        let told: Result<(i64, i64, u64), _> = match asked {
             Ok(told) => told,
             Err(_) => return self.apart("no answer in time"),
         };
         match told {
-            Ok((1, step)) => Verdict::Yes(step),
-            Ok((_, millis)) => {
-                Verdict::No(Duration::from_millis(u64::try_from(millis).unwrap_or(1)))
+            Ok((1, step, used)) => Verdict::Yes(step, used),
+            Ok((_, millis, used)) => {
+                Verdict::No(Duration::from_millis(u64::try_from(millis).unwrap_or(1)), used)
             }
             Err(e) => self.apart(&e.to_string()),
         }

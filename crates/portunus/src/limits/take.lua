@@ -1,5 +1,5 @@
 -- Counts an amount against a limit over the last minute, in steps of a second, on the server's own
--- clock. Answers {1, step} when it fits, else {0, milliseconds until it would}.
+-- clock. Answers {1, step, used} when it fits, else {0, milliseconds until it would, used}.
 local time = redis.call('TIME')
 local now = tonumber(time[1])
 local amount, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -20,10 +20,10 @@ end
 if sum + amount <= limit then
   redis.call('HINCRBY', KEYS[1], now, amount)
   redis.call('EXPIRE', KEYS[1], 62)
-  return { 1, now }
+  return { 1, now, sum + amount }
 end
 table.sort(steps, function(a, b) return a[1] < b[1] end)
-local leaves = now
+local leaves, used = now, sum
 for _, step in ipairs(steps) do
   sum = sum - step[2]
   leaves = step[1]
@@ -31,4 +31,4 @@ for _, step in ipairs(steps) do
     break
   end
 end
-return { 0, (leaves + 61 - now) * 1000 - math.floor(tonumber(time[2]) / 1000) }
+return { 0, (leaves + 61 - now) * 1000 - math.floor(tonumber(time[2]) / 1000), used }
