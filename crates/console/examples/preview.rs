@@ -62,6 +62,7 @@ fn key(id: &str, account_id: &str, ask: KeyAsk, now: Micros) -> KeyRecord {
         old_until: None,
         cap: ask.cap,
         spent: Money::ZERO,
+        budget: None,
         models: ask.models,
         expires: ask.expires,
         revoked: None,

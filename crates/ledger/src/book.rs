@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::budget::Pot;
 use crate::journal::{Held, Reached, Written, frame, recover};
-use crate::{Clock, Disk, Entry, JournalError, Recovered};
+use crate::{Budget, Clock, Disk, Entry, JournalError, Micros, Recovered};
 
 /// When a segment of the journal is long enough.
 const SEGMENT: usize = 8 << 20;
@@ -81,6 +82,13 @@ pub enum Refused {
         /// What is left.
         left: Money,
     },
+    /// Not enough is left of this period's budget.
+    Budget {
+        /// What is left.
+        left: Money,
+        /// When the next period begins.
+        resets: Micros,
+    },
     /// The journal could not be written, so nothing may run.
     Journal(JournalError),
 }
@@ -142,30 +150,51 @@ impl Book {
         }
     }
 
-    /// Sets money aside: all of `full`, or what is left if that is at least `least`.
+    /// Sets money aside: all of `full`, or what is left if that is at least `least`. Where there is
+    /// a budget, its pot for this moment must have the money as well.
     pub fn hold(
         self: &Arc<Self>,
         purse: &Arc<Purse>,
+        budget: Option<&Budget>,
         mut held: Held,
         full: Money,
         least: Money,
     ) -> Result<Ticket, Refused> {
-        let amount = purse.take(full, least).map_err(|left| Refused::Cap { left })?;
-        held.amount = amount;
         held.at = self.clock.now();
+        let mut amount = purse.take(full, least).map_err(|left| Refused::Cap { left })?;
+        let budget = match budget {
+            None => None,
+            Some(budget) => {
+                let pot = budget.pot(held.at);
+                match pot.take(amount, least) {
+                    Ok(granted) => {
+                        purse.give_back(amount.saturating_sub(granted), Money::ZERO);
+                        amount = granted;
+                        Some(pot)
+                    }
+                    Err(left) => {
+                        purse.give_back(amount, Money::ZERO);
+                        let resets = budget.period().end(held.at);
+                        return Err(Refused::Budget { left, resets });
+                    }
+                }
+            }
+        };
+        let purses = Purses { purse: Arc::clone(purse), budget };
+        held.amount = amount;
         let bytes = frame(&Written::Held(&held));
         {
             let mut state = self.state.lock();
             if let Err(e) = self.append(&mut state, &bytes) {
                 drop(state);
-                purse.give_back(amount, Money::ZERO);
+                purses.give_back(amount, Money::ZERO);
                 return Err(Refused::Journal(e));
             }
             let segment = state.segment;
             state.open.insert(held.request_id.clone(), segment);
             *state.needed.entry(segment).or_default() += 1;
         }
-        Ok(Ticket { book: Arc::clone(self), purse: Arc::clone(purse), held: Some(held) })
+        Ok(Ticket { book: Arc::clone(self), purses, held: Some(held) })
     }
 
     /// Notes a call that never had money set aside, such as one that was refused.
@@ -252,7 +281,7 @@ impl Book {
         Ok(())
     }
 
-    fn settle(&self, purse: &Purse, held: &Held, mut entry: Entry) {
+    fn settle(&self, purses: &Purses, held: &Held, mut entry: Entry) {
         // A provider that reports more than was set aside is the operator's loss: the cap holds.
         let cost = entry.cost.max(Money::ZERO).min(held.amount);
         entry.borne = entry.borne.saturating_add(entry.cost.saturating_sub(cost));
@@ -270,7 +299,22 @@ impl Book {
         needs.extend(state.open.remove(&held.request_id));
         state.settled.push_back((Arc::new(entry), needs));
         drop(state);
-        purse.give_back(held.amount, cost);
+        purses.give_back(held.amount, cost);
+    }
+}
+
+/// Where the money of a call was set aside: the key's own purse, and its budget's pot of that period.
+struct Purses {
+    purse: Arc<Purse>,
+    budget: Option<Arc<Pot>>,
+}
+
+impl Purses {
+    fn give_back(&self, granted: Money, spent: Money) {
+        self.purse.give_back(granted, spent);
+        if let Some(budget) = &self.budget {
+            budget.give_back(granted, spent);
+        }
     }
 }
 
@@ -294,7 +338,7 @@ pub struct Progress {
 /// Proof that a call was admitted. It is settled exactly once: by hand, or as failed when dropped.
 pub struct Ticket {
     book: Arc<Book>,
-    purse: Arc<Purse>,
+    purses: Purses,
     held: Option<Held>,
 }
 
@@ -324,7 +368,7 @@ impl Ticket {
     /// Settles the call: what it cost is spent, the rest is free again.
     pub fn settle(mut self, entry: Entry) {
         if let Some(held) = self.held.take() {
-            self.book.settle(&self.purse, &held, entry);
+            self.book.settle(&self.purses, &held, entry);
         }
     }
 }
@@ -343,6 +387,6 @@ impl Drop for Ticket {
             price_version: held.price_version.clone(),
             ..Entry::default()
         };
-        self.book.settle(&self.purse, &held, entry);
+        self.book.settle(&self.purses, &held, entry);
     }
 }

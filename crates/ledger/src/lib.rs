@@ -5,12 +5,14 @@
 //! reports back. Nothing here knows HTTP, wire formats or SQL, so a failing seed reproduces.
 
 mod book;
+mod budget;
 mod clock;
 mod disk;
 mod entry;
 mod journal;
 
 pub use book::{Batch, Book, Progress, Purse, Refused, Standing, Ticket};
+pub use budget::{Budget, BudgetStanding, Period, day_of};
 pub use clock::{Clock, Micros, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk};
 pub use entry::{Entry, Outcome, Try};

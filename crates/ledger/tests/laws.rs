@@ -118,7 +118,7 @@ proptest! {
             match work {
                 Work::Hold { full, least } => {
                     let ask = (Money::nanos(full), Money::nanos(least.min(full)));
-                    match book.hold(&purse, held(id), ask.0, ask.1) {
+                    match book.hold(&purse, None, held(id), ask.0, ask.1) {
                         Ok(ticket) => {
                             prop_assert!(ticket.amount() <= ask.0);
                             admitted.push(id);
@@ -126,6 +126,7 @@ proptest! {
                         }
                         Err(Refused::Cap { left }) => prop_assert!(left < ask.0),
                         // The disk is gone: nothing new may run, and nothing stays set aside.
+                        Err(Refused::Budget { .. }) => panic!("there is no budget here"),
                         Err(Refused::Journal(_)) => {}
                     }
                 }
@@ -197,9 +198,9 @@ fn a_journal_without_faults_says_exactly_what_was_charged() {
     let (book, _, _) = Book::open(clock.clone(), disk.clone()).unwrap();
     let purse = Purse::new(None, Money::ZERO);
     let hundred = Money::nanos(100);
-    let done = book.hold(&purse, held(1), hundred, hundred).unwrap();
-    let left = book.hold(&purse, held(2), hundred, hundred).unwrap();
-    let silent = book.hold(&purse, held(3), hundred, hundred).unwrap();
+    let done = book.hold(&purse, None, held(1), hundred, hundred).unwrap();
+    let left = book.hold(&purse, None, held(2), hundred, hundred).unwrap();
+    let silent = book.hold(&purse, None, held(3), hundred, hundred).unwrap();
     left.progress(Progress {
         lane: "l".to_owned(),
         usage: Usage::default(),
@@ -226,7 +227,9 @@ fn what_a_provider_charges_beyond_the_hold_is_the_operators_loss() {
     let (book, _, _) =
         Book::open(Arc::new(TestClock::at(5)), Arc::new(MemoryDisk::default())).unwrap();
     let purse = Purse::new(Some(Money::nanos(100)), Money::ZERO);
-    book.hold(&purse, held(1), Money::nanos(100), Money::nanos(1)).unwrap().settle(entry(1, 130));
+    book.hold(&purse, None, held(1), Money::nanos(100), Money::nanos(1))
+        .unwrap()
+        .settle(entry(1, 130));
     let settled = book.find("r1").unwrap();
     assert_eq!((settled.cost.as_nanos(), settled.borne.as_nanos()), (100, 30));
     assert_eq!(purse.standing().remaining(), Some(Money::ZERO));

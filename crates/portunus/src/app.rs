@@ -15,6 +15,7 @@ use crate::config::{Config, Given};
 use crate::flow::{Running, SealKeep};
 use crate::ids::Ids;
 use crate::keys::{KeyRing, NewToken, hash};
+use crate::limits::{Pacing, Shared};
 use crate::memory::Memory;
 use crate::meters::Meters;
 use crate::server::{Open, Order};
@@ -26,6 +27,8 @@ const PEPPER: &str = "key_pepper";
 pub(crate) const SETUP: &str = "setup_token";
 /// How many settled calls go to the store at once.
 const BATCH: usize = 500;
+/// Every how many seconds it is asked what other nodes spent of budgets.
+const BUDGETS: u64 = 5;
 
 /// The gateway.
 pub struct App {
@@ -40,6 +43,8 @@ pub struct App {
     pub clock: Arc<dyn Clock>,
     /// Where request ids come from.
     pub(crate) ids: Ids,
+    /// How fast keys and accounts may be used.
+    pub(crate) pacing: Pacing,
     /// What is remembered between calls.
     pub(crate) memory: Memory,
     /// Seals of callers whose format has no place for them.
@@ -101,8 +106,15 @@ impl App {
             stop.clone(),
             |reports| drop(tasks.spawn(reports)),
         );
+        let ids = Ids::new()?;
+        let node = format!("{:016x}", ids.word());
+        let shared =
+            config.valkey.as_ref().map(|valkey| Shared::open(valkey, node, Arc::clone(&clock)));
+        let pacing = Pacing::new(Arc::clone(&clock), shared.transpose()?);
+        pacing.refresh(&store).await?;
         let app = Arc::new(Self {
-            ids: Ids::new()?,
+            ids,
+            pacing,
             memory: Memory::new(store.clone(), tasks.clone()),
             config: ArcSwap::from_pointee(config),
             ring: Arc::new(ring),
@@ -132,8 +144,12 @@ impl App {
     /// Puts a new configuration in force. What needs a restart is told.
     pub fn reconfigure(&self, config: Config) {
         let old = self.config.load();
-        if old.listen != config.listen || old.store != config.store || old.secret != config.secret {
-            tracing::warn!("`listen`, `store` and `secret` change only with a restart");
+        if old.listen != config.listen
+            || old.store != config.store
+            || old.secret != config.secret
+            || old.valkey != config.valkey
+        {
+            tracing::warn!("`listen`, `store`, `valkey` and `secret` change only with a restart");
         }
         for warning in &config.warnings {
             tracing::warn!("{warning}");
@@ -168,13 +184,24 @@ impl App {
         self.tasks.spawn(async move { app.post_settled().await });
         let app = Arc::clone(self);
         tokio::spawn(async move {
+            let mut count: u64 = 0;
             loop {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                if let Err(e) = app.ring.refresh().await {
-                    tracing::warn!("news of keys could not be fetched: {e}");
+                app.hear_of_keys().await;
+                count += 1;
+                if count.is_multiple_of(BUDGETS)
+                    && let Err(e) = app.ring.refresh_budgets().await
+                {
+                    tracing::warn!("what was spent of budgets could not be fetched: {e}");
                 }
             }
         });
+        if let Some(shared) = self.pacing.shared() {
+            let (beating, listening) = (Arc::clone(shared), Arc::clone(shared));
+            tokio::spawn(async move { beating.beat().await });
+            let app = Arc::clone(self);
+            tokio::spawn(async move { listening.listen(|| app.hear_of_keys()).await });
+        }
         let app = Arc::clone(self);
         tokio::spawn(async move {
             loop {
@@ -192,11 +219,24 @@ impl App {
                 if let Err(e) = app.store.sweep_kept(app.clock.now()).await {
                     tracing::warn!("expired answers could not be swept: {e}");
                 }
+                if let Err(e) = app.store.sweep_claims(app.clock.now()).await {
+                    tracing::warn!("expired idempotency keys could not be swept: {e}");
+                }
                 tokio::time::sleep(Duration::from_secs(600)).await;
             }
         });
         let app = Arc::clone(self);
         tokio::spawn(crate::config::watch(given, move |config| app.reconfigure(config)));
+    }
+
+    /// Fetches what changed of keys and of the limits of accounts.
+    async fn hear_of_keys(&self) {
+        if let Err(e) = self.ring.refresh().await {
+            tracing::warn!("news of keys could not be fetched: {e}");
+        }
+        if let Err(e) = self.pacing.refresh(&self.store).await {
+            tracing::warn!("the limits of accounts could not be fetched: {e}");
+        }
     }
 
     /// Moves settled calls to the store, until the order to stop and nothing is left.
@@ -304,6 +344,7 @@ impl NewKey {
             old_until: None,
             cap,
             spent: Money::ZERO,
+            budget: None,
             models,
             expires,
             revoked: None,

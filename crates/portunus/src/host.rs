@@ -31,5 +31,9 @@ impl Host for App {
 
     fn key_changed(&self, record: KeyRecord) {
         self.ring.put(record);
+        if let Some(shared) = self.pacing.shared() {
+            let shared = std::sync::Arc::clone(shared);
+            self.tasks.spawn(async move { shared.tell_news().await });
+        }
     }
 }

@@ -42,6 +42,14 @@ impl Voice {
         Self::Plain
     }
 
+    /// The format it is, if it is one.
+    pub(crate) fn origin(self) -> Option<canon::Origin> {
+        match self {
+            Self::Dialect(dialect) => Some(dialect.origin()),
+            Self::Plain => None,
+        }
+    }
+
     /// The fault as an answer. It is logged here, once, unless it is the caller's own.
     pub(crate) fn answer(self, fault: &Fault, request_id: &str) -> Response {
         let (status, body) = match self {
@@ -87,7 +95,7 @@ pub(crate) fn is_native_client(headers: &HeaderMap) -> bool {
 fn retry_headers(fault: &Fault, status: u16, headers: &mut HeaderMap) {
     const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
     const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-    if fault.may_retry() && matches!(status, 429 | 503) {
+    if fault.may_retry() && matches!(status, 409 | 429 | 503) {
         let wait = fault.wait().map_or(1_000, |wait| wait.as_millis().clamp(1, 60_000));
         let seconds = wait.div_ceil(1_000).to_string();
         for (name, value) in [(RETRY_AFTER, seconds), (RETRY_AFTER_MS, wait.to_string())] {
@@ -99,6 +107,8 @@ fn retry_headers(fault: &Fault, status: u16, headers: &mut HeaderMap) {
     // Said for every status: some clients retry even what can never succeed.
     if !fault.may_retry() {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    } else if matches!(status, 409 | 429) {
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("true"));
     }
 }
 

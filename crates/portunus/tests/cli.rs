@@ -8,7 +8,7 @@
     reason = "a test stops where its ground gives way"
 )]
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -223,4 +223,70 @@ fn faults_are_listed_and_a_bad_rule_of_faults_is_named() {
     fails(&folder.run(&["simulate", "--faults", "bad.toml"]), 1, "rule 1: fault: `wait`");
     fails(&folder.run(&["simulate", "--faults", "none.toml"]), 1, "none.toml");
     fails(&folder.run(&["simulate", "--faults", "bad.toml", "--canned"]), 2, "--canned");
+}
+
+#[test]
+fn a_keys_limits_are_set_shown_changed_and_taken_away() {
+    let folder = Folder::new("limits");
+    let made = folder.json(&[
+        "keys",
+        "create",
+        "--name",
+        "ci",
+        "--unlimited",
+        "--rpm",
+        "60",
+        "--tpm",
+        "9000",
+        "--concurrency",
+        "4",
+        "--ips",
+        "10.0.0.0/8,2001:db8::1",
+        "--budget",
+        "5.00/day",
+        "--account",
+        "owner",
+        "--json",
+    ]);
+    let id = made["id"].as_str().unwrap();
+    let listed = String::from_utf8(folder.run(&["keys", "list", "--json"]).stdout).unwrap();
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    for told in [&made, &listed] {
+        assert_eq!(told["limits"], json!({ "rpm": 60, "tpm": 9000, "concurrency": 4 }));
+        assert_eq!(told["ips"], json!(["10.0.0.0/8", "2001:db8::1"]));
+        assert_eq!(told["budget"], json!({ "most_usd": "5.000000000", "per": "day" }));
+    }
+    let set = |flags: &[&str]| folder.json(&[&["keys", "set", id, "--json"], flags].concat());
+    let changed = set(&["--rpm", "none", "--tpm", "7", "--ips", "none", "--cap", "2"]);
+    assert_eq!(changed["limits"], json!({ "rpm": null, "tpm": 7, "concurrency": 4 }));
+    assert_eq!((&changed["ips"], &changed["cap_usd"]), (&json!([]), &json!("2.000000000")));
+    assert_eq!(changed["budget"]["per"], "day", "what is not named stays");
+    let changed = set(&["--budget", "20/month", "--unlimited", "--models", "m", "--name", "n"]);
+    assert_eq!((&changed["cap_usd"], &changed["name"]), (&Value::Null, &json!("n")));
+    assert_eq!(changed["budget"], json!({ "most_usd": "20.000000000", "per": "month" }));
+    assert_eq!(set(&["--budget", "none", "--models", "all"])["models"], json!([]));
+
+    let account =
+        |flags: &[&str]| folder.json(&[&["keys", "account", "owner", "--json"], flags].concat());
+    assert_eq!(account(&["--rpm", "5"])["limits"]["rpm"], 5);
+    assert_eq!(account(&[])["limits"], json!({ "rpm": 5, "tpm": null, "concurrency": null }));
+
+    for (flag, value) in [
+        ("--rpm", "0"),
+        ("--rpm", "-1"),
+        ("--tpm", "x"),
+        ("--ips", "10.0.0.0/40"),
+        ("--ips", "home"),
+        ("--budget", "5"),
+        ("--budget", "5/year"),
+        ("--budget", "-5/day"),
+        ("--budget", "x/day"),
+    ] {
+        let output = folder.run(&["keys", "set", id, &format!("{flag}={value}")]);
+        fails(&output, 2, flag);
+    }
+    fails(&folder.run(&["keys", "set", "nobody", "--rpm", "1"]), 1, "nobody");
+    fails(&folder.run(&["keys", "account", "nobody"]), 1, "nobody");
+    let stranger = ["keys", "create", "--name", "x", "--unlimited", "--account", "nobody"];
+    fails(&folder.run(&stranger), 1, "nobody");
 }

@@ -49,6 +49,8 @@ fn a_providers_usual_variable_alone_switches_it_on() {
     let config = read("", &[("OPENAI_API_KEY", "sk-test")]).unwrap();
     assert!(config.catalog.iter().any(|model| model.provider == "openai"));
     assert!(!format!("{config:?}").contains("sk-test"), "a secret is never printed");
+    let config = read("[shared]\nvalkey = \"redis://:secret-word@h\"", &[]).unwrap();
+    assert!(!format!("{config:?}").contains("secret-word"), "nor is this one");
 }
 
 #[test]
@@ -64,6 +66,13 @@ fn what_is_wrong_is_named_with_a_remedy() {
         ("[server]\nlisen = \"x\"", "p.toml:2: unknown field `lisen`", "did you mean `listen`?"),
         ("[servr]\n", "unknown field `servr`", "did you mean `server`?"),
         ("[server]\nlisten = \"nowhere\"", "server.listen", "127.0.0.1:8080"),
+        ("[server]\ntrusted_proxies = [\"10.0.0.0/40\"]", "server.trusted_proxies", "10.0.0.0/8"),
+        ("[shared]\nvalkey = \"nowhere\"", "shared.valkey", "redis://127.0.0.1:6379"),
+        (
+            "[shared]\nvalkey = \"redis://h\"\npatience = \"soon\"",
+            "shared.patience",
+            "write for instance",
+        ),
         ("[server]\nlisten = 5", "p.toml:2", "string"),
         ("[server]\npublic_url = \"ftp://x\"", "server.public_url", "http"),
         ("[server]\ndurability = \"maybe\"", "server.durability", "power"),

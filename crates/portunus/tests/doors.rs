@@ -255,3 +255,36 @@ async fn the_catalog_is_public_and_exactly_of_the_documented_shape() {
     let found = gateway.get("/api/models?q=ECHO").send().await.json();
     assert_eq!((&found["total"], &found["data"][0]["id"]), (&json!(1), &json!("demo-echo")));
 }
+
+#[tokio::test]
+async fn a_receipt_is_its_accounts_alone() {
+    let gateway = Gateway::start().await;
+    let got = gateway.post(CHAT, &hello()).send().await;
+    let path = format!("/v1/usage/{}", got.header("x-request-id"));
+    let receipt = gateway.get(&path).send().await;
+    assert_eq!(receipt.status, 200);
+    let told = receipt.json();
+    for field in ["tokens", "price_version", "lane", "attempts", "losses", "cost_usd", "outcome"] {
+        assert!(told.get(field).is_some_and(|value| !value.is_null()), "{field}: {told}");
+    }
+    assert_eq!((&told["outcome"], &told["estimated"]), (&json!("done"), &json!(false)));
+    let other = store::Account {
+        id: "another".to_owned(),
+        username: "another".to_owned(),
+        email: None,
+        role: store::Role::Member,
+        password_hash: None,
+        disabled: false,
+        created: 1,
+        changed: 1,
+    };
+    gateway.app.store.add_account(&other).await.unwrap();
+    let new =
+        portunus::app::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
+    let (record, key) = new.make(&other.id, &gateway.app.ring, gateway.app.clock.now()).unwrap();
+    gateway.app.store.add_key(&record).await.unwrap();
+    assert_eq!(gateway.get(&path).key(&key).send().await.status, 404, "while it is in memory");
+    gateway.settled().await;
+    assert_eq!(gateway.get(&path).key(&key).send().await.status, 404, "and in the store");
+    assert_eq!(gateway.get(&path).send().await.status, 200);
+}

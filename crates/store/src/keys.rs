@@ -4,22 +4,11 @@
 //! other nodes that ask for what changed find it. Spending does not count as an edit.
 
 use canon::Money;
-use ledger::Micros;
+use ledger::{Micros, Period};
 use sqlx::FromRow;
 
-use crate::db::{clean, from_json, number, on_reader, on_writer, to_json};
-use crate::{Store, StoreError};
-
-/// How fast a key may be used; `None` is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Requests per minute.
-    pub rpm: Option<u32>,
-    /// Tokens per minute.
-    pub tpm: Option<u32>,
-    /// Calls at the same time.
-    pub concurrency: Option<u32>,
-}
+use crate::db::{clean, from_json, number, on_reader, on_writer, to_json, unknown_word};
+use crate::{BudgetTerms, Limits, Store, StoreError};
 
 /// A key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +29,8 @@ pub struct KeyRecord {
     pub cap: Option<Money>,
     /// What it has spent: always the sum of its ledger rows.
     pub spent: Money,
+    /// What it may spend in every period, besides.
+    pub budget: Option<BudgetTerms>,
     /// The models it may use; empty is all.
     pub models: Vec<String>,
     /// When it ends.
@@ -76,9 +67,18 @@ struct KeyRow {
     tpm: Option<i64>,
     concurrency: Option<i64>,
     ips: String,
+    budget: Option<i64>,
+    budget_period: Option<String>,
     created: Micros,
     changed: Micros,
     last_used: Option<Micros>,
+}
+
+/// The two columns of a budget, of which there are both or none.
+fn budget(most: Option<i64>, period: Option<String>) -> Result<Option<BudgetTerms>, sqlx::Error> {
+    let (Some(most), Some(word)) = (most, period) else { return Ok(None) };
+    let period = Period::by_word(&word).ok_or_else(|| unknown_word(&word))?;
+    Ok(Some(BudgetTerms { most: Money::nanos(most), period }))
 }
 
 impl TryFrom<KeyRow> for KeyRecord {
@@ -94,6 +94,7 @@ impl TryFrom<KeyRow> for KeyRecord {
             old_until: row.old_until,
             cap: row.cap.map(Money::nanos),
             spent: Money::nanos(row.spent),
+            budget: budget(row.budget, row.budget_period)?,
             models: from_json(&row.models)?,
             expires: row.expires,
             revoked: row.revoked,
@@ -114,7 +115,7 @@ impl TryFrom<KeyRow> for KeyRecord {
 macro_rules! key_columns {
     () => {
         "id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, revoked, \
-         rpm, tpm, concurrency, ips, created, changed, last_used"
+         rpm, tpm, concurrency, ips, budget, budget_period, created, changed, last_used"
     };
 }
 
@@ -128,7 +129,8 @@ macro_rules! moved_on {
 const ADD: &str = concat!(
     "INSERT INTO keys (",
     key_columns!(),
-    ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11, $12, $13, $14, $15, $16, NULL)"
+    ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
+     $17, $18, NULL)"
 );
 const GET: &str = concat!("SELECT ", key_columns!(), " FROM keys WHERE id = $1");
 const ALL: &str = concat!("SELECT ", key_columns!(), " FROM keys ORDER BY created, id");
@@ -145,7 +147,7 @@ const ROTATE: &str = concat!(
 );
 const UPDATE: &str = concat!(
     "UPDATE keys SET name = $3, cap = $4, models = $5, expires = $6, rpm = $7, tpm = $8, \
-     concurrency = $9, ips = $10, ",
+     concurrency = $9, ips = $10, budget = $11, budget_period = $12, ",
     moved_on!(),
     " WHERE id = $1"
 );
@@ -174,6 +176,8 @@ impl Store {
                 .bind(key.limits.tpm.map(i64::from))
                 .bind(key.limits.concurrency.map(i64::from))
                 .bind(to_json(&key.ips))
+                .bind(key.budget.map(|budget| budget.most.as_nanos()))
+                .bind(key.budget.map(|budget| budget.period.word()))
                 .bind(key.created)
                 .bind(key.changed)
                 .execute(pool)
@@ -240,7 +244,7 @@ impl Store {
         }) > 0)
     }
 
-    /// Writes what an owner edits: name, cap, models, expiry, limits, addresses. `changed` is the
+    /// Writes what an owner edits: name, cap, budget, models, expiry, limits, addresses. `changed` is the
     /// time of the edit. False when there is no such key.
     ///
     /// Everything else in the record is ignored, so that an edit made from an old copy undoes
@@ -258,6 +262,8 @@ impl Store {
                 .bind(key.limits.tpm.map(i64::from))
                 .bind(key.limits.concurrency.map(i64::from))
                 .bind(to_json(&key.ips))
+                .bind(key.budget.map(|budget| budget.most.as_nanos()))
+                .bind(key.budget.map(|budget| budget.period.word()))
                 .execute(pool)
                 .await?
                 .rows_affected()

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-use ledger::{Entry, Micros};
+use ledger::{Entry, Micros, day_of};
 use sqlx::QueryBuilder;
 
 use crate::db::{clean, in_transaction, to_json};
@@ -15,28 +15,62 @@ const ROWS: usize = 100;
 
 const INSERT: &str = concat!("INSERT INTO entries (", entry_columns!(), ") ");
 const OR_SKIP: &str = " ON CONFLICT (request_id) DO NOTHING";
-const OR_TELL: &str = " ON CONFLICT (request_id) DO NOTHING RETURNING key_id, cost, ended";
+const OR_TELL: &str = " ON CONFLICT (request_id) DO NOTHING RETURNING key_id, cost, started, ended";
 const CHARGE: &str = "UPDATE keys SET spent = spent + $2, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END WHERE id = $1";
+
+const ADD_TO_DAY: &str = "INSERT INTO key_days (key_id, day, cost) VALUES ($1, $2, $3) \
+    ON CONFLICT (key_id, day) DO UPDATE SET cost = key_days.cost + excluded.cost";
 
 /// A count as the database holds it; one too large to be true is the largest.
 fn count(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// What the new rows of a batch add to each key: cost and latest end. In the order of the ids.
+/// What the new rows of a batch add to a key: the cost of each day of admission, and the latest end.
+#[derive(Default)]
+struct Owed {
+    days: BTreeMap<i64, i64>,
+    latest: Micros,
+}
+
+/// What the new rows of a batch add to each key, in the order of the ids. A row is its key, cost,
+/// start and end.
 fn sums(
-    posted: impl IntoIterator<Item = (String, i64, Micros)>,
-) -> Result<BTreeMap<String, (i64, Micros)>, StoreError> {
-    let mut sums = BTreeMap::new();
-    for (key, cost, ended) in posted {
-        let (sum, latest) = sums.entry(key).or_insert((0_i64, ended));
-        *sum = sum
-            .checked_add(cost)
-            .ok_or_else(|| StoreError::Other("a batch costs more than can be held".to_owned()))?;
-        *latest = ended.max(*latest);
+    posted: impl IntoIterator<Item = (String, i64, Micros, Micros)>,
+) -> Result<BTreeMap<String, Owed>, StoreError> {
+    let mut sums: BTreeMap<String, Owed> = BTreeMap::new();
+    for (key, cost, started, ended) in posted {
+        let owed = sums.entry(key).or_insert(Owed { days: BTreeMap::new(), latest: ended });
+        let sum = owed.days.entry(day_of(started)).or_default();
+        *sum = sum.checked_add(cost).ok_or_else(too_much)?;
+        owed.latest = ended.max(owed.latest);
     }
     Ok(sums)
+}
+
+impl Owed {
+    fn cost(&self) -> Result<i64, StoreError> {
+        let add = |sum: i64, cost: &i64| sum.checked_add(*cost);
+        self.days.values().try_fold(0, add).ok_or_else(too_much)
+    }
+}
+
+fn too_much() -> StoreError {
+    StoreError::Other("a batch costs more than can be held".to_owned())
+}
+
+/// Charges the keys with what they owe. Both drivers need it.
+macro_rules! charge {
+    ($tx:ident, $sums:expr) => {
+        for (key, owed) in $sums {
+            let (cost, latest) = (owed.cost()?, owed.latest);
+            sqlx::query(CHARGE).bind(key).bind(cost).bind(latest).execute(&mut *$tx).await?;
+            for (day, cost) in &owed.days {
+                sqlx::query(ADD_TO_DAY).bind(key).bind(day).bind(cost).execute(&mut *$tx).await?;
+            }
+        }
+    };
 }
 
 /// A statement that inserts some entries. Both drivers need it, and it names the driver's types.
@@ -103,9 +137,9 @@ impl Store {
     /// The usual case: every call is new, so what each key owes is known without asking back row
     /// by row, which costs the most. False, and nothing done, when some were recorded already.
     async fn post_new(&self, sorted: &[&Entry]) -> Result<bool, StoreError> {
-        let owed =
-            sorted.iter().map(|e| (clean(&e.key_id).into_owned(), e.cost.as_nanos(), e.ended));
-        let owed = sums(owed)?;
+        let owed = sums(sorted.iter().map(|entry| {
+            (clean(&entry.key_id).into_owned(), entry.cost.as_nanos(), entry.started, entry.ended)
+        }))?;
         in_transaction!(&self.db, tx: Kind => {
             let mut new = 0;
             for chunk in sorted.chunks(ROWS) {
@@ -117,9 +151,7 @@ impl Store {
             if new != sorted.len() as u64 {
                 return Ok(false);
             }
-            for (key, (cost, ended)) in &owed {
-                sqlx::query(CHARGE).bind(key).bind(cost).bind(ended).execute(&mut *tx).await?;
-            }
+            charge!(tx, &owed);
         });
         Ok(true)
     }
@@ -130,14 +162,13 @@ impl Store {
             let mut posted = Vec::with_capacity(sorted.len());
             for chunk in sorted.chunks(ROWS) {
                 let mut query = insertion!(Kind, chunk, OR_TELL);
-                let new: Vec<(String, i64, Micros)> =
+                let new: Vec<(String, i64, Micros, Micros)> =
                     query.build_query_as().persistent(false).fetch_all(&mut *tx).await?;
                 posted.extend(new);
             }
             let new = posted.len();
-            for (key, (cost, ended)) in sums(posted)? {
-                sqlx::query(CHARGE).bind(key).bind(cost).bind(ended).execute(&mut *tx).await?;
-            }
+            let owed = sums(posted)?;
+            charge!(tx, &owed);
             new
         }))
     }

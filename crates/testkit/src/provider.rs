@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 /// One step of an answer.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub enum Step {
     Bytes(Vec<u8>),
     /// Silence.
     Wait(Duration),
+    /// Silence until the test lets one answer through.
+    Gate(Arc<Semaphore>),
     /// The connection ends here, with a reset if something is unread.
     Close,
 }
@@ -93,6 +96,10 @@ async fn serve(
                     }
                 }
                 Step::Wait(time) => tokio::time::sleep(time).await,
+                Step::Gate(gate) => match gate.acquire().await {
+                    Ok(place) => place.forget(),
+                    Err(_) => return,
+                },
                 Step::Close => return,
             }
         }

@@ -38,8 +38,13 @@ impl Binary {
 
     /// A key without a cap, made before the server starts: it then prints no key of its own.
     pub(crate) fn create_key(&self, data: &Path) -> Result<String> {
+        self.create_key_with(data, &[])
+    }
+
+    /// A key without a cap, but with these flags.
+    pub(crate) fn create_key_with(&self, data: &Path, flags: &[&str]) -> Result<String> {
         let arguments = ["keys", "create", "--name", "xtask", "--unlimited", "--json", "--data"];
-        let output = self.command().args(arguments).arg(data).output()?;
+        let output = self.command().args(arguments).arg(data).args(flags).output()?;
         let told = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "keys create: {}\n{told}", output.status);
         let answer: serde_json::Value =

@@ -86,6 +86,19 @@ pub(crate) fn postgres() -> Result<PathBuf> {
     postgres_folder().context("PostgreSQL is installed, yet `initdb` is nowhere")
 }
 
+/// Valkey's server, or the one it comes from, which speaks the same; installed if missing.
+pub(crate) fn valkey() -> Result<PathBuf> {
+    let found = || find("valkey-server").or_else(|| find("redis-server"));
+    if let Some(found) = found() {
+        return Ok(found);
+    }
+    // Older releases of Debian have only the second.
+    if apt("valkey-server").is_err() {
+        apt("redis-server")?;
+    }
+    found().context("Valkey is installed, yet not on the search path")
+}
+
 /// Debian keeps one folder per release and none of them on the search path.
 fn postgres_folder() -> Option<PathBuf> {
     let releases = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

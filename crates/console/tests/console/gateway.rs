@@ -78,6 +78,7 @@ pub(crate) fn key(
         old_until: None,
         cap,
         spent: Money::ZERO,
+        budget: None,
         models,
         expires,
         revoked: None,

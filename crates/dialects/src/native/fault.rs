@@ -106,6 +106,11 @@ pub(super) fn write(fault: &Fault) -> (u16, Vec<u8>) {
         let violations = vec![Value::from(violation)];
         details.push(typed("BadRequest").set("fieldViolations", violations).into());
     }
+    if matches!(fault.trouble(), Trouble::RateLimit | Trouble::Quota) {
+        let violation = Object::new().set("description", fault.say());
+        let violations = vec![Value::from(violation)];
+        details.push(typed("QuotaFailure").set("violations", violations).into());
+    }
     if let Some(wait) = fault.wait() {
         details.push(typed("RetryInfo").set("retryDelay", seconds(wait)).into());
     }

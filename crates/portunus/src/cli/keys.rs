@@ -1,16 +1,18 @@
-//! `portunus keys`: make, list, revoke and rotate API keys. A running gateway learns within a second.
+//! `portunus keys`: make, list, change, revoke and rotate API keys. A running gateway learns within a
+//! second.
 
-use clap::{ArgGroup, Subcommand};
-use ledger::{Clock as _, SystemClock};
+use clap::{ArgGroup, Args, Subcommand};
+use ledger::{Clock as _, Period, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
-use store::{KeyRecord, Store};
+use store::{BudgetTerms, KeyRecord, Limits, Store};
 
 use super::{Common, say};
 use crate::app::{NewKey, open_store, owner_account, pepper};
 use crate::config::duration;
 use crate::keys::{KeyRing, NewToken, hash};
+use crate::limits::{Net, Shared};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Keys {
@@ -32,6 +34,41 @@ pub(super) enum Keys {
         /// How long it lives, such as 30d
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
+        /// The account it belongs to; the owner's, if not given
+        #[arg(long, value_name = "NAME")]
+        account: Option<String>,
+        #[command(flatten)]
+        terms: Terms,
+    },
+    /// Change what a key may do; what is not named stays as it is
+    #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
+    Set {
+        /// The key's id
+        id: String,
+        /// What it is for
+        #[arg(long)]
+        name: Option<String>,
+        /// Without a spending cap
+        #[arg(long)]
+        unlimited: bool,
+        /// The most it may spend, in USD
+        #[arg(long, value_name = "USD")]
+        cap: Option<canon::Money>,
+        /// Only these models, or `all`
+        #[arg(long, value_delimiter = ',', value_name = "A,B")]
+        models: Vec<String>,
+        /// How long it lives from now, such as 30d, or `never`
+        #[arg(long, value_name = "TIME")]
+        expires: Option<String>,
+        #[command(flatten)]
+        terms: Terms,
+    },
+    /// Show or change how fast all keys of an account together may be used
+    Account {
+        /// The account's name
+        name: String,
+        #[command(flatten)]
+        pace: PaceTerms,
     },
     /// List all keys
     List,
@@ -50,22 +87,194 @@ pub(super) enum Keys {
     },
 }
 
+/// How fast, each with `none` for no limit.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct PaceTerms {
+    /// Requests per minute, or `none`
+    #[arg(long, value_name = "N", value_parser = limit)]
+    rpm: Option<Limit>,
+    /// Tokens per minute, or `none`
+    #[arg(long, value_name = "N", value_parser = limit)]
+    tpm: Option<Limit>,
+    /// Calls at the same time, or `none`
+    #[arg(long, value_name = "N", value_parser = limit)]
+    concurrency: Option<Limit>,
+}
+
+/// What a key may do besides spending in all.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Terms {
+    #[command(flatten)]
+    pace: PaceTerms,
+    /// Only from these addresses and networks, such as 10.0.0.0/8, or `none` for anywhere
+    #[arg(long, value_delimiter = ',', value_name = "A,B", value_parser = place)]
+    ips: Vec<String>,
+    /// The most it may spend in every day, week or month (UTC), or `none`
+    #[arg(long, value_name = "USD/day", value_parser = budget)]
+    budget: Option<Budget>,
+}
+
+/// A limit, or none.
+#[derive(Clone, Copy, Debug)]
+struct Limit(Option<u32>);
+
+/// A budget, or none.
+#[derive(Clone, Copy, Debug)]
+struct Budget(Option<BudgetTerms>);
+
+const NONE: &str = "none";
+
+fn limit(text: &str) -> Result<Limit, String> {
+    match text.parse() {
+        _ if text == NONE => Ok(Limit(None)),
+        Ok(number) if number > 0 => Ok(Limit(Some(number))),
+        Ok(_) | Err(_) => Err("write a whole number above zero, or `none`".to_owned()),
+    }
+}
+
+fn place(text: &str) -> Result<String, String> {
+    if text != NONE {
+        Net::read(text)?;
+    }
+    Ok(text.trim().to_owned())
+}
+
+fn budget(text: &str) -> Result<Budget, String> {
+    if text == NONE {
+        return Ok(Budget(None));
+    }
+    let wrong =
+        || "write an amount and a period, such as 5.00/day, 20/week or 100/month".to_owned();
+    let (most, period) = text.split_once('/').ok_or_else(wrong)?;
+    let most: canon::Money = most.parse().map_err(|_| wrong())?;
+    let period = Period::by_word(period).ok_or_else(wrong)?;
+    if most.is_negative() {
+        return Err("must not be below zero".to_owned());
+    }
+    Ok(Budget(Some(BudgetTerms { most, period })))
+}
+
+impl PaceTerms {
+    /// Changes what is named.
+    fn apply(self, limits: &mut Limits) {
+        let Self { rpm, tpm, concurrency } = self;
+        for (wanted, own) in
+            [(rpm, &mut limits.rpm), (tpm, &mut limits.tpm), (concurrency, &mut limits.concurrency)]
+        {
+            if let Some(Limit(limit)) = wanted {
+                *own = limit;
+            }
+        }
+    }
+}
+
+impl Terms {
+    /// Changes what is named.
+    fn apply(self, record: &mut KeyRecord) {
+        let Self { pace, ips, budget } = self;
+        pace.apply(&mut record.limits);
+        if !ips.is_empty() {
+            record.ips = ips.into_iter().filter(|text| text != NONE).collect();
+        }
+        if let Some(Budget(budget)) = budget {
+            record.budget = budget;
+        }
+    }
+}
+
 pub(super) async fn run(common: &Common, command: Keys) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
     let store = open_store(&config).await?;
     let pepper = pepper(&config, &store).await?;
     let outcome = match command {
-        Keys::Create { name, unlimited: _, cap, models, expires } => {
+        Keys::Create { name, unlimited: _, cap, models, expires, account, terms } => {
             let key =
                 NewKey { name, cap, models, expires: expires.as_deref().map(later).transpose()? };
-            create(common, &store, &pepper, key).await
+            create(common, &store, &pepper, key, account.as_deref(), terms).await
         }
+        Keys::Set { id, name, unlimited, cap, models, expires, terms } => {
+            let Some(mut record) = store.key(&id).await? else {
+                anyhow::bail!("there is no key `{id}` to change; see portunus keys list");
+            };
+            record.name = name.unwrap_or(record.name);
+            record.cap = if unlimited { None } else { cap.or(record.cap) };
+            if !models.is_empty() {
+                record.models = models.into_iter().filter(|model| model != "all").collect();
+            }
+            match expires.as_deref() {
+                None => {}
+                Some("never") => record.expires = None,
+                Some(time) => record.expires = Some(later(time)?),
+            }
+            terms.apply(&mut record);
+            set(common, &store, record).await
+        }
+        Keys::Account { name, pace } => account_limits(common, &store, &name, pace).await,
         Keys::List => list(common, &store).await,
         Keys::Revoke { id } => revoke(common, &store, &id).await,
         Keys::Rotate { id, overlap } => rotate(common, &store, &pepper, &id, &overlap).await,
     };
     store.close().await;
+    if let Some(valkey) = config.valkey.as_ref().filter(|_| outcome.is_ok()) {
+        // Running gateways hear of it at once instead of within a second.
+        Shared::open(valkey, "cli".to_owned(), Arc::new(SystemClock))?.tell_news().await;
+    }
     outcome
+}
+
+async fn set(common: &Common, store: &Store, mut record: KeyRecord) -> anyhow::Result<ExitCode> {
+    not_negative(record.cap)?;
+    record.changed = SystemClock.now();
+    store.update_key(&record).await?;
+    if common.json {
+        say(&show(&record).to_string());
+    } else {
+        say(&format!("The key {} is changed; running gateways know within seconds.", record.id));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn account_limits(
+    common: &Common,
+    store: &Store,
+    name: &str,
+    pace: PaceTerms,
+) -> anyhow::Result<ExitCode> {
+    let account = find_account(store, name).await?;
+    let all = store.account_limits().await?;
+    let before = all.into_iter().find(|(id, _)| *id == account.id).unwrap_or_default().1;
+    let mut limits = before;
+    pace.apply(&mut limits);
+    if limits != before {
+        store.set_account_limits(&account.id, limits).await?;
+    }
+    let Limits { rpm, tpm, concurrency } = limits;
+    if common.json {
+        let limits = json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency });
+        say(&json!({ "account": account.username, "limits": limits }).to_string());
+    } else {
+        let told = |limit: Option<u32>| limit.map_or(NONE.to_owned(), |limit| limit.to_string());
+        say(&format!(
+            "{}: {} requests per minute, {} tokens per minute, {} calls at once",
+            account.username,
+            told(rpm),
+            told(tpm),
+            told(concurrency)
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn find_account(store: &Store, name: &str) -> anyhow::Result<store::Account> {
+    let found = store.account_by_login(name).await?;
+    found.ok_or_else(|| anyhow::anyhow!("there is no account `{name}`"))
+}
+
+fn not_negative(cap: Option<canon::Money>) -> anyhow::Result<()> {
+    if cap.is_some_and(canon::Money::is_negative) {
+        anyhow::bail!("--cap must not be below zero");
+    }
+    Ok(())
 }
 
 /// The time that long from now.
@@ -79,11 +288,11 @@ async fn create(
     store: &Store,
     pepper: &str,
     key: NewKey,
+    account: Option<&str>,
+    terms: Terms,
 ) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(!key.name.trim().is_empty(), "--name must not be empty");
-    if key.cap.is_some_and(canon::Money::is_negative) {
-        anyhow::bail!("--cap must not be below zero");
-    }
+    not_negative(key.cap)?;
     let now = SystemClock.now();
     let owner = match store.accounts().await?.into_iter().find(|a| a.role == store::Role::Owner) {
         Some(owner) => owner,
@@ -95,7 +304,12 @@ async fn create(
         }
     };
     let ring = KeyRing::load(store.clone(), Arc::new(SystemClock), pepper).await?;
-    let (record, text) = key.make(&owner.id, &ring, now)?;
+    let account = match account {
+        Some(name) => find_account(store, name).await?,
+        None => owner,
+    };
+    let (mut record, text) = key.make(&account.id, &ring, now)?;
+    terms.apply(&mut record);
     store.add_key(&record).await?;
     if common.json {
         let mut shown = show(&record);
@@ -190,6 +404,16 @@ fn show(key: &KeyRecord) -> Value {
         "cap_usd": key.cap.map(|cap| cap.to_string()),
         "spent_usd": key.spent.to_string(),
         "models": key.models,
+        "account_id": key.account_id,
+        "limits": {
+            "rpm": key.limits.rpm,
+            "tpm": key.limits.tpm,
+            "concurrency": key.limits.concurrency,
+        },
+        "ips": key.ips,
+        "budget": key.budget.map(|BudgetTerms { most, period }| {
+            json!({ "most_usd": most.to_string(), "per": period.word() })
+        }),
         "expires_at": key.expires.and_then(time),
         "created_at": time(key.created),
         "last_used_at": key.last_used.and_then(time),

@@ -30,8 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use upstream::{Outbound, Provider, Timeouts};
 
+use crate::limits::Net;
 use crate::telemetry::Collector;
-use raw::{RawConfig, RawTimeouts};
+use raw::{RawConfig, RawShared, RawTimeouts};
 
 /// A configuration in which nothing is missing and nothing can be wrong.
 #[derive(Debug)]
@@ -48,6 +49,10 @@ pub struct Config {
     pub store: String,
     /// What keys are hashed with, if not kept in the database.
     pub secret: Option<String>,
+    /// What nodes tell each other through.
+    pub valkey: Option<Valkey>,
+    /// Proxies whose word on where a caller is counts.
+    pub(crate) trusted_proxies: Vec<Net>,
     /// Whether a call waits for the platter.
     pub power_safe: bool,
     /// How large a request may be.
@@ -78,6 +83,22 @@ pub struct Config {
     pub routes: HashMap<String, Arc<Route>>,
     /// What the operator should know.
     pub warnings: Vec<String>,
+}
+
+/// What nodes tell each other through.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Valkey {
+    /// Where it is.
+    pub url: String,
+    /// How long a call may wait for it.
+    pub patience: Duration,
+}
+
+/// The address may hold a password.
+impl std::fmt::Debug for Valkey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Valkey").field("patience", &self.patience).finish_non_exhaustive()
+    }
 }
 
 /// What the command line says besides the file.
@@ -171,7 +192,6 @@ fn check(
     } = raw;
     let mut warnings = Vec::new();
     let later = [
-        ("[shared]", shared.is_some()),
         ("[files]", files.is_some()),
         ("[mail]", mail.is_some()),
         ("[identity]", !identity.is_empty()),
@@ -195,6 +215,12 @@ fn check(
         Some(secret) => Some(secret.resolve(env).map_err(|why| format!("server.secret: {why}"))?),
         None => None,
     };
+    let trusted_proxies = server
+        .trusted_proxies
+        .iter()
+        .map(|text| Net::read(text).map_err(|why| format!("server.trusted_proxies: {why}")))
+        .collect::<Result<_, _>>()?;
+    let valkey = shared.map(valkey).transpose()?;
     let power_safe = match server.durability.as_deref() {
         None | Some("process") => false,
         Some("power") => true,
@@ -236,6 +262,8 @@ fn check(
         data: given.data.clone(),
         store,
         secret,
+        valkey,
+        trusted_proxies,
         power_safe,
         body_limit,
         media,
@@ -256,6 +284,16 @@ fn check(
 
 /// How many calls may run at once, unless told otherwise: more than any machine does well.
 const RUNNING: usize = 20_000;
+fn valkey(raw: RawShared) -> Result<Valkey, String> {
+    let RawShared { valkey: url, patience } = raw;
+    // The address may hold a password, so it is not repeated.
+    redis::Client::open(url.as_str()).map_err(|_| {
+        "shared.valkey: not an address; write for instance \"redis://127.0.0.1:6379\"".to_owned()
+    })?;
+    let patience = patience.as_deref().map_or(Ok(Duration::from_millis(20)), duration);
+    let patience = patience.map_err(|why| format!("shared.patience: {why}"))?;
+    Ok(Valkey { url, patience })
+}
 
 const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),

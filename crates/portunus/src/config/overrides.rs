@@ -79,8 +79,12 @@ pub(super) fn apply(
             format!("PORTUNUS_LIMITS_RESEND: `{resend}` is not known; write true or false")
         })?);
     }
+    if let Some(list) = env("PORTUNUS_SERVER_TRUSTED_PROXIES") {
+        raw.server.trusted_proxies = list.split(',').map(|net| net.trim().to_owned()).collect();
+    }
     if let Some(valkey) = env("PORTUNUS_SHARED_VALKEY") {
-        raw.shared = Some(RawShared { valkey });
+        let patience = raw.shared.take().and_then(|shared| shared.patience);
+        raw.shared = Some(RawShared { valkey, patience });
     }
     if let Some(url) = env("PORTUNUS_FILES_URL") {
         raw.files = Some(RawFiles { url });

@@ -34,6 +34,7 @@ pub(crate) struct RawServer {
     pub(crate) secret: Option<Secret>,
     pub(crate) durability: Option<String>,
     pub(crate) tls: Option<RawTls>,
+    pub(crate) trusted_proxies: Vec<String>,
 }
 
 /// The certificate we show callers, and its key: files in PEM.
@@ -54,6 +55,7 @@ pub(crate) struct RawStore {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawShared {
     pub(crate) valkey: String,
+    pub(crate) patience: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]

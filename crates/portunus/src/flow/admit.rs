@@ -2,16 +2,18 @@
 
 use canon::{Fault, Money, Trouble};
 use dialects::Peek;
-use ledger::{Held, Refused};
+use ledger::{Held, Refused, Ticket};
 use std::sync::Arc;
 
 use super::Call;
 use super::fetch::Named;
-use super::settle::Tab;
+use super::settle::{BYTES_PER_TOKEN, Tab};
 use crate::config::Route;
 
 /// An answer shorter than this is of no use to anyone.
 const USEFUL: u64 = 16;
+/// How much a model says, for an estimate, when the caller does not limit it.
+const USUAL: u64 = 512;
 /// How much a model may say when neither the caller nor the directory tells.
 const UNKNOWN_MAX: u64 = 32_768;
 
@@ -55,7 +57,7 @@ pub(super) fn admit(
     };
     let tab = Tab::new(call, peek, &prices);
     let full = bound(asked);
-    let ticket = match call.app.book.hold(&call.key.purse, held, full, bound(asked.min(USEFUL))) {
+    let ticket = match hold(call, held, full, bound(asked.min(USEFUL))) {
         Ok(ticket) => ticket,
         Err(Refused::Cap { left }) => {
             let fault = Fault::new(
@@ -64,12 +66,37 @@ pub(super) fn admit(
             );
             return Err(tab.refuse(fault));
         }
+        Err(Refused::Budget { left, resets }) => return Err(tab.refuse(over_budget(left, resets))),
         Err(Refused::Journal(e)) => {
             return Err(tab.refuse(unaccountable().note(e.to_string())));
         }
     };
     let limit = (ticket.amount() < full).then(|| affordable(bound, ticket.amount(), asked));
     Ok(Admitted { tab: tab.open(ticket), limit, asked })
+}
+
+fn hold(call: &Call, held: Held, full: Money, least: Money) -> Result<Ticket, Refused> {
+    let key = &call.key;
+    call.app.book.hold(&key.purse, key.budget.as_deref(), held, full, least)
+}
+
+fn over_budget(left: Money, resets: ledger::Micros) -> Fault {
+    let resets = jiff::Timestamp::from_microsecond(resets);
+    let resets = resets.map(|time| time.to_string()).unwrap_or_default();
+    let say = format!(
+        "the budget of this API key for this period is used up: {left} USD are left; it begins \
+         anew at {resets}"
+    );
+    Fault::new(Trouble::Quota, say)
+}
+
+/// Counts the tokens the call will use against the limits of its key and account, by estimate: the
+/// body as text, and the output limit if the caller set one.
+pub(super) async fn pace(call: &Call, peek: &Peek) -> Result<(), Fault> {
+    let Some(pass) = &call.pass else { return Ok(()) };
+    let input = (call.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
+    let output = peek.max_output.unwrap_or(USUAL).saturating_mul(peek.candidates.max(1).into());
+    pass.estimate(input.saturating_add(output)).await
 }
 
 /// Waits until the hold survives the death of the machine, where the operator asks for that.

@@ -18,6 +18,7 @@ use super::wishes::Wishes;
 use crate::app::App;
 use crate::config::Config;
 use crate::keys::Key;
+use crate::limits::Pass;
 use crate::surfaces::Asked;
 use crate::telemetry::Trace;
 
@@ -31,6 +32,8 @@ pub(crate) struct Call {
     pub(crate) config: Arc<Config>,
     pub(crate) key: Arc<Key>,
     pub(crate) id: Arc<str>,
+    /// Its place within the limits of its key and account, where there are any.
+    pub(crate) pass: Option<Arc<Pass>>,
     pub(crate) dialect: &'static dyn Dialect,
     pub(crate) target: Target,
     pub(crate) body: Bytes,
@@ -62,7 +65,7 @@ impl Call {
         dialect: &'static dyn Dialect,
         target: Target,
     ) -> Result<Self, Fault> {
-        let Asked { app, key, id, request } = asked;
+        let Asked { app, key, id, pass, request } = asked;
         let arrived = Instant::now();
         let config = app.config();
         let place = app.running.enter(config.running)?;
@@ -78,6 +81,7 @@ impl Call {
             config,
             key,
             id: id.0,
+            pass,
             dialect,
             target,
             body,

@@ -29,6 +29,7 @@ pub(crate) async fn embed(call: Call, form: Form) -> Result<Response, Fault> {
     // Vectors are not billed, so there is no output to set money aside for.
     let peek =
         Peek { model: model.to_owned(), max_output: Some(0), candidates: 1, ..Peek::default() };
+    admit::pace(&call, &peek).await?;
     let Admitted { tab, limit: _, asked: _ } = admit::admit(&call, &peek, &found, &named)?;
     admit::secure(&call).await?;
     let (call, asked) = (&Arc::new(call), &asked);

@@ -38,6 +38,7 @@ pub(crate) async fn serve(call: Call) -> Result<Response, Fault> {
     if call.dry_run {
         return dry_run::answer(&call, &peek, &route, &named);
     }
+    admit::pace(&call, &peek).await?;
     let admitted = admit::admit(&call, &peek, &route, &named)?;
     admit::secure(&call).await?;
     attempt::attempt(call, peek, &route, admitted, named).await

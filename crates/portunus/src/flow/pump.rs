@@ -318,6 +318,10 @@ impl HttpBody for Pump {
             }
         }
     }
+
+    fn is_end_stream(&self) -> bool {
+        self.upstream.is_none() && self.out.is_empty() && !self.cut
+    }
 }
 
 impl Drop for Pump {

@@ -11,10 +11,11 @@ use upstream::{Failure, Turn};
 use super::Call;
 use super::route::Pick;
 use crate::app::App;
+use crate::limits::Pass;
 use crate::telemetry::Trace;
 
 /// Bytes a token has, roughly, where a count must be estimated.
-const BYTES_PER_TOKEN: u64 = 4;
+pub(super) const BYTES_PER_TOKEN: u64 = 4;
 
 /// The running tab of one call. Dropped before it was closed, it is closed as the caller's leaving.
 pub(super) struct Tab {
@@ -30,6 +31,8 @@ pub(super) struct Tab {
     ticket: Option<Ticket>,
     /// The lane's part in it, while one is at work.
     turn: Option<Turn>,
+    /// Its place within limits, given back with the money.
+    pass: Option<Arc<Pass>>,
 }
 
 impl Tab {
@@ -46,6 +49,7 @@ impl Tab {
             trace: call.trace,
             ticket: None,
             turn: None,
+            pass: call.pass.clone(),
             entry: Box::new(Entry {
                 request_id: call.id.to_string(),
                 key_id: call.key.record.id.clone(),
@@ -262,6 +266,9 @@ impl Tab {
             Outcome::BrokeOff | Outcome::CallerLeft if usage == Usage::default() => Money::ZERO,
             Outcome::BrokeOff | Outcome::CallerLeft => self.prices.cost(&usage),
         };
+        if let Some(pass) = &self.pass {
+            pass.close(usage.total());
+        }
         let cost = self.entry.cost.min(ticket.amount());
         self.app.meters.running.dec();
         self.app.meters.ended(self.dialect, &self.entry);

@@ -5,14 +5,15 @@
 //! cannot become a load on the database.
 
 use aws_lc_rs::hmac;
-use canon::{Fault, Trouble};
-use ledger::{Clock, Micros, Purse};
+use canon::{Fault, Money, Trouble};
+use ledger::{Budget, Clock, Micros, Purse};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{KeyRecord, Store, StoreError};
+use store::{BudgetTerms, KeyRecord, Store, StoreError};
 
 use super::token::Token;
+use crate::limits::{Net, Pace};
 
 /// How many unknown keys are looked up per second.
 const LOOKUPS: u32 = 50;
@@ -26,6 +27,12 @@ pub struct Key {
     pub record: KeyRecord,
     /// Its money.
     pub purse: Arc<Purse>,
+    /// Its money for a period.
+    pub budget: Option<Arc<Budget>>,
+    /// How fast it is used.
+    pub(crate) pace: Arc<Pace>,
+    /// Where it may be used from; nowhere, if what the record says cannot be read.
+    pub(crate) places: Vec<Net>,
 }
 
 impl Key {
@@ -49,6 +56,9 @@ pub struct KeyRing {
     /// Held while a key is taken in: two purses for one key would each have the whole cap.
     taking_in: Mutex<()>,
     lookups: Mutex<Lookups>,
+    /// Held while a key is looked up, by a letter of its id: a hundred first calls of one new key
+    /// are one question to the store.
+    looking: [tokio::sync::Mutex<()>; 16],
     seen: Mutex<Micros>,
 }
 
@@ -74,11 +84,12 @@ impl KeyRing {
             known: papaya::HashMap::new(),
             taking_in: Mutex::new(()),
             lookups: Mutex::new(Lookups::default()),
+            looking: Default::default(),
             seen: Mutex::new(now),
             store,
         };
         for record in ring.store.keys().await? {
-            ring.put(record);
+            ring.take_in(record).await?;
         }
         Ok(ring)
     }
@@ -113,30 +124,82 @@ impl KeyRing {
         let since = *self.seen.lock();
         let now = self.clock.now();
         for record in self.store.keys_changed_since(since.saturating_sub(OVERLAP)).await? {
-            self.put(record);
+            self.take_in(record).await?;
         }
         *self.seen.lock() = now;
         Ok(())
     }
 
-    /// Takes a key in, or its change. Its purse stays the same one: money runs on.
+    /// Hears what other nodes spent of budgets.
+    pub async fn refresh_budgets(&self) -> Result<(), StoreError> {
+        let budgets: Vec<(String, Arc<Budget>)> = {
+            let known = self.known.pin();
+            let budgets = known.iter().filter_map(|(id, key)| {
+                key.budget.as_ref().map(|budget| (id.clone(), Arc::clone(budget)))
+            });
+            budgets.collect()
+        };
+        for (id, budget) in budgets {
+            let (day, spent) = self.store.spent_in(&id, budget.period(), self.clock.now()).await?;
+            budget.learn(day, spent);
+        }
+        Ok(())
+    }
+
+    /// Takes a key in, with what was spent of its budget if it has one that is new here.
+    async fn take_in(&self, record: KeyRecord) -> Result<Arc<Key>, StoreError> {
+        let mut spent = Money::ZERO;
+        if let Some(terms) = record.budget {
+            let known = self.get(&record.id).and_then(|key| key.budget.clone());
+            if known.is_none_or(|budget| budget.period() != terms.period) {
+                let now = self.clock.now();
+                (_, spent) = self.store.spent_in(&record.id, terms.period, now).await?;
+            }
+        }
+        Ok(self.put_spent(record, spent))
+    }
+
+    /// Takes a new key in, or a change of a known one. Its purse stays the same one: money runs on.
     pub fn put(&self, record: KeyRecord) -> Arc<Key> {
+        self.put_spent(record, Money::ZERO)
+    }
+
+    fn put_spent(&self, record: KeyRecord, spent: Money) -> Arc<Key> {
         let _alone = self.taking_in.lock();
         let known = self.known.pin();
-        let purse = match known.get(&record.id) {
+        let old = known.get(&record.id);
+        let (purse, pace) = match old {
             Some(key) if key.record == record => return Arc::clone(key),
             Some(key) => {
                 key.purse.set_cap(record.cap);
-                Arc::clone(&key.purse)
+                key.pace.set(record.limits);
+                (Arc::clone(&key.purse), Arc::clone(&key.pace))
             }
-            None => Purse::new(record.cap, record.spent),
+            None => (Purse::new(record.cap, record.spent), Arc::new(Pace::new(record.limits))),
         };
-        let key = Arc::new(Key { purse, record });
+        let old = old.and_then(|key| key.budget.as_ref());
+        let budget = record.budget.map(|BudgetTerms { most, period }| match old {
+            Some(budget) if budget.period() == period => {
+                budget.set_most(most);
+                Arc::clone(budget)
+            }
+            Some(_) | None => Budget::new(most, period, spent, self.clock.now()),
+        });
+        let places = record.ips.iter().filter_map(|text| Net::read(text).ok()).collect();
+        let key = Arc::new(Key { purse, budget, pace, places, record });
         known.insert(key.record.id.clone(), Arc::clone(&key));
         key
     }
 
     async fn look_up(&self, id: &str) -> Result<Arc<Key>, Fault> {
+        let letter = id.bytes().last().map_or(0, |byte| usize::from(byte % 16));
+        let _alone = match self.looking.get(letter) {
+            Some(looking) => Some(looking.lock().await),
+            None => None,
+        };
+        if let Some(key) = self.get(id) {
+            return Ok(key);
+        }
         let now = self.clock.now();
         {
             let mut lookups = self.lookups.lock();
@@ -155,18 +218,20 @@ impl KeyRing {
             }
         }
         match self.store.key(id).await {
-            Ok(Some(record)) => Ok(self.put(record)),
+            Ok(Some(record)) => self.take_in(record).await.map_err(|e| unread(&e)),
             Ok(None) => {
                 let until = now.saturating_add(2_000_000);
                 self.lookups.lock().missing.insert(id.to_owned(), until);
                 Err(bad_key())
             }
-            Err(e) => {
-                Err(Fault::new(Trouble::Overload, "the key cannot be checked, retry shortly")
-                    .note(format!("the store failed to look up a key: {e}")))
-            }
+            Err(e) => Err(unread(&e)),
         }
     }
+}
+
+fn unread(error: &StoreError) -> Fault {
+    Fault::new(Trouble::Overload, "the key cannot be checked, retry shortly")
+        .note(format!("the store failed to look up a key: {error}"))
 }
 
 fn bad_key() -> Fault {

@@ -2,13 +2,28 @@
 
 use axum::response::Response;
 use canon::{Fault, Trouble};
-use ledger::Entry;
+use ledger::{BudgetStanding, Entry};
 use serde_json::{Value, json};
 
 use super::{Asked, json};
+use crate::limits::Left;
 
 pub(super) async fn show(asked: Asked) -> Result<Response, Fault> {
     let record = &asked.key.record;
+    let now = asked.app.clock.now();
+    let left = asked.app.pacing.left(&asked.key);
+    let remaining = |left: Option<Left>| left.map(|left| left.remaining);
+    let budget = asked.key.budget.as_ref().map(|budget| {
+        let BudgetStanding { money, period, resets } = budget.standing(now);
+        json!({
+            "most_usd": money.cap.map(|cap| cap.to_string()),
+            "per": period.word(),
+            "spent_usd": money.spent.to_string(),
+            "held_usd": money.held.to_string(),
+            "remaining_usd": money.remaining().map(|left| left.to_string()),
+            "resets_at": time(resets),
+        })
+    });
     let standing = asked.key.purse.standing();
     let body = json!({
         "id": record.id,
@@ -23,7 +38,14 @@ pub(super) async fn show(asked: Asked) -> Result<Response, Fault> {
             "tpm": record.limits.tpm,
             "concurrency": record.limits.concurrency,
             "models": record.models,
+            "ips": record.ips,
         },
+        "remaining": {
+            "requests": remaining(left.requests),
+            "tokens": remaining(left.tokens),
+            "concurrency": remaining(left.calls),
+        },
+        "budget": budget,
     });
     Ok(json(body.to_string()))
 }
@@ -65,6 +87,10 @@ pub(crate) fn write(entry: &Entry) -> Value {
             "cache_write": usage.cache_write.saturating_add(usage.cache_write_long),
             "output": usage.output,
             "thinking": usage.thinking,
+            "input_audio": usage.input_audio,
+            "input_image": usage.input_image,
+            "output_audio": usage.output_audio,
+            "output_image": usage.output_image,
             "total": usage.total(),
         },
         "input_tokens": usage.input,

@@ -39,7 +39,9 @@ use tower::ServiceExt as _;
 
 use crate::app::App;
 use crate::guard;
+use crate::idempotency;
 use crate::keys::Key;
+use crate::limits::{self, Pass};
 use crate::respond::{self, Voice};
 
 /// A request's id, made when it arrives.
@@ -51,10 +53,12 @@ pub(crate) struct Asked {
     pub(crate) app: Arc<App>,
     pub(crate) key: Arc<Key>,
     pub(crate) id: RequestId,
+    /// Its place within the limits of its key and account, where there are any.
+    pub(crate) pass: Option<Arc<Pass>>,
     pub(crate) request: Request<Body>,
 }
 
-type Answered = BoxFuture<'static, Result<Response, Fault>>;
+pub(crate) type Answered = BoxFuture<'static, Result<Response, Fault>>;
 
 /// Who may call.
 #[derive(Clone, Copy)]
@@ -63,6 +67,8 @@ enum Handler {
     Public(fn(Arc<App>, Request<Body>) -> Answered),
     /// Whoever has a good key.
     Keyed(fn(Asked) -> Answered),
+    /// Whoever has a good key, within its limits: what costs money.
+    Paid(fn(Asked) -> Answered),
 }
 
 /// One address.
@@ -82,6 +88,16 @@ macro_rules! keyed {
     };
 }
 
+macro_rules! paid {
+    ($method:ident $path:literal => $handler:path) => {
+        Route {
+            method: Method::$method,
+            path: $path,
+            handler: Handler::Paid(|asked| Box::pin($handler(asked))),
+        }
+    };
+}
+
 macro_rules! public {
     ($method:ident $path:literal => $handler:path) => {
         Route {
@@ -95,21 +111,21 @@ macro_rules! public {
 /// Every address of the API. The console has a list of its own, in `console::routes`.
 fn table() -> Vec<Route> {
     vec![
-        keyed!(POST "/v1/chat/completions" => chat::create),
-        keyed!(POST "/v1/embeddings" => embeddings::create),
-        keyed!(POST "/v1/images/generations" => images::create),
-        keyed!(POST "/v1/messages" => messages::create),
+        paid!(POST "/v1/chat/completions" => chat::create),
+        paid!(POST "/v1/embeddings" => embeddings::create),
+        paid!(POST "/v1/images/generations" => images::create),
+        paid!(POST "/v1/messages" => messages::create),
         keyed!(POST "/v1/messages/count_tokens" => messages::count),
-        keyed!(POST "/v1/responses" => responses::create),
+        paid!(POST "/v1/responses" => responses::create),
         keyed!(GET "/v1/responses" => responses::upgrade),
         keyed!(POST "/v1/responses/input_tokens" => responses::input_tokens),
-        keyed!(POST "/v1/responses/compact" => responses::compact),
+        paid!(POST "/v1/responses/compact" => responses::compact),
         keyed!(GET "/v1/responses/{id}" => responses::get),
         keyed!(DELETE "/v1/responses/{id}" => responses::delete),
         keyed!(POST "/v1/responses/{id}/cancel" => responses::cancel),
         keyed!(GET "/v1/responses/{id}/input_items" => responses::input_items),
-        keyed!(POST "/v1beta/models/{*rest}" => native::call),
-        keyed!(POST "/v1/models/{*rest}" => native::call),
+        paid!(POST "/v1beta/models/{*rest}" => native::call),
+        paid!(POST "/v1/models/{*rest}" => native::call),
         keyed!(POST "/upload/v1beta/files" => native::upload),
         keyed!(POST "/v1beta/files" => native::upload),
         keyed!(GET "/v1/models" => models::list),
@@ -128,7 +144,10 @@ fn table() -> Vec<Route> {
 /// Every address of the API: its method, its path with parameters in braces, and whether it takes a
 /// key. For the test that knocks at every door.
 pub fn addresses() -> Vec<(Method, &'static str, bool)> {
-    let keyed = |route: &Route| matches!(route.handler, Handler::Keyed(_));
+    let keyed = |route: &Route| match route.handler {
+        Handler::Keyed(_) | Handler::Paid(_) => true,
+        Handler::Public(_) => false,
+    };
     table().iter().map(|route| (route.method.clone(), route.path, keyed(route))).collect()
 }
 
@@ -189,7 +208,7 @@ impl Routes {
                 }
             }
             Some(door) => match door.handler(request.method()) {
-                Some(handler) => run(Arc::clone(app), handler, id, request).await,
+                Some(handler) => run(Arc::clone(app), handler, id, peer, request).await,
                 None => wrong_method(&request, &id, &door.allowed()),
             },
         }
@@ -229,21 +248,65 @@ fn fits(pattern: &str, path: &str) -> bool {
     pieces.next().is_none()
 }
 
-async fn run(app: Arc<App>, handler: Handler, id: RequestId, request: Request<Body>) -> Response {
+async fn run(
+    app: Arc<App>,
+    door: Handler,
+    id: RequestId,
+    peer: SocketAddr,
+    request: Request<Body>,
+) -> Response {
     let voice = Voice::of(request.uri().path(), request.headers());
-    let outcome = match handler {
+    let outcome = match door {
         Handler::Public(handler) => handler(app, request).await,
-        Handler::Keyed(handler) => {
-            match guard::key_of(&app, request.uri(), request.headers()).await {
-                Ok(key) => handler(Asked { app, key, id: id.clone(), request }).await,
-                Err(fault) => {
-                    drain(request).await;
-                    Err(fault)
-                }
+        Handler::Keyed(handler) | Handler::Paid(handler) => {
+            let key = match guard::key_of(&app, request.uri(), request.headers()).await {
+                Ok(key) => key,
+                Err(fault) => return refused(fault, voice, &id, request).await,
+            };
+            let paid = matches!(door, Handler::Paid(_));
+            let allowed = limits::check_address(&app, &key, peer, request.headers());
+            let answered = keyed((&app, &key, &id), allowed, handler, paid, request).await;
+            let mut response = answered.unwrap_or_else(|fault| voice.answer(&fault, &id.0));
+            let left = app.pacing.left(&key);
+            if let Some(origin) = voice.origin() {
+                limits::tell(&left, origin, app.clock.now(), response.headers_mut());
             }
+            return response;
         }
     };
     outcome.unwrap_or_else(|fault| voice.answer(&fault, &id.0))
+}
+
+/// A request with a good key: from where it may come, within its limits, and once if it says so.
+async fn keyed(
+    (app, key, id): (&Arc<App>, &Arc<Key>, &RequestId),
+    allowed: Result<(), Fault>,
+    handler: fn(Asked) -> Answered,
+    paid: bool,
+    request: Request<Body>,
+) -> Result<Response, Fault> {
+    let entered = match allowed {
+        Ok(()) if paid => app.pacing.enter(key).await,
+        Ok(()) => Ok(None),
+        Err(fault) => Err(fault),
+    };
+    let pass = match entered {
+        Ok(pass) => pass,
+        Err(fault) => {
+            drain(request).await;
+            return Err(fault);
+        }
+    };
+    let asked = Asked { app: Arc::clone(app), key: Arc::clone(key), id: id.clone(), pass, request };
+    if paid && asked.request.headers().contains_key(idempotency::HEADER) {
+        return idempotency::once(asked, handler).await;
+    }
+    handler(asked).await
+}
+
+async fn refused(fault: Fault, voice: Voice, id: &RequestId, request: Request<Body>) -> Response {
+    drain(request).await;
+    voice.answer(&fault, &id.0)
 }
 
 /// Reads the rest of a request that is refused, if it is small: a connection that is closed with

@@ -69,4 +69,8 @@ impl<T> HttpBody for Watched<T> {
         }
         polled
     }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
 }

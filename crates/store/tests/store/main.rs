@@ -8,8 +8,10 @@
     reason = "a test that meets the unexpected should stop right there"
 )]
 
+mod idempotent;
 mod kept;
 mod keys;
+mod limits;
 mod opening;
 mod people;
 mod place;

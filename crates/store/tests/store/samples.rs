@@ -1,10 +1,10 @@
 //! Accounts, keys and entries to test with, plain ones and arbitrary ones.
 
 use canon::{Money, Usage};
-use ledger::{Entry, Outcome, Try};
+use ledger::{Entry, Outcome, Period, Try};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use store::{Account, KeyRecord, Limits, Role, Store};
+use store::{Account, BudgetTerms, KeyRecord, Limits, Role, Store};
 use uuid::Uuid;
 
 /// Checks a property from within a test's runtime.
@@ -50,6 +50,7 @@ pub(crate) fn key(account_id: &str) -> KeyRecord {
         old_until: None,
         cap: None,
         spent: Money::ZERO,
+        budget: None,
         models: vec![],
         expires: None,
         revoked: None,
@@ -156,12 +157,15 @@ prop_compose! {
         models in prop::collection::vec(text(), 0..3),
         expires: Option<i64>, revoked: Option<i64>, limits: (Option<u32>, Option<u32>, Option<u32>),
         ips in prop::collection::vec(text(), 0..3),
+        budget in prop::option::of((any::<i64>(), prop::sample::select(Period::ALL.to_vec()))),
         created: i64, changed in 0..i64::MAX,
     ) -> KeyRecord {
         let (rpm, tpm, concurrency) = limits;
         KeyRecord {
             id: id(), account_id: account_id.clone(), name, hash, old_hash, old_until,
-            cap: cap.map(Money::nanos), spent: Money::ZERO, models, expires, revoked,
+            cap: cap.map(Money::nanos), spent: Money::ZERO,
+            budget: budget.map(|(most, period)| BudgetTerms { most: Money::nanos(most), period }),
+            models, expires, revoked,
             limits: Limits { rpm, tpm, concurrency }, ips, created, changed, last_used: None,
         }
     }

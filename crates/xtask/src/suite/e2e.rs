@@ -23,6 +23,9 @@ pub(super) struct Stage {
     data: PathBuf,
     /// The key of the tests.
     key: String,
+    /// Keys with limits nobody reaches, and with one that is reached at once.
+    roomy: String,
+    tight: String,
     scratch: Scratch,
 }
 
@@ -57,11 +60,22 @@ impl Stage {
 
         let data = folder.join("data");
         let key = binary.create_key(&data)?;
+        let roomy = binary.create_key_with(&data, &["--rpm", "1000", "--tpm", "1000000"])?;
+        let tight = binary.create_key_with(&data, &["--rpm", "1"])?;
         let address = free_address()?;
         let mut serve = binary.serve(address, &data, Some(&config));
         let log = folder.join("gateway");
         let gateway = Server::start("portunus serve", &mut serve, address, "/readyz", &log)?;
-        Ok(Self { gateway, _upstreams: vec![ours, theirs], binary, data, key, scratch })
+        Ok(Self {
+            gateway,
+            _upstreams: vec![ours, theirs],
+            binary,
+            data,
+            key,
+            roomy,
+            tight,
+            scratch,
+        })
     }
 
     /// A folder for what the tests leave; it goes with the gateway.
@@ -75,6 +89,8 @@ impl Stage {
             .env("GATEWAY_URL", format!("http://{}", self.gateway.address))
             .env("GATEWAY_KEY", &self.key)
             .env("GATEWAY_BINARY", &self.binary.path)
+            .env("GATEWAY_ROOMY_KEY", &self.roomy)
+            .env("GATEWAY_TIGHT_KEY", &self.tight)
             .env("PYTHONDONTWRITEBYTECODE", "1")
     }
 

@@ -37,6 +37,8 @@ pub(crate) enum Step {
     Unit,
     /// The store's tests on a throw-away PostgreSQL
     StorePostgres,
+    /// Several gateways on one PostgreSQL and one Valkey
+    Nodes,
     /// The official clients against a running gateway
     E2e,
     /// The real coding agents against a running gateway; only when asked for by name
@@ -102,6 +104,7 @@ fn perform(step: Step) -> Result<()> {
         Step::Deny => deny(),
         Step::Unit => tools::run(&mut cargo(&["test", "--workspace"])),
         Step::StorePostgres => postgres::run(),
+        Step::Nodes => postgres::run_nodes(),
         Step::E2e => e2e::run(),
         Step::Agents => agents::run(),
     }

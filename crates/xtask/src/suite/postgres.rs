@@ -1,4 +1,4 @@
-//! The store's suite on a PostgreSQL of its own: a new cluster in a scratch folder, on a free
+//! What needs a PostgreSQL of its own: a new cluster in a scratch folder, on a free
 //! port, gone afterwards whatever the tests say.
 
 use std::fs;
@@ -16,53 +16,87 @@ use crate::tools::{self, cargo};
 /// The user that exists for running PostgreSQL, which refuses to run as root.
 const USER: &str = "postgres";
 
-/// Starts the database, runs the tests, stops the database.
-pub(super) fn run() -> Result<()> {
-    let programs = tools::postgres()?;
-    let scratch = Scratch::new("postgres")?;
-    let owner = if tools::is_root() { Some(account(USER)?) } else { None };
-    if let Some((user, group)) = owner {
-        chown(scratch.path(), Some(user), Some(group))?;
-    }
-    let program = |name: &str| {
-        let mut command = Command::new(programs.join(name));
-        command.current_dir(scratch.path());
+/// A server with nothing in it.
+pub(super) struct Postgres {
+    running: Running,
+    /// Its address.
+    pub(super) url: String,
+    _scratch: Scratch,
+}
+
+impl Postgres {
+    /// Starts one.
+    pub(super) fn start() -> Result<Self> {
+        let programs = tools::postgres()?;
+        let scratch = Scratch::new("postgres")?;
+        let owner = if tools::is_root() { Some(account(USER)?) } else { None };
         if let Some((user, group)) = owner {
-            command.uid(user).gid(group);
+            chown(scratch.path(), Some(user), Some(group))?;
         }
-        command
-    };
+        let program = |name: &str| {
+            let mut command = Command::new(programs.join(name));
+            command.current_dir(scratch.path());
+            if let Some((user, group)) = owner {
+                command.uid(user).gid(group);
+            }
+            command
+        };
 
-    let cluster = scratch.path().join("cluster");
-    let mut initdb = program("initdb");
-    initdb.args(["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]);
-    initdb.args(["--username", USER, "-D"]).arg(&cluster);
-    let made = initdb.output().context("starting initdb")?;
-    ensure!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let cluster = scratch.path().join("cluster");
+        let mut initdb = program("initdb");
+        initdb.args(["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]);
+        initdb.args(["--username", USER, "-D"]).arg(&cluster);
+        let made = initdb.output().context("starting initdb")?;
+        ensure!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
 
-    let port = free_port()?.to_string();
-    let mut server = program("postgres");
-    server.arg("-D").arg(&cluster).args(["-p", &port, "-k"]).arg(scratch.path());
-    // The cluster does not outlive the tests, so nothing has to survive a power cut.
-    for setting in
-        ["listen_addresses=127.0.0.1", "fsync=off", "full_page_writes=off", "max_connections=200"]
-    {
-        server.args(["-c", setting]);
+        let port = free_port()?.to_string();
+        let mut server = program("postgres");
+        server.arg("-D").arg(&cluster).args(["-p", &port, "-k"]).arg(scratch.path());
+        // The cluster does not outlive the tests, so nothing has to survive a power cut.
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "fsync=off",
+            "full_page_writes=off",
+            "max_connections=200",
+        ] {
+            server.args(["-c", setting]);
+        }
+        let mut running = Running::start("postgres", &mut server, &scratch.path().join("log"))?;
+        running.wait_until(Duration::from_secs(30), || {
+            let mut ask = Command::new(programs.join("pg_isready"));
+            ask.args(["-q", "-h", "127.0.0.1", "-p", &port]).status().is_ok_and(|s| s.success())
+        })?;
+        println!("PostgreSQL listens on port {port}");
+        let url = format!("postgres://{USER}@127.0.0.1:{port}/postgres");
+        Ok(Self { running, url, _scratch: scratch })
     }
-    let mut running = Running::start("postgres", &mut server, &scratch.path().join("log"))?;
-    running.wait_until(Duration::from_secs(30), || {
-        let mut ask = Command::new(programs.join("pg_isready"));
-        ask.args(["-q", "-h", "127.0.0.1", "-p", &port]).status().is_ok_and(|s| s.success())
-    })?;
-    println!("PostgreSQL listens on port {port}");
 
-    let url = format!("postgres://{USER}@127.0.0.1:{port}/postgres");
+    /// Stops it; whatever the tests said comes first.
+    pub(super) fn end(self, tested: Result<()>) -> Result<()> {
+        let ended = self.running.stop(Signal::Int);
+        tested?;
+        ensure!(ended?.success(), "PostgreSQL did not end well");
+        Ok(())
+    }
+}
+
+/// The store's tests.
+pub(super) fn run() -> Result<()> {
+    let postgres = Postgres::start()?;
     let mut tests = cargo(&["test", "-p", "store", "--features", "postgres-tests"]);
-    let tested = tools::run(tests.env("PORTUNUS_TEST_POSTGRES", url));
-    let ended = running.stop(Signal::Int);
-    tested?;
-    ensure!(ended?.success(), "PostgreSQL did not end well");
-    Ok(())
+    let tested = tools::run(tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url));
+    postgres.end(tested)
+}
+
+/// Several gateways on one database, with a Valkey each test starts and breaks for itself.
+pub(super) fn run_nodes() -> Result<()> {
+    let valkey = tools::valkey()?;
+    let postgres = Postgres::start()?;
+    let mut tests =
+        cargo(&["test", "-p", "portunus", "--features", "node-tests", "--test", "nodes"]);
+    tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url).env("PORTUNUS_TEST_VALKEY", valkey);
+    let tested = tools::run(&mut tests);
+    postgres.end(tested)
 }
 
 /// The numbers of a user and its group.

@@ -27,7 +27,7 @@ struct Wanted {
 
 impl Wanted {
     fn of(asked: Asked) -> Self {
-        let Asked { app, key, id: _, request } = asked;
+        let Asked { app, key, id: _, pass: _, request } = asked;
         let rest = request.uri().path().strip_prefix("/v1/responses/").unwrap_or_default();
         Self {
             app,

@@ -1,0 +1,100 @@
+//! How fast keys and accounts may be used, and what a key may spend in a period.
+//!
+//! An account's limits are a setting under its id: few accounts have any.
+
+use canon::Money;
+use ledger::{Micros, Period};
+use serde_json::{Value, json};
+use sqlx::Row as _;
+
+use crate::db::{clean, on_reader};
+use crate::{Store, StoreError};
+
+/// How fast a key or an account may be used; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests per minute.
+    pub rpm: Option<u32>,
+    /// Tokens per minute.
+    pub tpm: Option<u32>,
+    /// Calls at the same time.
+    pub concurrency: Option<u32>,
+}
+
+impl Limits {
+    /// Whether there is none.
+    pub const fn is_none(&self) -> bool {
+        self.rpm.is_none() && self.tpm.is_none() && self.concurrency.is_none()
+    }
+}
+
+/// What a key may spend in every period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetTerms {
+    /// The most.
+    pub most: Money,
+    /// How often it begins anew.
+    pub period: Period,
+}
+
+/// The settings that hold accounts' limits begin with this.
+const PREFIX: &str = "limits/";
+
+const ACCOUNTS: &str = "SELECT name, value FROM settings WHERE name >= $1 AND name < $2";
+const SPENT: &str =
+    "SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM key_days WHERE key_id = $1 AND day >= $2";
+
+impl Store {
+    /// Sets how fast all keys of an account together may be used.
+    pub async fn set_account_limits(
+        &self,
+        account_id: &str,
+        limits: Limits,
+    ) -> Result<(), StoreError> {
+        let Limits { rpm, tpm, concurrency } = limits;
+        let value = json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency });
+        self.put_setting(&format!("{PREFIX}{account_id}"), &value.to_string()).await
+    }
+
+    /// The limits of every account that ever had any, by its id.
+    pub async fn account_limits(&self) -> Result<Vec<(String, Limits)>, StoreError> {
+        let rows: Vec<(String, String)> = on_reader!(&self.db, pool => {
+            let rows = sqlx::query(ACCOUNTS).bind(PREFIX).bind("limits0").fetch_all(pool).await?;
+            rows.iter()
+                .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+                .collect::<Result<_, sqlx::Error>>()?
+        });
+        rows.into_iter()
+            .map(|(name, value)| {
+                let value: Value =
+                    serde_json::from_str(&value).map_err(|e| sqlx::Error::Decode(Box::new(e)))?;
+                let limit = |name: &str| {
+                    let number = value.get(name).and_then(Value::as_u64);
+                    number.map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+                };
+                let limits = Limits {
+                    rpm: limit("rpm"),
+                    tpm: limit("tpm"),
+                    concurrency: limit("concurrency"),
+                };
+                let id = name.strip_prefix(PREFIX).unwrap_or_default().to_owned();
+                Ok((id, limits))
+            })
+            .collect()
+    }
+
+    /// What a key's calls cost that were admitted in the period with that time in it: the first day
+    /// of the period, in days since 1970, and the sum.
+    pub async fn spent_in(
+        &self,
+        key_id: &str,
+        period: Period,
+        at: Micros,
+    ) -> Result<(i64, Money), StoreError> {
+        let (first, _) = period.days(at);
+        let sum: i64 = on_reader!(&self.db, pool => {
+            sqlx::query_scalar(SPENT).bind(clean(key_id)).bind(first).fetch_one(pool).await?
+        });
+        Ok((first, Money::nanos(sum)))
+    }
+}

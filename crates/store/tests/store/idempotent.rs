@@ -1,0 +1,127 @@
+//! Calls with an idempotency key: one runs, the others learn how it went.
+
+use std::sync::Arc;
+
+use store::{CallName, Claim, Claimed, KeptAnswer, Store};
+
+use crate::on_both;
+use crate::place::Place;
+use crate::samples::account;
+
+on_both!(
+    of_all_who_claim_at_once_one_runs,
+    an_answer_is_replayed_until_its_time_is_over,
+    a_claim_that_is_not_held_goes_to_the_next_and_its_old_owner_is_not_heard,
+    a_failed_call_leaves_nothing,
+);
+
+const MINUTE: i64 = 60_000_000;
+
+async fn call(store: &Store) -> CallName {
+    let account = account("ada");
+    store.add_account(&account).await.unwrap();
+    CallName { account_id: account.id, name: "order 7 \0é".to_owned() }
+}
+
+fn claim(call: &CallName, owner: &str, now: i64) -> Claim {
+    Claim {
+        call: call.clone(),
+        hash: vec![7; 32],
+        owner: owner.to_owned(),
+        held_until: now + MINUTE,
+        expires: now + 100 * MINUTE,
+    }
+}
+
+fn answer(body: Option<&[u8]>) -> KeptAnswer {
+    KeptAnswer {
+        status: 200,
+        headers: r#"{"content-type":"application/json"}"#.to_owned(),
+        body: body.map(<[u8]>::to_vec),
+    }
+}
+
+async fn of_all_who_claim_at_once_one_runs(place: Arc<Place>) {
+    // Two stores are two nodes.
+    let (one, other) = (place.open().await, place.open().await);
+    let call = call(&one).await;
+    let tries: Vec<_> = (0..64)
+        .map(|number| {
+            let store = if number % 2 == 0 { one.clone() } else { other.clone() };
+            let claim = claim(&call, &number.to_string(), 1_000);
+            tokio::spawn(async move { store.claim(&claim, 1_000).await.unwrap() })
+        })
+        .collect();
+    let mut ours = 0;
+    for one in tries {
+        match one.await.unwrap() {
+            Claimed::Ours => ours += 1,
+            Claimed::Running(until) => assert_eq!(until, 1_000 + MINUTE),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(ours, 1);
+    one.close().await;
+    other.close().await;
+}
+
+async fn an_answer_is_replayed_until_its_time_is_over(place: Arc<Place>) {
+    let store = place.open().await;
+    let call = call(&store).await;
+    let first = claim(&call, "a", 0);
+    assert_eq!(store.claim(&first, 0).await.unwrap(), Claimed::Ours);
+    let body: &[u8] = b"{\"n\":\"\0\xff\"}";
+    assert!(store.finish_claim(&call, "a", &answer(Some(body))).await.unwrap());
+    assert!(!store.release_claim(&call, "a").await.unwrap(), "what is over stays over");
+    let again = claim(&call, "b", MINUTE);
+    let told = store.claim(&again, MINUTE).await.unwrap();
+    assert_eq!(told, Claimed::Over(answer(Some(body))));
+    let other = Claim { hash: vec![8; 32], ..again.clone() };
+    assert_eq!(store.claim(&other, MINUTE).await.unwrap(), Claimed::Different);
+
+    let elsewhere = account("bob");
+    store.add_account(&elsewhere).await.unwrap();
+    let elsewhere = CallName { account_id: elsewhere.id, name: call.name.clone() };
+    let theirs = claim(&elsewhere, "c", MINUTE);
+    assert_eq!(store.claim(&theirs, MINUTE).await.unwrap(), Claimed::Ours, "another's name");
+
+    let late = 100 * MINUTE;
+    assert_eq!(store.claim(&claim(&call, "d", late), late).await.unwrap(), Claimed::Ours);
+    assert!(store.finish_claim(&call, "d", &answer(None)).await.unwrap());
+    let told = store.claim(&again, late).await.unwrap();
+    assert_eq!(told, Claimed::Over(answer(None)), "too large to be kept, but over");
+    assert_eq!(store.sweep_claims(late + MINUTE).await.unwrap(), 1, "the other account's");
+    store.close().await;
+}
+
+async fn a_claim_that_is_not_held_goes_to_the_next_and_its_old_owner_is_not_heard(
+    place: Arc<Place>,
+) {
+    let store = place.open().await;
+    let call = call(&store).await;
+    assert_eq!(store.claim(&claim(&call, "dead", 0), 0).await.unwrap(), Claimed::Ours);
+    assert!(store.hold_claim(&call, "dead", 3 * MINUTE).await.unwrap());
+    let early = claim(&call, "next", 2 * MINUTE);
+    let told = store.claim(&early, 2 * MINUTE).await.unwrap();
+    assert_eq!(told, Claimed::Running(3 * MINUTE), "it said that it is still at work");
+    let late = claim(&call, "next", 3 * MINUTE);
+    let other = Claim { hash: vec![8; 32], ..late.clone() };
+    assert_eq!(store.claim(&other, 3 * MINUTE).await.unwrap(), Claimed::Different);
+    assert_eq!(store.claim(&late, 3 * MINUTE).await.unwrap(), Claimed::Ours);
+    assert!(!store.hold_claim(&call, "dead", 9 * MINUTE).await.unwrap());
+    assert!(!store.finish_claim(&call, "dead", &answer(Some(b"stale"))).await.unwrap());
+    assert!(!store.release_claim(&call, "dead").await.unwrap());
+    let told = store.claim(&claim(&call, "third", 3 * MINUTE), 3 * MINUTE).await.unwrap();
+    assert_eq!(told, Claimed::Running(4 * MINUTE));
+    store.close().await;
+}
+
+async fn a_failed_call_leaves_nothing(place: Arc<Place>) {
+    let store = place.open().await;
+    let call = call(&store).await;
+    assert_eq!(store.claim(&claim(&call, "a", 0), 0).await.unwrap(), Claimed::Ours);
+    assert!(store.release_claim(&call, "a").await.unwrap());
+    let other = Claim { hash: vec![8; 32], ..claim(&call, "b", 0) };
+    assert_eq!(store.claim(&other, 0).await.unwrap(), Claimed::Ours);
+    store.close().await;
+}
