@@ -2,7 +2,7 @@
 
 use arc_swap::ArcSwap;
 use canon::Money;
-use ledger::{Book, Clock, FileDisk, SystemClock};
+use ledger::{Book, Clock, FileDisk, SystemClock, Teller};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +23,9 @@ use crate::telemetry::Telemetry;
 const PEPPER: &str = "key_pepper";
 /// The name under which the one-time set-up word is kept until it is used.
 pub(crate) const SETUP: &str = "setup_token";
-/// How many settled calls go to the store at once.
-const BATCH: usize = 500;
+/// How long the store may be silent before a gateway that is not the only one sends callers to
+/// the others.
+const SILENCE: i64 = 4_000_000;
 
 /// The gateway.
 pub struct App {
@@ -35,6 +36,8 @@ pub struct App {
     pub ring: Arc<KeyRing>,
     /// The money of running calls.
     pub book: Arc<Book>,
+    /// Where that money comes from.
+    pub(crate) teller: Teller<Store>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Where request ids come from.
@@ -69,16 +72,16 @@ impl App {
         let disk = FileDisk::open(&config.data.join("journal")).map_err(|e| {
             anyhow::anyhow!("the data folder {} cannot be used: {e}", config.data.display())
         })?;
-        let (book, found, segments) = Book::open(Arc::clone(&clock), Arc::new(disk))?;
-        for entries in found.entries.chunks(BATCH) {
-            store.post(entries).await?;
-        }
-        book.recovered(&segments);
-        if found.interrupted > 0 {
+        let opened = Book::open(Arc::clone(&clock), Arc::new(disk))?;
+        let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);
+        let name = node_name(&config.data)?;
+        let teller = Teller::open(opened, store.clone(), Arc::clone(&clock), &name).await?;
+        teller.set_debt(micros(config.store_away));
+        if interrupted > 0 {
             tracing::warn!(
-                calls = found.interrupted,
-                "{} calls were running when the gateway last stopped; they are settled now",
-                found.interrupted
+                calls = interrupted,
+                "{interrupted} calls were running when the gateway last stopped; they are settled \
+                 now"
             );
         }
         let pepper = pepper(&config, &store).await?;
@@ -98,6 +101,7 @@ impl App {
             ring: Arc::new(ring),
             store,
             book,
+            teller,
             clock,
             seals: SealKeep::default(),
             meters: Meters::new(),
@@ -124,12 +128,14 @@ impl App {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
+        self.teller.set_debt(micros(config.store_away));
         self.config.store(Arc::new(config));
     }
 
     /// Whether new work is welcome.
     pub fn is_ready(&self) -> bool {
-        !self.draining.load(Ordering::Relaxed)
+        let cut_off = self.teller.nodes() > 1 && self.teller.silence() > SILENCE;
+        !cut_off && !self.draining.load(Ordering::Relaxed)
     }
 
     /// No new work from here on.
@@ -142,6 +148,8 @@ impl App {
     pub fn run_beside(self: &Arc<Self>, given: Given) {
         let app = Arc::clone(self);
         self.tasks.spawn(async move { app.post_settled().await });
+        let app = Arc::clone(self);
+        tokio::spawn(async move { app.tend_leases().await });
         let app = Arc::clone(self);
         tokio::spawn(async move {
             loop {
@@ -173,37 +181,6 @@ impl App {
         });
         let app = Arc::clone(self);
         tokio::spawn(crate::config::watch(given, move |config| app.reconfigure(config)));
-    }
-
-    /// Moves settled calls to the store, until the order to stop and nothing is left.
-    async fn post_settled(&self) {
-        let mut wait = Duration::from_millis(100);
-        loop {
-            let batch = self.book.take_batch(BATCH);
-            if batch.is_empty() {
-                if self.stop.is_cancelled() && self.book.running() == 0 {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-            match self.store.post(batch.entries()).await {
-                Ok(_) => {
-                    self.book.posted(batch);
-                    wait = Duration::from_millis(100);
-                }
-                Err(e) => {
-                    tracing::error!("settled calls could not be stored, they wait: {e}");
-                    self.book.put_back(batch);
-                    if self.stop.is_cancelled() {
-                        // They are in the journal and are posted at the next start.
-                        return;
-                    }
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(Duration::from_secs(5));
-                }
-            }
-        }
     }
 
     /// Makes the owner's account, its first key and the set-up word, if there is no account yet.
@@ -306,6 +283,25 @@ fn make_folder(data: &Path) -> anyhow::Result<()> {
             data.display()
         )
     })
+}
+
+/// The name of this node, the same after a restart: what it left in the store is its own again.
+fn node_name(data: &Path) -> anyhow::Result<String> {
+    let file = data.join("node");
+    if let Ok(name) = std::fs::read_to_string(&file)
+        && !name.trim().is_empty()
+    {
+        return Ok(name.trim().to_owned());
+    }
+    let name = uuid::Uuid::now_v7().to_string();
+    std::fs::write(&file, format!("{name}\n")).map_err(|e| {
+        anyhow::anyhow!("the data folder {} cannot be written: {e}", data.display())
+    })?;
+    Ok(name)
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// What keys are hashed with: the operator's own secret, or one kept in the store.

@@ -14,6 +14,7 @@ mod ids;
 pub mod keys;
 mod memory;
 mod meters;
+mod money;
 mod respond;
 mod server;
 mod surfaces;

@@ -39,6 +39,8 @@ pub struct Config {
     pub data: PathBuf,
     /// The database.
     pub store: String,
+    /// How long keys without a cap may go on while the database is away.
+    pub store_away: Duration,
     /// What keys are hashed with, if not kept in the database.
     pub secret: Option<String>,
     /// Whether a call waits for the platter.
@@ -182,6 +184,8 @@ fn check(
             ));
         }
     };
+    let store_away = store.away.as_deref().map_or(Ok(Duration::from_secs(60)), duration);
+    let store_away = store_away.map_err(|why| format!("store.away: {why}"))?;
     let store =
         store.url.unwrap_or_else(|| format!("sqlite:{}", given.data.join("portunus.db").display()));
     let body_limit = limits.body.as_deref().map_or(Ok(32 << 20), words::size);
@@ -204,6 +208,7 @@ fn check(
         metrics,
         data: given.data.clone(),
         store,
+        store_away,
         secret,
         power_safe,
         body_limit,

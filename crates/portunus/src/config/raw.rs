@@ -37,6 +37,7 @@ pub(crate) struct RawServer {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawStore {
     pub(crate) url: Option<String>,
+    pub(crate) away: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -25,7 +25,7 @@ pub(super) struct Admitted {
 
 /// Sets aside a true upper bound of what the call can cost, or lowers its output limit to what the
 /// key can still pay.
-pub(super) fn admit(call: &Call, peek: &Peek, route: &Route) -> Result<Admitted, Fault> {
+pub(super) async fn admit(call: &Call, peek: &Peek, route: &Route) -> Result<Admitted, Fault> {
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
     // No tokeniser makes more tokens than there are bytes.
@@ -33,7 +33,7 @@ pub(super) fn admit(call: &Call, peek: &Peek, route: &Route) -> Result<Admitted,
     let asked = peek.max_output.or(model.max_output).unwrap_or(UNKNOWN_MAX);
     let candidates = u64::from(peek.candidates.max(1));
     let bound = |output: u64| prices.bound(input, output.saturating_mul(candidates));
-    let held = Held {
+    let held = Arc::new(Held {
         request_id: call.id.to_string(),
         key_id: call.key.record.id.clone(),
         account_id: call.key.record.account_id.clone(),
@@ -43,12 +43,14 @@ pub(super) fn admit(call: &Call, peek: &Peek, route: &Route) -> Result<Admitted,
         model: peek.model.clone(),
         stream: peek.stream,
         price_version: prices.version.clone(),
-    };
+        lease: None,
+    });
     let tab = Tab::new(call, peek, &prices);
     let full = bound(asked);
-    let ticket = match call.app.book.hold(&call.key.purse, held, full, bound(asked.min(USEFUL))) {
+    let least = bound(asked.min(USEFUL));
+    let ticket = match call.app.set_aside(&call.key.purse, held, full, least).await {
         Ok(ticket) => ticket,
-        Err(Refused::Cap { left }) => {
+        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => {
             let fault = Fault::new(
                 Trouble::Quota,
                 format!("the spending cap of this API key is reached: {left} USD are left"),
@@ -58,6 +60,7 @@ pub(super) fn admit(call: &Call, peek: &Peek, route: &Route) -> Result<Admitted,
         Err(Refused::Journal(e)) => {
             return Err(tab.refuse(unaccountable().note(e.to_string())));
         }
+        Err(Refused::Away(why)) => return Err(tab.refuse(unaccountable().note(why))),
     };
     let limit = (ticket.amount() < full)
         .then(|| affordable(&prices, input, candidates, ticket.amount(), asked));

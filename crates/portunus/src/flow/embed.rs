@@ -26,7 +26,7 @@ pub(crate) async fn embed(call: Call, form: Form) -> Result<Response, Fault> {
     // Vectors are not billed, so there is no output to set money aside for.
     let peek =
         Peek { model: model.to_owned(), max_output: Some(0), candidates: 1, ..Peek::default() };
-    let Admitted { tab, limit: _ } = admit::admit(&call, &peek, &found)?;
+    let Admitted { tab, limit: _ } = admit::admit(&call, &peek, &found).await?;
     admit::secure(&call).await?;
     let (call, asked) = (&Arc::new(call), &asked);
     let one = |lane: Arc<LiveLane>, tab: Tab| async move { lane_of(call, asked, &lane, tab).await };

@@ -32,7 +32,7 @@ pub(crate) async fn serve(call: Call) -> Result<Response, Fault> {
     if call.dry_run {
         return dry_run::answer(&call, &peek, &route);
     }
-    let admitted = admit::admit(&call, &peek, &route)?;
+    let admitted = admit::admit(&call, &peek, &route).await?;
     admit::secure(&call).await?;
     attempt::attempt(call, peek, &route, admitted).await
 }

@@ -46,7 +46,7 @@ pub struct KeyRing {
     clock: Arc<dyn Clock>,
     pepper: hmac::Key,
     known: papaya::HashMap<String, Arc<Key>>,
-    /// Held while a key is taken in: two purses for one key would each have the whole cap.
+    /// Held while a key is taken in: two purses for one key would each have its lease.
     taking_in: Mutex<()>,
     lookups: Mutex<Lookups>,
     seen: Mutex<Micros>,
@@ -129,7 +129,7 @@ impl KeyRing {
                 key.purse.set_cap(record.cap);
                 Arc::clone(&key.purse)
             }
-            None => Purse::new(record.cap, record.spent),
+            None => Purse::new(&record.id, record.cap, record.spent),
         };
         let key = Arc::new(Key { purse, record });
         known.insert(key.record.id.clone(), Arc::clone(&key));

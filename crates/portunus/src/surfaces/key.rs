@@ -9,7 +9,7 @@ use super::{Asked, json};
 
 pub(super) async fn show(asked: Asked) -> Result<Response, Fault> {
     let record = &asked.key.record;
-    let standing = asked.key.purse.standing();
+    let standing = asked.app.standing(&asked.key.purse).await;
     let body = json!({
         "id": record.id,
         "name": record.name,
