@@ -24,10 +24,10 @@ const OR_SKIP: &str = " ON CONFLICT (request_id) DO NOTHING";
 const OR_TELL: &str = " ON CONFLICT (request_id) DO NOTHING RETURNING key_id, cost, ended";
 const CHARGE: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END WHERE id = $1";
-/// The same, if what no lease pays for has room below the cap.
+/// The same, if there can be such leases, and what no lease pays for has room below the cap.
 const CHARGE_IF: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END \
-    WHERE id = $1 AND (cap IS NULL OR $2 = $4 OR spent + leased + $2 - $4 <= cap)";
+    WHERE id = $1 AND leased >= $4 AND (cap IS NULL OR $2 = $4 OR spent + leased + $2 - $4 <= cap)";
 const PAY: &str = "UPDATE leases SET amount = amount - $2 WHERE token = $1 AND amount >= $2";
 
 /// A count as the database holds it; one too large to be true is the largest.

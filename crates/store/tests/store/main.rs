@@ -10,6 +10,7 @@
 
 mod kept;
 mod keys;
+mod leases;
 mod opening;
 mod people;
 mod place;
