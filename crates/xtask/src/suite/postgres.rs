@@ -1,5 +1,5 @@
-//! The store's suite on a PostgreSQL of its own: a new cluster in a scratch folder, on a free
-//! port, gone afterwards whatever the tests say.
+//! The store's suite, and several gateways at once, on a PostgreSQL of their own: a new cluster in
+//! a scratch folder, on a free port, gone afterwards whatever the tests say.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -57,8 +57,13 @@ pub(super) fn run() -> Result<()> {
     println!("PostgreSQL listens on port {port}");
 
     let url = format!("postgres://{USER}@127.0.0.1:{port}/postgres");
-    let mut tests = cargo(&["test", "-p", "store", "--features", "postgres-tests"]);
-    let tested = tools::run(tests.env("PORTUNUS_TEST_POSTGRES", url));
+    let test = |arguments: &[&str]| {
+        let mut tests = cargo(&["test", "--features", "postgres-tests"]);
+        tools::run(tests.args(arguments).env("PORTUNUS_TEST_POSTGRES", &url))
+    };
+    let stored = test(&["-p", "store"]);
+    let shared = test(&["-p", "portunus", "--test", "nodes"]);
+    let tested = stored.and(shared);
     let ended = running.stop(Signal::Int);
     tested?;
     ensure!(ended?.success(), "PostgreSQL did not end well");
