@@ -50,6 +50,21 @@ pub struct Ask {
     pub hold: Money,
     /// What would do for a while, going by what was set aside lately.
     pub wish: Money,
+    /// What the lease then exposes.
+    pub exposed: Money,
+    /// Orders the node's messages about what is exposed.
+    pub seq: i64,
+}
+
+/// What a node may have used of a lease without the bank's knowing, at the most, until it says
+/// something else: calls nobody was told of, settled ones that are not posted, and what it allows
+/// itself in the meantime. Should it die, so much stays set aside for what its journal will tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exposed {
+    /// The lease.
+    pub token: Token,
+    /// So much.
+    pub amount: Money,
 }
 
 /// What the bank says to an [`Ask`].
@@ -82,6 +97,10 @@ pub struct Report {
     pub node: Node,
     /// Calls that run for a while and are new or have come further.
     pub calls: Vec<OpenCall>,
+    /// What its leases expose.
+    pub exposed: Vec<Exposed>,
+    /// Orders the node's messages about what is exposed.
+    pub seq: i64,
 }
 
 /// A lease as the bank has it.
@@ -97,6 +116,9 @@ pub struct LeaseNow {
     pub amount: Money,
     /// Whether someone goes short of this key's money.
     pub wanted: bool,
+    /// Whether it was closed because the node was silent for too long. What is still in it pays
+    /// for calls from before, nothing else.
+    pub closed: bool,
 }
 
 /// What a node is told in return.
@@ -233,7 +255,8 @@ pub trait Bank: Send + Sync {
         node: &Node,
     ) -> impl Future<Output = Result<Option<KeyStanding>, BankError>> + Send;
     /// Closes what nodes that are gone left behind: their calls are settled from what was last
-    /// known of them, and what is left of their leases is free again. `now` goes into the entries.
+    /// known of them, and what is left of their leases is free again, but for what they exposed.
+    /// `now` goes into the entries.
     fn close_gone(&self, now: Micros) -> impl Future<Output = Result<Closed, BankError>> + Send;
 }
 
@@ -243,6 +266,9 @@ pub trait Bank: Send + Sync {
 /// lacks, so that the last money is not stranded where nobody needs it.
 pub fn slice(ask: &Ask, left: Money, nodes: u32, wanted: bool) -> Option<Money> {
     const FEW_HOLDS: i64 = 10;
+    if ask.full <= Money::ZERO {
+        return Some(Money::ZERO);
+    }
     if left < ask.least || left <= Money::ZERO {
         return None;
     }

@@ -203,6 +203,25 @@ impl Book {
         .unzip()
     }
 
+    /// What is set aside, by lease, for running calls the bank was told of or is about to be.
+    pub(crate) fn shown(&self) -> HashMap<Token, Money> {
+        let mut sums: HashMap<Token, Money> = HashMap::new();
+        for open in self.state.lock().open.values().filter(|open| open.shown) {
+            if let Some(token) = open.held.lease {
+                let sum = sums.entry(token).or_default();
+                *sum = sum.saturating_add(open.held.amount);
+            }
+        }
+        sums
+    }
+
+    /// Whether a call that runs or waits to be posted was paid from that lease.
+    pub(crate) fn uses(&self, token: Token) -> bool {
+        let state = self.state.lock();
+        state.open.values().any(|open| open.held.lease == Some(token))
+            || state.settled.iter().any(|waiting| waiting.settled.lease == Some(token))
+    }
+
     /// The bank knows this.
     pub(crate) fn news_arrived(&self, calls: &[OpenCall], news: &[u32]) {
         let mut state = self.state.lock();

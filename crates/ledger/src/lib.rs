@@ -14,8 +14,8 @@ mod purse;
 mod teller;
 
 pub use bank::{
-    ALIVE, Ask, Bank, BankError, Closed, GRACE, GiveBack, Granted, KeyStanding, LEASE, LeaseNow,
-    MARGIN, Node, Posting, Report, Settled, Tidings, Token, WANTED, slice,
+    ALIVE, Ask, Bank, BankError, Closed, Exposed, GRACE, GiveBack, Granted, KeyStanding, LEASE,
+    LeaseNow, MARGIN, Node, Posting, Report, Settled, Tidings, Token, WANTED, slice,
 };
 pub use book::{Batch, Book, NotHeld, Opened, Progress, Refused, Ticket};
 pub use clock::{Clock, Micros, SystemClock, TestClock};

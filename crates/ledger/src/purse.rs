@@ -54,7 +54,21 @@ struct State {
     recent: Money,
     /// When something was last set aside, by the steady clock.
     used: Micros,
+    /// What was last set aside for one call.
+    hold: Money,
     dry: Option<Dry>,
+    /// What the bank was last told this purse exposes, until it is known to know.
+    pending: Option<Pending>,
+}
+
+/// What will be allowed once the bank knows.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    seq: i64,
+    /// The lease it was said of; none for one that is only asked for.
+    token: Option<Token>,
+    window: Money,
+    limit: Money,
 }
 
 /// This node's slice of the cap.
@@ -65,6 +79,9 @@ struct Lease {
     free: Money,
     held: Money,
     unposted: Money,
+    /// All that was ever set aside from it, and how far that may go before the bank must be told.
+    gross: Money,
+    limit: Money,
     /// Until when it may be used, by the steady clock.
     until: Micros,
 }
@@ -155,12 +172,14 @@ impl Purse {
         } else {
             match &mut state.lease {
                 Some(lease) if steady < lease.until => {
-                    let amount = full.min(lease.free);
+                    let window = lease.limit.saturating_sub(lease.gross);
+                    let amount = full.min(lease.free).min(window);
                     if amount < full && (amount < least || amount <= Money::ZERO) {
                         return Err(Lack { free: lease.free });
                     }
                     lease.free = lease.free.saturating_sub(amount);
                     lease.held = lease.held.saturating_add(amount);
+                    lease.gross = lease.gross.saturating_add(amount);
                     (amount, Some(lease.token))
                 }
                 Some(_) | None => return Err(Lack { free: Money::ZERO }),
@@ -169,6 +188,7 @@ impl Purse {
         state.held = state.held.saturating_add(taken.0);
         state.recent = state.recent.saturating_add(taken.0);
         state.used = steady;
+        state.hold = taken.0;
         Ok(taken)
     }
 
@@ -207,8 +227,43 @@ impl Purse {
         state.recent.saturating_add(state.recent)
     }
 
+    /// What the bank is to be told this purse exposes, with room for a hold of that size (or the
+    /// last one) and a few seconds like the last ones. From here on it keeps to that.
+    pub(crate) fn expose(&self, seq: i64, hold: Option<Money>) -> (Option<Token>, Money) {
+        let mut state = self.state.lock();
+        let lately = Money::nanos(state.recent.as_nanos() / 8);
+        let window = match hold {
+            Some(hold) => lately.saturating_add(hold),
+            None => lately.max(state.hold),
+        };
+        let gross = state.lease.map_or(Money::ZERO, |lease| lease.gross);
+        let limit = gross.saturating_add(window);
+        let token = state.lease.map(|lease| lease.token);
+        state.pending = Some(Pending { seq, token, window, limit });
+        match &mut state.lease {
+            Some(lease) => {
+                // The bank may know at once; what it allows more is allowed when it is known to.
+                lease.limit = lease.limit.min(limit);
+                let exposed = lease.held.saturating_add(lease.unposted).saturating_add(window);
+                (Some(lease.token), exposed)
+            }
+            None => (None, window),
+        }
+    }
+
+    /// The bank knows what it was told under that number.
+    pub(crate) fn exposed(&self, seq: i64) {
+        let mut state = self.state.lock();
+        if let Some(pending) = state.pending.take_if(|pending| pending.seq == seq)
+            && let Some(lease) = &mut state.lease
+            && pending.token == Some(lease.token)
+        {
+            lease.limit = pending.limit;
+        }
+    }
+
     /// Takes the bank's answer in. Whatever came with it may be used until `until`.
-    pub(crate) fn answered(&self, granted: Granted, until: Micros, steady: Micros) {
+    pub(crate) fn answered(&self, granted: Granted, seq: i64, until: Micros, steady: Micros) {
         let mut state = self.state.lock();
         match granted {
             Granted::Unlimited => state.cap = None,
@@ -220,14 +275,20 @@ impl Purse {
                 state.dry = None;
                 let known = state.lease.filter(|known| known.token == token);
                 // Another token: the lease before was closed, and its holds settle as they can.
+                let pending = state.pending.take_if(|pending| pending.seq == seq);
                 let mut lease = known.unwrap_or(Lease {
                     token,
                     version,
                     free: Money::ZERO,
                     held: Money::ZERO,
                     unposted: Money::ZERO,
+                    gross: Money::ZERO,
+                    limit: Money::ZERO,
                     until,
                 });
+                if let Some(Pending { window, limit, .. }) = pending {
+                    lease.limit = if known.is_some() { limit } else { window };
+                }
                 lease.version = version;
                 lease.free = lease.free.saturating_add(amount);
                 lease.until = lease.until.max(until);

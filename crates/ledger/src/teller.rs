@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use crate::{
-    Ask, Bank, BankError, Book, Clock, Closed, GiveBack, Granted, Held, LEASE, LeaseNow, MARGIN,
-    Micros, Node, NotHeld, Opened, Purse, Refused, Report, Standing, Ticket,
+    Ask, Bank, BankError, Book, Clock, Closed, Exposed, GiveBack, Granted, Held, LEASE, LeaseNow,
+    MARGIN, Micros, Node, NotHeld, Opened, Purse, Refused, Report, Standing, Ticket,
 };
 
 /// For how long the bank may be away before keys without a cap are refused, if nothing is said.
@@ -37,6 +37,8 @@ pub struct Teller<B> {
     heard: AtomicI64,
     debt: AtomicI64,
     nodes: AtomicU32,
+    /// Numbers the messages about what is exposed.
+    seq: AtomicI64,
 }
 
 /// What a teller knows of its own work.
@@ -77,6 +79,7 @@ impl<B: Bank> Teller<B> {
             heard,
             debt: AtomicI64::new(DEBT),
             nodes: AtomicU32::new(1),
+            seq: AtomicI64::new(0),
         })
     }
 
@@ -98,6 +101,11 @@ impl<B: Bank> Teller<B> {
     /// How many nodes are alive.
     pub fn nodes(&self) -> u32 {
         self.nodes.load(Ordering::Relaxed)
+    }
+
+    /// The name this node goes by: to be entered under again after a restart.
+    pub fn name(&self) -> String {
+        self.node.lock().id.clone()
     }
 
     fn node(&self) -> Node {
@@ -144,13 +152,22 @@ impl<B: Bank> Teller<B> {
                 Err(short) => short,
             };
             let sent = self.clock.steady();
-            let lacks = least.saturating_sub(free).max(Money::nanos(1));
+            // With enough there, the bank only has to know that more of it is used.
+            let lacks = if full <= free {
+                Money::ZERO
+            } else {
+                least.saturating_sub(free).max(Money::nanos(1))
+            };
             // What was refused to another call may be enough for this one.
             if let Some(dry) = purse.dry(sent).filter(|dry| dry.left < lacks) {
                 return self.make_do(purse, held, full, least, dry.left, dry.elsewhere);
             }
             match self.fetch(purse, full, lacks, free).await {
                 Ok(Granted::Short { left, elsewhere }) => {
+                    if least <= free {
+                        // Some of it is enough, but the bank has to know.
+                        self.fetch(purse, free, Money::ZERO, free).await.ok();
+                    }
                     return self.make_do(purse, held, full, least, left, elsewhere);
                 }
                 Ok(Granted::Lease { .. } | Granted::Unlimited) => {}
@@ -217,18 +234,21 @@ impl<B: Bank> Teller<B> {
         free: Money,
     ) -> Result<Granted, BankError> {
         self.purses.lock().insert(purse.key_id().to_owned(), Arc::clone(purse));
+        let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
         let ask = Ask {
             node: self.node(),
             key_id: purse.key_id().to_owned(),
             least: lacks,
-            full: full.saturating_sub(free),
+            full: full.saturating_sub(free).max(Money::ZERO),
             hold: full,
             wish: purse.wish(),
+            exposed: purse.expose(seq, Some(full)).1,
+            seq,
         };
         let sent = self.clock.steady();
         let granted = self.bank.grant(&ask).await?;
         self.hear(sent);
-        purse.answered(granted, usable(sent), self.clock.steady());
+        purse.answered(granted, seq, usable(sent), self.clock.steady());
         Ok(granted)
     }
 
@@ -258,7 +278,18 @@ impl<B: Bank> Teller<B> {
         }
         let sent = self.clock.steady();
         let (calls, news) = self.book.news(desk.tended);
-        let report = Report { node: self.node(), calls };
+        let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
+        let purses: Vec<Arc<Purse>> = self.purses.lock().values().cloned().collect();
+        let exposed = purses.iter().map(|purse| purse.expose(seq, None));
+        let mut exposed: Vec<Exposed> =
+            exposed.filter_map(|(token, amount)| Some(Exposed { token: token?, amount })).collect();
+        // After the purses were asked: what ends in between counts twice and not never.
+        let shown = self.book.shown();
+        for Exposed { token, amount } in &mut exposed {
+            let known = shown.get(token).copied().unwrap_or(Money::ZERO);
+            *amount = amount.saturating_sub(known).max(Money::ZERO);
+        }
+        let report = Report { node: self.node(), calls, exposed, seq };
         let tidings = match self.bank.tend(&report).await {
             Ok(tidings) => tidings,
             Err(BankError::Away(why)) => return Err(BankError::Away(why)),
@@ -272,46 +303,57 @@ impl<B: Bank> Teller<B> {
         desk.tended = sent;
         self.hear(sent);
         self.nodes.store(tidings.nodes.max(1), Ordering::Relaxed);
+        // Anew: some may have come in the meantime, and their leases be among these.
         let purses: Vec<Arc<Purse>> = self.purses.lock().values().cloned().collect();
+        let (closed, open): (Vec<_>, Vec<_>) = tidings.leases.iter().partition(|l| l.closed);
         let mut leases: HashMap<&str, &LeaseNow> =
-            tidings.leases.iter().map(|lease| (lease.key_id.as_str(), lease)).collect();
+            open.into_iter().map(|lease| (lease.key_id.as_str(), lease)).collect();
         for purse in purses {
             let lease = leases.remove(purse.key_id());
-            self.look_after(&purse, lease, tidings.nodes <= 1, sent).await?;
+            if lease.is_some() {
+                purse.exposed(seq);
+            }
+            // One that was granted while the bank spoke is not among those it spoke of.
+            let spoken_of = purse.lease().is_some_and(|(token, ..)| {
+                report.exposed.iter().any(|exposed| exposed.token == token)
+            });
+            match lease {
+                Some(lease) => self.look_after(&purse, lease, tidings.nodes <= 1, sent).await?,
+                None => self.forget(&purse, spoken_of),
+            }
         }
-        // Granted to a process before this one, or to none that knows of it.
-        for lease in leases.into_values() {
+        // Closed ones nobody needs any more; and some granted to none that knows of it.
+        let closed = closed.into_iter().filter(|lease| !self.book.uses(lease.token));
+        for lease in closed.chain(leases.into_values()) {
             let LeaseNow { token, version, .. } = *lease;
             self.bank.take_back(&GiveBack { token, version, keep: Money::ZERO }).await?;
         }
         Ok(())
     }
 
+    /// The bank has no lease for this purse.
+    fn forget(&self, purse: &Arc<Purse>, spoken_of: bool) {
+        let Ok(_turn) = purse.asking.try_lock() else { return };
+        if spoken_of {
+            purse.forget_lease();
+        }
+        if purse.lease().is_none() {
+            self.purses.lock().remove(purse.key_id());
+        }
+    }
+
     /// Renews one lease and gives back what is not needed of it.
     async fn look_after(
         &self,
         purse: &Arc<Purse>,
-        lease: Option<&LeaseNow>,
+        lease: &LeaseNow,
         alone: bool,
         sent: Micros,
     ) -> Result<(), BankError> {
         purse.fade();
-        // While the bank is being asked, what it said before may be out of date in either way.
-        let Ok(_turn) = purse.asking.try_lock() else {
-            if let Some(lease) = lease {
-                purse.renewed(lease, usable(sent));
-            }
-            return Ok(());
-        };
-        let Some(lease) = lease else {
-            // It may have been granted after the bank spoke.
-            if purse.lease().is_none_or(|(_, _, until)| until <= usable(sent)) {
-                purse.forget_lease();
-                self.purses.lock().remove(purse.key_id());
-            }
-            return Ok(());
-        };
         purse.renewed(lease, usable(sent));
+        // While the bank is being asked, what it said before may be out of date.
+        let Ok(_turn) = purse.asking.try_lock() else { return Ok(()) };
         let LeaseNow { token, amount, wanted, .. } = *lease;
         let trimmed = purse.trim(token, wanted, alone, self.clock.steady());
         let (version, keep) = match trimmed {

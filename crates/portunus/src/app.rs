@@ -294,10 +294,13 @@ fn node_name(data: &Path) -> anyhow::Result<String> {
         return Ok(name.trim().to_owned());
     }
     let name = uuid::Uuid::now_v7().to_string();
-    std::fs::write(&file, format!("{name}\n")).map_err(|e| {
-        anyhow::anyhow!("the data folder {} cannot be written: {e}", data.display())
-    })?;
+    write_name(data, &name)?;
     Ok(name)
+}
+
+pub(crate) fn write_name(data: &Path, name: &str) -> anyhow::Result<()> {
+    std::fs::write(data.join("node"), format!("{name}\n"))
+        .map_err(|e| anyhow::anyhow!("the data folder {} cannot be written: {e}", data.display()))
 }
 
 fn micros(time: Duration) -> i64 {

@@ -6,7 +6,7 @@ use ledger::{BankError, Held, Purse, Refused, Standing, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::app::App;
+use crate::app::{App, write_name};
 
 /// How long a call waits for the store to answer.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -106,10 +106,15 @@ impl App {
             }
             match tokio::time::timeout(WORD, self.teller.tend()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(BankError::Fenced)) => tracing::error!(
-                    "another process runs under the name of this node: was its data folder \
-                     copied? This one goes on under another name"
-                ),
+                Ok(Err(BankError::Fenced)) => {
+                    tracing::error!(
+                        "another process runs under the name of this node: was its data folder \
+                         copied? This one goes on under another name"
+                    );
+                    if let Err(e) = write_name(&self.config().data, &self.teller.name()) {
+                        tracing::error!("{e}");
+                    }
+                }
                 Ok(Err(e)) => tracing::warn!("leases could not be renewed: {e}"),
                 Err(_) => tracing::warn!("leases could not be renewed: no answer in time"),
             }

@@ -6,8 +6,8 @@
 
 use canon::Money;
 use ledger::{
-    ALIVE, Ask, GiveBack, Granted, KeyStanding, LEASE, LeaseNow, Node, OpenCall, Report, Tidings,
-    Token, WANTED, slice,
+    ALIVE, Ask, Exposed, GiveBack, Granted, KeyStanding, LEASE, LeaseNow, Node, OpenCall, Report,
+    Tidings, Token, WANTED, slice,
 };
 use sqlx::QueryBuilder;
 
@@ -22,27 +22,34 @@ pub(crate) const LOCK_KEY: &str = "UPDATE keys SET leased = leased WHERE id = $1
 pub(crate) const UNLEASE: &str = "UPDATE keys SET leased = leased - $2 WHERE id = $1";
 const EPOCH: &str = "SELECT epoch FROM nodes WHERE id = $1";
 const LIVE: &str = "SELECT COUNT(*) FROM nodes WHERE seen > (SELECT now FROM store_clock) - $1";
-const MINE: &str = "SELECT amount FROM leases WHERE key_id = $1 AND node_id = $2";
+// A sum of BIGINTs is no BIGINT in PostgreSQL.
+const MINE: &str = "SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM leases \
+    WHERE key_id = $1 AND node_id = $2";
 /// The condition that keeps a cap: one write, on one row.
 const RESERVE: &str = "UPDATE keys SET leased = leased + $2 \
     WHERE id = $1 AND spent + leased + $2 <= cap";
-const ADD: &str = "INSERT INTO leases (key_id, node_id, amount, version, expires) \
-    VALUES ($1, $2, $3, 1, (SELECT now FROM store_clock) + $4) \
-    ON CONFLICT (key_id, node_id) DO UPDATE SET amount = leases.amount + excluded.amount, \
-    version = leases.version + 1, expires = excluded.expires RETURNING token, version";
+const ADD: &str = "INSERT INTO leases \
+    (key_id, node_id, amount, version, expires, exposed, told, closed) \
+    VALUES ($1, $2, $3, 1, (SELECT now FROM store_clock) + $4, $5, $6, 0) \
+    ON CONFLICT (key_id, node_id) WHERE closed = 0 DO UPDATE SET \
+    amount = leases.amount + excluded.amount, version = leases.version + 1, \
+    expires = excluded.expires, exposed = CASE WHEN leases.told < excluded.told \
+    THEN excluded.exposed ELSE leases.exposed END, told = CASE WHEN leases.told < excluded.told \
+    THEN excluded.told ELSE leases.told END RETURNING token, version";
 const WANT: &str = "UPDATE keys SET wanted = (SELECT now FROM store_clock) + $2 WHERE id = $1";
 const SEEN: &str = "UPDATE nodes SET seen = (SELECT now FROM store_clock) \
     WHERE id = $1 AND epoch = $2";
 const RENEW: &str = "UPDATE leases SET expires = (SELECT now FROM store_clock) + $2 \
-    WHERE node_id = $1";
-const LEASES: &str = "SELECT l.token, l.version, l.key_id, l.amount, k.cap, k.spent, k.leased, \
-    k.wanted, (SELECT now FROM store_clock) FROM leases l JOIN keys k ON k.id = l.key_id \
+    WHERE node_id = $1 AND closed = 0";
+const EXPOSE: &str = "UPDATE leases SET exposed = $2, told = $3 \
+    WHERE token = $1 AND told < $3 AND closed = 0";
+const LEASES: &str = "SELECT l.token, l.version, l.key_id, l.amount, l.closed, k.cap, k.spent, \
+    k.leased, k.wanted, (SELECT now FROM store_clock) FROM leases l JOIN keys k ON k.id = l.key_id \
     WHERE l.node_id = $1 ORDER BY l.key_id";
 const KEY_OF: &str = "SELECT key_id FROM leases WHERE token = $1";
 const AT_VERSION: &str = "SELECT amount FROM leases WHERE token = $1 AND version = $2";
 const KEEP: &str = "UPDATE leases SET amount = $2 WHERE token = $1";
 const CLOSE: &str = "DELETE FROM leases WHERE token = $1";
-// A sum of BIGINTs is no BIGINT in PostgreSQL.
 const STANDING: &str = "SELECT cap, spent, (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) \
     FROM holds WHERE key_id = $1 AND node_id <> $2) FROM keys WHERE id = $1";
 const TOTALS: &str = "SELECT k.id, k.cap, k.spent, k.leased, COALESCE(l.amount, 0) FROM keys k \
@@ -98,17 +105,19 @@ impl Store {
                         .bind(id)
                         .bind(amount.as_nanos())
                         .bind(LEASE)
+                        .bind(ask.exposed.as_nanos())
+                        .bind(ask.seq)
                         .fetch_one(&mut *tx)
                         .await?;
                     Granted::Lease { token, version, amount }
                 }
                 None => {
-                    let mine: Option<i64> = sqlx::query_scalar(MINE)
+                    let mine: i64 = sqlx::query_scalar(MINE)
                         .bind(&key_id)
                         .bind(id)
-                        .fetch_optional(&mut *tx)
+                        .fetch_one(&mut *tx)
                         .await?;
-                    let elsewhere = leased.saturating_sub(mine.unwrap_or(0));
+                    let elsewhere = leased.saturating_sub(mine);
                     if elsewhere > 0 {
                         sqlx::query(WANT).bind(&key_id).bind(WANTED).execute(&mut *tx).await?;
                     }
@@ -124,20 +133,26 @@ impl Store {
 
     /// Takes a node's word and renews its leases; `None` when the node is not who it says.
     pub(crate) async fn hear(&self, report: &Report) -> Result<Option<Tidings>, StoreError> {
-        let Report { node: Node { id, epoch }, calls } = report;
+        let Report { node: Node { id, epoch }, calls, exposed, seq } = report;
         let mut rows = calls
             .iter()
             .map(|call| Ok((call, serde_json::to_string(call)?)))
             .collect::<Result<Vec<(&OpenCall, String)>, serde_json::Error>>()
             .map_err(|e| StoreError::Other(e.to_string()))?;
         rows.sort_by(|(a, _), (b, _)| a.held.request_id.cmp(&b.held.request_id));
-        type Row = (Token, i64, String, i64, Option<i64>, i64, i64, i64, i64);
+        let mut exposed = exposed.clone();
+        exposed.sort_by_key(|exposed| exposed.token);
+        type Row = (Token, i64, String, i64, i64, Option<i64>, i64, i64, i64, i64);
         let (leases, nodes): (Vec<Row>, i64) = in_transaction!(&self.db, tx: Kind => {
             let seen = sqlx::query(SEEN).bind(id).bind(epoch).execute(&mut *tx).await?;
             if seen.rows_affected() != 1 {
                 return Ok(None);
             }
             sqlx::query(RENEW).bind(id).bind(LEASE).execute(&mut *tx).await?;
+            for Exposed { token, amount } in &exposed {
+                let expose = sqlx::query(EXPOSE).bind(token).bind(amount.as_nanos()).bind(seq);
+                expose.execute(&mut *tx).await?;
+            }
             for chunk in rows.chunks(ROWS) {
                 let mut query = QueryBuilder::<Kind>::new(
                     "INSERT INTO holds (request_id, node_id, key_id, lease, amount, body) ",
@@ -157,11 +172,12 @@ impl Store {
             (leases, sqlx::query_scalar(LIVE).bind(ALIVE).fetch_one(&mut *tx).await?)
         });
         let leases = leases.into_iter().map(|row| {
-            let (token, version, key_id, amount, cap, spent, leased, wanted, now) = row;
+            let (token, version, key_id, amount, closed, cap, spent, leased, wanted, now) = row;
             // A cap that was lowered below what is spent and leased wants everything back.
             let above = cap.is_none_or(|cap| spent.saturating_add(leased) > cap);
             let wanted = wanted > now || above;
-            LeaseNow { token, version, key_id, amount: Money::nanos(amount), wanted }
+            let (amount, closed) = (Money::nanos(amount), closed != 0);
+            LeaseNow { token, version, key_id, amount, wanted, closed }
         });
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
         Ok(Some(Tidings { nodes, leases: leases.collect() }))

@@ -2,8 +2,8 @@
 //!
 //! A node's journal is its own; others know of its calls what it told once a second. When its
 //! leases have run out, whoever comes first settles these calls from what was last told and sets
-//! the rest of the leases free. A node that comes back posts its journal: calls that are settled
-//! already are skipped, the others pay as far as the cap has room (`post.rs`).
+//! the rest of the leases free, but for what the node may have used without telling: that pays for
+//! what its journal will tell when it comes back. Calls that are settled already are skipped then.
 
 use ledger::{Closed, GRACE, LEASE, Micros, Node, OpenCall, Settled, Token};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::db::{in_transaction, on_reader, on_writer};
 use crate::leases::{LOCK_KEY, Locked, UNLEASE};
 use crate::{Store, StoreError};
 
-/// How long an empty node is remembered.
+/// How long an empty node is remembered, and how long something is set aside for one that is gone.
 const REMEMBERED: Micros = 86_400_000_000;
 /// How many leases are closed in one go, so that many nodes share the work.
 const AT_ONCE: i64 = 200;
@@ -28,16 +28,20 @@ const FORGET: &str = "DELETE FROM nodes WHERE seen < (SELECT now FROM store_cloc
     AND NOT EXISTS (SELECT 1 FROM holds WHERE node_id = nodes.id)";
 const OF_NODE: &str = "SELECT token, key_id FROM leases WHERE node_id = $1 ORDER BY key_id";
 const EXPIRED: &str = "SELECT token, key_id FROM leases \
-    WHERE expires < (SELECT now FROM store_clock) - $1 ORDER BY key_id LIMIT $2";
+    WHERE expires < (SELECT now FROM store_clock) - $1 AND closed = 0 ORDER BY key_id LIMIT $2";
+const FORGOTTEN: &str = "SELECT token, key_id FROM leases \
+    WHERE expires < (SELECT now FROM store_clock) - $1 AND closed <> 0 ORDER BY key_id LIMIT $2";
 const CLOSE: &str = "DELETE FROM leases WHERE token = $1 RETURNING amount";
-const CLOSE_EXPIRED: &str = "DELETE FROM leases \
-    WHERE token = $1 AND expires < (SELECT now FROM store_clock) - $2 RETURNING amount";
+const STILL_EXPIRED: &str = "SELECT amount, exposed FROM leases \
+    WHERE token = $1 AND expires < (SELECT now FROM store_clock) - $2 AND closed = 0";
+const KEEP_CLOSED: &str = "UPDATE leases SET amount = $2, version = version + 1, closed = 1 \
+    WHERE token = $1";
 const CALLS_OF_NODE: &str = "SELECT body FROM holds WHERE node_id = $1";
 const CALLS_OF_LEASE: &str = "SELECT body FROM holds WHERE lease = $1";
 // What a lease pays for is settled with the lease.
 const CALLS_OF_GONE: &str = "SELECT body FROM holds WHERE NOT EXISTS (SELECT 1 FROM nodes \
     WHERE nodes.id = holds.node_id AND nodes.seen >= (SELECT now FROM store_clock) - $1) \
-    AND NOT EXISTS (SELECT 1 FROM leases WHERE token = holds.lease) LIMIT $2";
+    AND NOT EXISTS (SELECT 1 FROM leases WHERE token = holds.lease AND closed = 0) LIMIT $2";
 
 /// Calls as they were last told, settled as far as they had come.
 fn settled(bodies: &[String], now: Micros) -> Result<Vec<Settled>, StoreError> {
@@ -81,14 +85,19 @@ impl Store {
         let leases: Vec<(Token, String)> = on_writer!(&self.db, pool => {
             sqlx::query_as(OF_NODE).bind(id).fetch_all(pool).await?
         });
+        self.close_leases(&leases).await
+    }
+
+    /// Closes leases for good.
+    async fn close_leases(&self, leases: &[(Token, String)]) -> Result<(), StoreError> {
         for (token, key_id) in leases {
             in_transaction!(&self.db, tx: Kind => {
                 let _: Option<Locked> =
-                    sqlx::query_as(LOCK_KEY).bind(&key_id).fetch_optional(&mut *tx).await?;
+                    sqlx::query_as(LOCK_KEY).bind(key_id).fetch_optional(&mut *tx).await?;
                 let amount: Option<i64> =
                     sqlx::query_scalar(CLOSE).bind(token).fetch_optional(&mut *tx).await?;
                 if let Some(amount) = amount {
-                    sqlx::query(UNLEASE).bind(&key_id).bind(amount).execute(&mut *tx).await?;
+                    sqlx::query(UNLEASE).bind(key_id).bind(amount).execute(&mut *tx).await?;
                 }
             });
         }
@@ -107,21 +116,32 @@ impl Store {
             });
             // Against the lease, which is still there: what was set aside pays for them.
             closed.calls += self.post(&settled(&bodies, now)?).await?;
-            let amount: Option<i64> = in_transaction!(&self.db, tx: Kind => {
+            let found: Option<(i64, i64)> = in_transaction!(&self.db, tx: Kind => {
                 let _: Option<Locked> =
                     sqlx::query_as(LOCK_KEY).bind(&key_id).fetch_optional(&mut *tx).await?;
-                let amount = sqlx::query_scalar(CLOSE_EXPIRED)
+                let found: Option<(i64, i64)> = sqlx::query_as(STILL_EXPIRED)
                     .bind(token)
                     .bind(GRACE)
                     .fetch_optional(&mut *tx)
                     .await?;
-                if let Some(amount) = amount {
-                    sqlx::query(UNLEASE).bind(&key_id).bind(amount).execute(&mut *tx).await?;
+                if let Some((amount, exposed)) = found {
+                    let keep = exposed.clamp(0, amount);
+                    let back = amount - keep;
+                    sqlx::query(UNLEASE).bind(&key_id).bind(back).execute(&mut *tx).await?;
+                    if keep > 0 {
+                        sqlx::query(KEEP_CLOSED).bind(token).bind(keep).execute(&mut *tx).await?;
+                    } else {
+                        sqlx::query(CLOSE).bind(token).execute(&mut *tx).await?;
+                    }
                 }
-                amount
+                found
             });
-            closed.leases += usize::from(amount.is_some());
+            closed.leases += usize::from(found.is_some());
         }
+        let forgotten: Vec<(Token, String)> = on_reader!(&self.db, pool => {
+            sqlx::query_as(FORGOTTEN).bind(REMEMBERED).bind(AT_ONCE).fetch_all(pool).await?
+        });
+        self.close_leases(&forgotten).await?;
         let bodies: Vec<String> = on_reader!(&self.db, pool => {
             sqlx::query_scalar(CALLS_OF_GONE)
                 .bind(LEASE + GRACE)

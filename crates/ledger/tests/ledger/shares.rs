@@ -11,7 +11,8 @@ fn ask(full: i64, wish: i64) -> Ask {
     let full = Money::nanos(full);
     let node = Node { id: "n".to_owned(), epoch: 1 };
     let (hold, wish) = (full, Money::nanos(wish));
-    Ask { node, key_id: "k".to_owned(), least: Money::nanos(1), full, hold, wish }
+    let (least, exposed) = (Money::nanos(1), Money::ZERO);
+    Ask { node, key_id: "k".to_owned(), least, full, hold, wish, exposed, seq: 1 }
 }
 
 #[test]

@@ -52,6 +52,9 @@ pub(crate) struct LeaseRow {
     pub(crate) amount: Money,
     version: i64,
     expires: Micros,
+    pub(crate) exposed: Money,
+    told: i64,
+    pub(crate) closed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -127,7 +130,7 @@ impl Vault {
         let mine = self
             .leases
             .iter_mut()
-            .find(|(_, row)| row.key_id == ask.key_id && row.node_id == ask.node.id);
+            .find(|(_, row)| row.key_id == ask.key_id && row.node_id == ask.node.id && !row.closed);
         let Some(amount) = slice(ask, left, nodes, key.wanted > now) else {
             let mine = mine.map_or(Money::ZERO, |(_, row)| row.amount);
             let elsewhere = key.leased.saturating_sub(mine);
@@ -136,13 +139,16 @@ impl Vault {
             }
             return Ok(Granted::Short { left: left.max(Money::ZERO), elsewhere });
         };
-        assert!(amount <= left && amount > Money::ZERO, "{ask:?}: {amount} of {left}");
+        assert!(amount <= left.max(Money::ZERO), "{ask:?}: {amount} of {left}");
         key.leased = key.leased.saturating_add(amount);
         let (token, version) = match mine {
             Some((token, row)) => {
                 row.amount = row.amount.saturating_add(amount);
                 row.version += 1;
                 row.expires = now + LEASE;
+                if row.told < ask.seq {
+                    (row.told, row.exposed) = (ask.seq, ask.exposed);
+                }
                 (*token, row.version)
             }
             None => {
@@ -153,6 +159,9 @@ impl Vault {
                     amount,
                     version: 1,
                     expires: now + LEASE,
+                    exposed: ask.exposed,
+                    told: ask.seq,
+                    closed: false,
                 };
                 self.leases.insert(self.tokens, row);
                 (self.tokens, 1)
@@ -172,7 +181,13 @@ impl Vault {
         }
         let mut leases = Vec::new();
         for (token, row) in self.leases.iter_mut().filter(|(_, row)| row.node_id == *id) {
-            row.expires = self.now + LEASE;
+            if !row.closed {
+                row.expires = self.now + LEASE;
+                let exposed = report.exposed.iter().find(|exposed| exposed.token == *token);
+                if let Some(exposed) = exposed.filter(|_| row.told < report.seq) {
+                    (row.told, row.exposed) = (report.seq, exposed.amount);
+                }
+            }
             let key = &self.keys[&row.key_id];
             let above = key.cap.is_none_or(|cap| key.spent.saturating_add(key.leased) > cap);
             leases.push(LeaseNow {
@@ -181,6 +196,7 @@ impl Vault {
                 key_id: row.key_id.clone(),
                 amount: row.amount,
                 wanted: key.wanted > self.now || above,
+                closed: row.closed,
             });
         }
         Ok(Tidings { nodes: self.alive(), leases })
@@ -266,8 +282,8 @@ impl Vault {
     fn close_gone(&mut self, now: Micros) -> Closed {
         let mut closed = Closed::default();
         let limit = self.now - GRACE;
-        let tokens: Vec<Token> =
-            self.leases.iter().filter(|(_, row)| row.expires < limit).map(|(t, _)| *t).collect();
+        let expired = self.leases.iter().filter(|(_, row)| row.expires < limit && !row.closed);
+        let tokens: Vec<Token> = expired.map(|(token, _)| *token).collect();
         for token in tokens {
             let of_lease = |(_, call): &(String, OpenCall)| {
                 (call.held.lease == Some(token)).then(|| call.clone())
@@ -276,14 +292,27 @@ impl Vault {
             closed.calls += self.settle_open(calls, now);
             closed.leases += 1;
             self.closed_any = true;
-            self.close(token);
+            let row = self.leases.get_mut(&token).unwrap();
+            let back = row.amount.saturating_sub(row.exposed).max(Money::ZERO);
+            row.amount = row.amount.saturating_sub(back);
+            row.version += 1;
+            row.closed = true;
+            let (key_id, rest) = (row.key_id.clone(), row.amount);
+            let key = self.keys.get_mut(&key_id).unwrap();
+            key.leased = key.leased.saturating_sub(back);
+            if rest == Money::ZERO {
+                self.leases.remove(&token);
+            }
         }
         let gone: Vec<OpenCall> = self
             .holds
             .values()
             .filter(|(node, call)| {
                 self.nodes.get(node).is_none_or(|(_, seen)| *seen < self.now - LEASE - GRACE)
-                    && call.held.lease.is_none_or(|token| !self.leases.contains_key(&token))
+                    && !self
+                        .leases
+                        .iter()
+                        .any(|(token, row)| call.held.lease == Some(*token) && !row.closed)
             })
             .map(|(_, call)| call.clone())
             .collect();

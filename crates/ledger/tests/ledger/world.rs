@@ -43,6 +43,7 @@ pub(crate) struct Life {
 
 /// A machine.
 pub(crate) struct Machine {
+    name: String,
     pub(crate) clock: Arc<TestClock>,
     pub(crate) memory: Arc<MemoryDisk>,
     pub(crate) weather: Arc<Mutex<Weather>>,
@@ -81,7 +82,8 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
 impl World {
     /// That many machines, all off, and keys with these caps.
     pub(crate) fn new(machines: usize, caps: &[Option<i64>]) -> Self {
-        let machine = || Machine {
+        let machine = |number| Machine {
+            name: format!("node{number}"),
             clock: Arc::new(TestClock::at(1_000_000_000)),
             memory: Arc::new(MemoryDisk::default()),
             weather: Arc::new(Mutex::new(Weather::Fine)),
@@ -91,7 +93,7 @@ impl World {
         };
         Self {
             vault: Vault::new(caps),
-            machines: (0..machines).map(|_| machine()).collect(),
+            machines: (0..machines).map(machine).collect(),
             admitted: BTreeMap::new(),
             recorded: BTreeMap::new(),
             caps_changed: false,
@@ -111,7 +113,7 @@ impl World {
         let line = Line { vault: self.vault.clone(), weather: machine.weather.clone() };
         let Ok(opened) = Book::open(machine.clock.clone(), disk) else { return false };
         let book = opened.book.clone();
-        let name = format!("node{which}");
+        let name = machine.name.clone();
         let opening = Teller::open(opened, line, machine.clock.clone(), &name);
         let Ok(teller) = run(opening) else { return false };
         let purses = self
@@ -140,6 +142,7 @@ impl World {
             // Dropped tickets would settle themselves; dead processes do not.
             std::mem::forget(life.running);
             drop(life.tasks);
+            machine.name = life.teller.name();
             machine.memory = survivor;
         }
     }
@@ -203,7 +206,8 @@ impl World {
             Done::Hold { id, outcome: Ok(ticket) } => {
                 if let Some(token) = ticket.lease() {
                     let vault = self.vault.lock();
-                    assert!(vault.leases.contains_key(&token), "{id} uses a closed lease {token}");
+                    let row = vault.leases.get(&token);
+                    assert!(row.is_some_and(|row| !row.closed), "{id} uses a closed lease {token}");
                 }
                 let admitted = Admitted {
                     amount: ticket.amount(),
@@ -292,7 +296,24 @@ impl World {
                 });
                 let unposted: Money = unposted.map(|(_, _, cost)| *cost).sum();
                 let total = free.saturating_add(held).saturating_add(unposted);
-                assert!(total <= row.amount, "{total} of a lease of {}", row.amount);
+                // What nobody but this node knows of is set aside should it die.
+                let untold = life.running.iter().filter(|(id, ticket)| {
+                    ticket.lease() == Some(token) && !vault.holds.contains_key(id)
+                });
+                let untold: Money = untold.map(|(_, ticket)| ticket.amount()).sum();
+                let ended = life.settled.iter().filter(|(id, lease, _)| {
+                    *lease == Some(token)
+                        && !vault.entries.contains_key(id)
+                        && !vault.holds.contains_key(id)
+                });
+                let ended: Money = ended.map(|(_, _, cost)| *cost).sum();
+                let unknown = untold.saturating_add(ended);
+                assert!(
+                    row.closed || unknown <= row.exposed,
+                    "{unknown} may be lost, {} are said to",
+                    row.exposed
+                );
+                assert!(row.closed || total <= row.amount, "{total} of a lease of {}", row.amount);
             }
         }
         for (id, entry) in &vault.entries {
@@ -351,7 +372,7 @@ impl World {
             match vault.entries.get(id) {
                 None => assert!(lost(admitted.node), "call {id} is on no book"),
                 Some(entry) if entry.outcome == Outcome::Recovered => {}
-                Some(entry) if vault.closed_any || self.caps_changed => {
+                Some(entry) if self.caps_changed => {
                     assert!(entry.borne >= admitted.borne, "{id}");
                 }
                 Some(entry) => assert_eq!(entry.borne, admitted.borne, "{id} was cut for nothing"),

@@ -95,8 +95,9 @@ price = {{ input = "10", output = "100" }}
 
     /// Starts a gateway and reads its greeting.
     fn serve(&self, number: usize) -> (Child, String) {
-        let log = std::fs::OpenOptions::new().create(true).append(true);
-        let log = log.clone().open(self.folder.join(format!("{number}.log"))).unwrap();
+        let mut log = std::fs::OpenOptions::new();
+        log.create(true).append(true);
+        let log = log.open(self.folder.join(format!("{number}.log"))).unwrap();
         let mut child = self
             .program(&number.to_string())
             .args(["serve", "--listen", "127.0.0.1:0"])

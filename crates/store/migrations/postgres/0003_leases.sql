@@ -15,7 +15,9 @@ CREATE TABLE nodes (
     seen  BIGINT NOT NULL
 );
 
--- A token is never given twice.
+-- A token is never given twice. `exposed` is what its node may have used without telling, by the
+-- latest message, which `told` numbers; so much stays in a lease that is closed because its node
+-- is gone, for what that node's journal will tell.
 CREATE TABLE leases (
     token   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     key_id  TEXT COLLATE "C" NOT NULL REFERENCES keys (id),
@@ -23,8 +25,11 @@ CREATE TABLE leases (
     amount  BIGINT NOT NULL CHECK (amount >= 0),
     version BIGINT NOT NULL,
     expires BIGINT NOT NULL,
-    UNIQUE (key_id, node_id)
+    exposed BIGINT NOT NULL,
+    told    BIGINT NOT NULL,
+    closed  BIGINT NOT NULL
 );
+CREATE UNIQUE INDEX leases_in_use ON leases (key_id, node_id) WHERE closed = 0;
 CREATE INDEX leases_by_node ON leases (node_id);
 CREATE INDEX leases_by_expiry ON leases (expires);
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use canon::{Money, Usage};
 use ledger::{
-    Ask, Bank, BankError, Book, Entry, GiveBack, Granted, Held, MemoryDisk, Node, OpenCall,
-    Outcome, Purse, Reached, Refused, Report, Settled, SystemClock, Teller, Token,
+    Ask, Bank, BankError, Book, Entry, Exposed, GiveBack, Granted, Held, MemoryDisk, Node,
+    OpenCall, Outcome, Purse, Reached, Refused, Report, Settled, SystemClock, Teller, Token,
 };
 use store::{KeyRecord, LeaseTotal, Store};
 use tokio::task::JoinSet;
@@ -21,6 +21,7 @@ on_both!(
     a_slice_given_back_is_free_again_and_a_message_out_of_date_does_nothing,
     calls_are_paid_from_their_lease_and_late_ones_as_far_as_there_is_room,
     what_a_dead_node_left_is_settled_once_whoever_comes_first,
+    what_a_dead_node_may_have_used_stays_set_aside_for_its_journal,
     a_name_belongs_to_who_entered_last,
     who_goes_short_is_heard_by_the_others,
     a_key_stands_the_same_seen_from_every_node,
@@ -41,7 +42,8 @@ async fn enter(store: &Store, name: &str) -> Node {
 
 fn ask(node: &Node, key: &KeyRecord, full: i64, wish: i64) -> Ask {
     let (full, wish) = (Money::nanos(full), Money::nanos(wish));
-    Ask { node: node.clone(), key_id: key.id.clone(), least: full, full, hold: full, wish }
+    let (node, key_id) = (node.clone(), key.id.clone());
+    Ask { node, key_id, least: full, full, hold: full, wish, exposed: Money::ZERO, seq: 1 }
 }
 
 /// Asks and gets.
@@ -53,7 +55,7 @@ async fn lease(store: &Store, ask: &Ask) -> (Token, i64, i64) {
 }
 
 async fn tidings(store: &Store, node: &Node, calls: Vec<OpenCall>) -> ledger::Tidings {
-    store.tend(&Report { node: node.clone(), calls }).await.unwrap()
+    store.tend(&Report { node: node.clone(), calls, exposed: vec![], seq: 2 }).await.unwrap()
 }
 
 fn settled(request_id: &str, key: &KeyRecord, cost: i64, lease: Option<Token>) -> Settled {
@@ -238,6 +240,39 @@ async fn what_a_dead_node_left_is_settled_once_whoever_comes_first(place: Arc<Pl
     store.close().await;
 }
 
+async fn what_a_dead_node_may_have_used_stays_set_aside_for_its_journal(place: Arc<Place>) {
+    let store = place.open().await;
+    let key = capped(&store, 1_000).await;
+    let (dead, survivor) = (enter(&store, "dead").await, enter(&store, "survivor").await);
+    let exposed =
+        |amount, seq| Ask { exposed: Money::nanos(amount), seq, ..ask(&dead, &key, 600, 0) };
+    let (token, ..) = lease(&store, &exposed(250, 3)).await;
+    let report = |amount, seq| Report {
+        node: dead.clone(),
+        calls: vec![open_call("told", &key, Some(token), Some(60))],
+        exposed: vec![Exposed { token, amount: Money::nanos(amount) }],
+        seq,
+    };
+    store.tend(&report(100, 4)).await.unwrap();
+    store.tend(&report(20, 3)).await.unwrap();
+    place.meddle("UPDATE leases SET expires = expires - 60000000").await;
+    assert_eq!(store.close_gone(99).await.unwrap().leases, 1);
+    assert_eq!(sums(&store, &key).await, (60, 100), "by the latest word, not the last to come");
+    // Nobody can use it, the node itself included; it pays for what comes late.
+    let told = tidings(&store, &dead, vec![]).await;
+    assert!(told.leases[0].closed);
+    assert_eq!(lease(&store, &ask(&survivor, &key, 500, 0)).await.2, 500);
+    let (again, ..) = lease(&store, &ask(&dead, &key, 340, 0)).await;
+    assert!(again > token);
+    let late = [settled("late", &key, 70, Some(token)), settled("told", &key, 90, Some(token))];
+    assert_eq!(Bank::post(&store, &late).await.unwrap(), 1);
+    assert_eq!(store.entry("late").await.unwrap().unwrap().borne, Money::ZERO);
+    assert_eq!(sums(&store, &key).await, (130, 870));
+    enter(&store, "dead").await;
+    assert_eq!(sums(&store, &key).await, (130, 500), "back, it needs nothing of before");
+    store.close().await;
+}
+
 async fn a_name_belongs_to_who_entered_last(place: Arc<Place>) {
     let store = place.open().await;
     let key = capped(&store, 1_000).await;
@@ -247,7 +282,7 @@ async fn a_name_belongs_to_who_entered_last(place: Arc<Place>) {
     let second = enter(&store, "name").await;
     assert!(second.epoch > first.epoch);
     assert_eq!(sums(&store, &key).await, (20, 0), "what no journal told of is settled");
-    let report = Report { node: first.clone(), calls: vec![] };
+    let report = Report { node: first.clone(), calls: vec![], exposed: vec![], seq: 9 };
     assert_eq!(store.tend(&report).await, Err(BankError::Fenced));
     assert_eq!(store.grant(&ask(&first, &key, 10, 0)).await, Err(BankError::Fenced));
     lease(&store, &ask(&second, &key, 10, 0)).await;
