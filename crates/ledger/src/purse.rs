@@ -228,10 +228,11 @@ impl Purse {
     }
 
     /// What the bank is to be told this purse exposes, with room for a hold of that size (or the
-    /// last one) and a few seconds like the last ones. From here on it keeps to that.
+    /// last one) and some seconds like the last ones. From here on it keeps to that.
     pub(crate) fn expose(&self, seq: i64, hold: Option<Money>) -> (Option<Token>, Money) {
         let mut state = self.state.lock();
-        let lately = Money::nanos(state.recent.as_nanos() / 8);
+        // Half of what is remembered of the last half minute.
+        let lately = Money::nanos(state.recent.as_nanos() / 2);
         let window = match hold {
             Some(hold) => lately.saturating_add(hold),
             None => lately.max(state.hold),

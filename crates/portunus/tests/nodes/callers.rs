@@ -26,6 +26,8 @@ fn client() -> Http {
 pub(crate) enum Answer {
     Done(String),
     Refused,
+    /// The node cannot say whether it may be spent.
+    Away,
     /// The node went away in the middle of it, or was not there.
     Gone,
 }
@@ -60,6 +62,11 @@ impl Callers {
         self.0.done.lock().len()
     }
 
+    /// Remembers an answered call.
+    pub(crate) fn note(&self, id: String) {
+        self.0.done.lock().push(id);
+    }
+
     /// The ids of all answered calls.
     pub(crate) fn done(&self) -> Vec<String> {
         self.0.done.lock().clone()
@@ -78,8 +85,9 @@ impl Callers {
             tasks.spawn(async move {
                 for node in caller.. {
                     match all.one(node).await {
-                        Answer::Done(id) => all.0.done.lock().push(id),
+                        Answer::Done(id) => all.note(id),
                         Answer::Refused => return,
+                        Answer::Away => panic!("the store is there"),
                         Answer::Gone => tokio::time::sleep(Duration::from_millis(20)).await,
                     }
                 }
@@ -102,6 +110,7 @@ impl Callers {
                 self.0.first_refusal.lock().get_or_insert(now);
                 Answer::Refused
             }
+            Some((StatusCode::SERVICE_UNAVAILABLE, _)) => Answer::Away,
             Some((other, _)) => panic!("{other}"),
             None => Answer::Gone,
         }

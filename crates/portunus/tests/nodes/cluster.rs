@@ -155,6 +155,26 @@ price = {{ input = "10", output = "100" }}
         meter["requests"].as_u64().unwrap() as usize
     }
 
+    async fn command(&self, sql: String) {
+        let mut db = self.server.connect().await.unwrap();
+        sqlx::query(AssertSqlSafe(sql)).execute(&mut db).await.unwrap();
+        db.close().await.unwrap();
+    }
+
+    /// Nobody reaches the database any more.
+    pub(crate) async fn cut_store(&self) {
+        let name = &self.database;
+        self.command(format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")).await;
+        self.command(format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        ))
+        .await;
+    }
+
+    pub(crate) async fn mend_store(&self) {
+        self.command(format!("ALTER DATABASE {} WITH ALLOW_CONNECTIONS true", self.database)).await;
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(&mut self, number: usize) {
         let mut child = self.nodes[number].child.take().unwrap();

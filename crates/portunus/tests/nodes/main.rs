@@ -146,3 +146,71 @@ async fn one_of_three_nodes_dies_and_nothing_is_lost_or_spent_twice() {
     assert!(paid <= served && served <= known, "{paid} paid, {served} served, {known} known");
     assert!(matches!(callers.one(0).await, Answer::Gone), "all nodes are stopped");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_goes_away_and_comes_back() {
+    const CALLS: usize = 200;
+    let cluster = Cluster::start(2).await;
+    let key = cluster.key(CALLS as i64 * PRICE);
+    let callers = Callers::new(&cluster, &key.text);
+    let ready = |expected: u16| {
+        let urls = cluster.urls();
+        soon(Duration::from_secs(10), move || {
+            let urls = urls.clone();
+            async move {
+                for url in &urls {
+                    let (status, _) = ask(url, "/readyz", "").await?;
+                    if status != expected {
+                        return None;
+                    }
+                }
+                Some(())
+            }
+        })
+    };
+    let knows_of_two = soon(Duration::from_secs(10), || async {
+        let mut answered = 0;
+        for node in 0..2 {
+            if let Answer::Done(id) = callers.one(node).await {
+                callers.note(id);
+                answered += 1;
+            }
+        }
+        (answered == 2).then_some(())
+    });
+    knows_of_two.await.expect("both nodes have a lease");
+    ready(200).await.expect("both are ready");
+    // A second, in which each hears of the other and what it may spend is told.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+
+    cluster.cut_store().await;
+    let before = callers.admitted();
+    let mut away = [false; 2];
+    for round in 0..2 * CALLS {
+        let node = round % 2;
+        match callers.one(node).await {
+            Answer::Done(id) => callers.note(id),
+            Answer::Away => away[node] = true,
+            other => panic!("{other:?}"),
+        }
+        if away == [true; 2] {
+            break;
+        }
+    }
+    assert_eq!(away, [true; 2], "what is leased and told is spent, nothing more");
+    assert!(callers.admitted() > before, "but that is spent");
+    ready(503).await.expect("callers are sent elsewhere");
+
+    cluster.mend_store().await;
+    ready(200).await.expect("both are ready again");
+    let admitted = callers.call_until_refused(4).await;
+    assert!(admitted <= CALLS && admitted * 100 >= CALLS * 95, "{admitted}");
+    cluster.stop();
+    cluster.verify();
+    let lines = cluster.export();
+    for id in callers.done() {
+        let count = lines.iter().filter(|line| line["request_id"] == *id).count();
+        assert_eq!(count, 1, "what was settled while the store was away is on the books, once");
+    }
+    assert_eq!(cluster.served().await, admitted);
+}
