@@ -54,6 +54,8 @@ pub struct Ask {
     pub exposed: Money,
     /// Orders the node's messages about what is exposed.
     pub seq: i64,
+    /// Whether no call waits for it: then there is no hurry, and others come first.
+    pub ahead: bool,
 }
 
 /// What a node may have used of a lease without the bank's knowing, at the most, until it says
@@ -273,13 +275,17 @@ pub fn slice(ask: &Ask, left: Money, nodes: u32, wanted: bool) -> Option<Money> 
         return None;
     }
     let single = ask.full.min(left);
+    let few = left.as_nanos() / FEW_HOLDS < ask.hold.as_nanos();
+    if ask.ahead && (wanted || few) {
+        return None;
+    }
     if wanted {
         return Some(single);
     }
     if nodes <= 1 {
         return Some(left);
     }
-    if left.as_nanos() / FEW_HOLDS < ask.hold.as_nanos() {
+    if few {
         return Some(single);
     }
     let share = Money::nanos(left.as_nanos() / (2 * i64::from(nodes)));

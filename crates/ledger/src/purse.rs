@@ -263,6 +263,14 @@ impl Purse {
         }
     }
 
+    /// What the next call will probably lack, when what is free does not last for long.
+    pub(crate) fn runs_low(&self, steady: Micros) -> Option<Money> {
+        let state = self.state.lock();
+        let lease = state.lease.filter(|_| steady.saturating_sub(state.used) < LEASE)?;
+        let soon = state.hold.max(Money::nanos(state.recent.as_nanos() / 8));
+        (lease.free < soon).then(|| soon.saturating_sub(lease.free))
+    }
+
     /// Takes the bank's answer in. Whatever came with it may be used until `until`.
     pub(crate) fn answered(&self, granted: Granted, seq: i64, until: Micros, steady: Micros) {
         let mut state = self.state.lock();
@@ -323,24 +331,19 @@ impl Purse {
     /// What the lease keeps after everything that is not needed was taken out of it: all of what
     /// is free when others want it or nobody here does, what goes beyond the wish when there are
     /// others at all. Tells version and total afterwards; `None` when this is not the lease.
-    pub(crate) fn trim(
-        &self,
-        token: Token,
-        wanted: bool,
-        alone: bool,
-        steady: Micros,
-    ) -> Option<(i64, Money)> {
+    pub(crate) fn trim(&self, now: &LeaseNow, alone: bool, steady: Micros) -> Option<(i64, Money)> {
         let mut state = self.state.lock();
         let idle = steady.saturating_sub(state.used) > LEASE;
         let wish = state.recent.saturating_add(state.recent);
-        let lease = state.lease.as_mut().filter(|lease| lease.token == token)?;
-        if wanted || idle {
+        let lease = state.lease.as_mut().filter(|lease| lease.token == now.token)?;
+        if now.wanted || idle {
             lease.free = Money::ZERO;
         } else if !alone && lease.free > wish.saturating_add(wish) {
             lease.free = wish;
         }
         let (version, total) = (lease.version, lease.total());
-        if total == Money::ZERO {
+        let goes_on = now.amount == Money::ZERO && !now.wanted && !idle;
+        if total == Money::ZERO && !goes_on {
             // The bank closes a lease of which nothing is kept.
             state.lease = None;
         }

@@ -41,6 +41,15 @@ pub struct Teller<B> {
     seq: AtomicI64,
 }
 
+/// What a call lacks.
+#[derive(Clone, Copy, Default)]
+struct Want {
+    full: Money,
+    least: Money,
+    /// What is set aside for it in all.
+    hold: Money,
+}
+
 /// What a teller knows of its own work.
 #[derive(Default)]
 struct Times {
@@ -162,11 +171,13 @@ impl<B: Bank> Teller<B> {
             if let Some(dry) = purse.dry(sent).filter(|dry| dry.left < lacks) {
                 return self.make_do(purse, held, full, least, dry.left, dry.elsewhere);
             }
-            match self.fetch(purse, full, lacks, free).await {
+            let lack = Want { full: full.saturating_sub(free), least: lacks, hold: full };
+            match self.fetch(purse, lack, false).await {
                 Ok(Granted::Short { left, elsewhere }) => {
                     if least <= free {
                         // Some of it is enough, but the bank has to know.
-                        self.fetch(purse, free, Money::ZERO, free).await.ok();
+                        let word = Want { hold: free, ..Want::default() };
+                        self.fetch(purse, word, false).await.ok();
                     }
                     return self.make_do(purse, held, full, least, left, elsewhere);
                 }
@@ -225,30 +236,33 @@ impl<B: Bank> Teller<B> {
         }
     }
 
-    /// Asks the bank for what a hold lacks.
+    /// Asks the bank for money.
     async fn fetch(
         &self,
         purse: &Arc<Purse>,
-        full: Money,
-        lacks: Money,
-        free: Money,
+        want: Want,
+        ahead: bool,
     ) -> Result<Granted, BankError> {
+        let Want { full, least, hold } = want;
         self.purses.lock().insert(purse.key_id().to_owned(), Arc::clone(purse));
         let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
         let ask = Ask {
             node: self.node(),
             key_id: purse.key_id().to_owned(),
-            least: lacks,
-            full: full.saturating_sub(free).max(Money::ZERO),
-            hold: full,
+            least,
+            full: full.max(Money::ZERO),
+            hold,
             wish: purse.wish(),
-            exposed: purse.expose(seq, Some(full)).1,
+            exposed: purse.expose(seq, Some(hold)).1,
             seq,
+            ahead,
         };
         let sent = self.clock.steady();
         let granted = self.bank.grant(&ask).await?;
         self.hear(sent);
-        purse.answered(granted, seq, usable(sent), self.clock.steady());
+        if !(ahead && matches!(granted, Granted::Short { .. })) {
+            purse.answered(granted, seq, usable(sent), self.clock.steady());
+        }
         Ok(granted)
     }
 
@@ -355,15 +369,20 @@ impl<B: Bank> Teller<B> {
         // While the bank is being asked, what it said before may be out of date.
         let Ok(_turn) = purse.asking.try_lock() else { return Ok(()) };
         let LeaseNow { token, amount, wanted, .. } = *lease;
-        let trimmed = purse.trim(token, wanted, alone, self.clock.steady());
+        let trimmed = purse.trim(lease, alone, self.clock.steady());
         let (version, keep) = match trimmed {
             Some(trimmed) => trimmed,
             // Another one is in use: it was granted after the bank spoke.
             None if purse.lease().is_some() => return Ok(()),
             None => (lease.version, Money::ZERO),
         };
-        if keep < amount || keep == Money::ZERO {
-            self.bank.take_back(&GiveBack { token, version, keep }).await?;
+        if keep < amount || purse.lease().is_none() {
+            return self.bank.take_back(&GiveBack { token, version, keep }).await;
+        }
+        // So that the next call need not wait.
+        if let Some(full) = purse.runs_low(self.clock.steady()).filter(|_| !wanted) {
+            let want = Want { full, least: Money::nanos(1), hold: full };
+            self.fetch(purse, want, true).await?;
         }
         Ok(())
     }

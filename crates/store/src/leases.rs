@@ -118,7 +118,7 @@ impl Store {
                         .fetch_one(&mut *tx)
                         .await?;
                     let elsewhere = leased.saturating_sub(mine);
-                    if elsewhere > 0 {
+                    if elsewhere > 0 && !ask.ahead {
                         sqlx::query(WANT).bind(&key_id).bind(WANTED).execute(&mut *tx).await?;
                     }
                     Granted::Short {

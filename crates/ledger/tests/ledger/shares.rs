@@ -12,7 +12,7 @@ fn ask(full: i64, wish: i64) -> Ask {
     let node = Node { id: "n".to_owned(), epoch: 1 };
     let (hold, wish) = (full, Money::nanos(wish));
     let (least, exposed) = (Money::nanos(1), Money::ZERO);
-    Ask { node, key_id: "k".to_owned(), least, full, hold, wish, exposed, seq: 1 }
+    Ask { node, key_id: "k".to_owned(), least, full, hold, wish, exposed, seq: 1, ahead: false }
 }
 
 #[test]
@@ -27,6 +27,9 @@ fn slices_shrink_with_what_is_left() {
     assert_eq!(cut(1_000, 1, true), Some(10), "so is money that others go short of");
     assert_eq!(cut(7, 2, false), Some(7));
     assert_eq!(cut(0, 1, false), None);
+    let ahead = Ask { ahead: true, ..ask(10, 400) };
+    let cut = |left, wanted| slice(&ahead, Money::nanos(left), 2, wanted).map(Money::as_nanos);
+    assert_eq!([cut(1_000, false), cut(1_000, true), cut(99, false)], [Some(250), None, None]);
     assert_eq!(slice(&ask(10, 0), Money::nanos(1_000), 3, false), Some(Money::nanos(10)));
 }
 

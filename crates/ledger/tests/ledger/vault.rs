@@ -134,7 +134,7 @@ impl Vault {
         let Some(amount) = slice(ask, left, nodes, key.wanted > now) else {
             let mine = mine.map_or(Money::ZERO, |(_, row)| row.amount);
             let elsewhere = key.leased.saturating_sub(mine);
-            if elsewhere > Money::ZERO {
+            if elsewhere > Money::ZERO && !ask.ahead {
                 key.wanted = now + WANTED;
             }
             return Ok(Granted::Short { left: left.max(Money::ZERO), elsewhere });

@@ -161,6 +161,22 @@ price = {{ input = "10", output = "100" }}
         db.close().await.unwrap();
     }
 
+    /// Waits until every node has had its word with the store.
+    pub(crate) async fn all_tended(&self) {
+        let mut db = self.server.clone().database(&self.database).connect().await.unwrap();
+        let now: i64 =
+            sqlx::query_scalar("SELECT now FROM store_clock").fetch_one(&mut db).await.unwrap();
+        loop {
+            let query = sqlx::query_scalar("SELECT COUNT(*) FROM nodes WHERE seen > $1").bind(now);
+            let tended: i64 = query.fetch_one(&mut db).await.unwrap();
+            if tended == self.nodes.len() as i64 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        db.close().await.unwrap();
+    }
+
     /// Nobody reaches the database any more.
     pub(crate) async fn cut_store(&self) {
         let name = &self.database;

@@ -168,20 +168,17 @@ async fn the_store_goes_away_and_comes_back() {
             }
         })
     };
-    let knows_of_two = soon(Duration::from_secs(10), || async {
-        let mut answered = 0;
-        for node in 0..2 {
-            if let Answer::Done(id) = callers.one(node).await {
-                callers.note(id);
-                answered += 1;
-            }
+    cluster.all_tended().await;
+    for node in 0..40 {
+        match callers.one(node).await {
+            Answer::Done(id) => callers.note(id),
+            other => panic!("{other:?}"),
         }
-        (answered == 2).then_some(())
-    });
-    knows_of_two.await.expect("both nodes have a lease");
+    }
     ready(200).await.expect("both are ready");
-    // A second, in which each hears of the other and what it may spend is told.
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    // Twice: what a node is told in a word with the store it acts upon before the next one.
+    cluster.all_tended().await;
+    cluster.all_tended().await;
 
     cluster.cut_store().await;
     let before = callers.admitted();

@@ -43,7 +43,17 @@ async fn enter(store: &Store, name: &str) -> Node {
 fn ask(node: &Node, key: &KeyRecord, full: i64, wish: i64) -> Ask {
     let (full, wish) = (Money::nanos(full), Money::nanos(wish));
     let (node, key_id) = (node.clone(), key.id.clone());
-    Ask { node, key_id, least: full, full, hold: full, wish, exposed: Money::ZERO, seq: 1 }
+    Ask {
+        node,
+        key_id,
+        least: full,
+        full,
+        hold: full,
+        wish,
+        exposed: Money::ZERO,
+        seq: 1,
+        ahead: false,
+    }
 }
 
 /// Asks and gets.
