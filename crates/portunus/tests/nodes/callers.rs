@@ -119,7 +119,7 @@ impl Callers {
     async fn try_one(&self, node: usize, number: usize) -> Option<(StatusCode, String)> {
         let said = format!("call {number}");
         let turn = json!([{ "role": "user", "content": said }]);
-        let stream = number % 3 == 0;
+        let stream = number.is_multiple_of(3);
         let (path, body) = match number % 4 {
             0 => (
                 "/v1/chat/completions",
