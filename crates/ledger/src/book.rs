@@ -1,4 +1,4 @@
-//! The book of running calls: who may spend, what is set aside, what was settled.
+//! The book of running calls: what is set aside, what was settled.
 //!
 //! Admission is one conditional step under the purse's own lock, never a look and then a write.
 //! Settled calls wait here until the bank has them; a segment of the journal is forgotten when
@@ -9,70 +9,15 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::budget::Pot;
-use crate::journal::{Held, Reached, Written, frame, recover};
-use crate::{Budget, Clock, Disk, Entry, JournalError, Micros, Recovered};
+use crate::journal::{Written, frame, recover};
+use crate::purse::Lack;
+use crate::{
+    Clock, Disk, Entry, Held, JournalError, Micros, OpenCall, Purse, Reached, Recovered, Settled,
+    Share, Token,
+};
 
 /// When a segment of the journal is long enough.
 const SEGMENT: usize = 8 << 20;
-
-/// The money one key may spend.
-#[derive(Debug)]
-pub struct Purse(Mutex<Standing>);
-
-/// How a purse stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// The most that may be spent; `None` for no limit.
-    pub cap: Option<Money>,
-    /// What was spent.
-    pub spent: Money,
-    /// What is set aside for running calls.
-    pub held: Money,
-}
-
-impl Standing {
-    /// What is left to set aside; `None` for no limit.
-    pub fn remaining(&self) -> Option<Money> {
-        let used = self.spent.saturating_add(self.held);
-        self.cap.map(|cap| cap.saturating_sub(used).max(Money::ZERO))
-    }
-}
-
-impl Purse {
-    /// A purse with what the bank says was spent.
-    pub fn new(cap: Option<Money>, spent: Money) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Standing { cap, spent, held: Money::ZERO })))
-    }
-
-    /// How it stands now.
-    pub fn standing(&self) -> Standing {
-        *self.0.lock()
-    }
-
-    /// Changes the cap. Running calls keep what was set aside for them.
-    pub fn set_cap(&self, cap: Option<Money>) {
-        self.0.lock().cap = cap;
-    }
-
-    fn take(&self, full: Money, least: Money) -> Result<Money, Money> {
-        let mut standing = self.0.lock();
-        let granted = match standing.remaining() {
-            None => full,
-            Some(left) if left >= full => full,
-            Some(left) if left >= least && left > Money::ZERO => left,
-            Some(left) => return Err(left),
-        };
-        standing.held = standing.held.saturating_add(granted);
-        Ok(granted)
-    }
-
-    fn give_back(&self, granted: Money, spent: Money) {
-        let mut standing = self.0.lock();
-        standing.held = standing.held.saturating_sub(granted);
-        standing.spent = standing.spent.saturating_add(spent);
-    }
-}
 
 /// Why no money was set aside.
 #[derive(Debug)]
@@ -82,14 +27,28 @@ pub enum Refused {
         /// What is left.
         left: Money,
     },
-    /// Not enough is left of this period's budget.
-    Budget {
+    /// Not enough is left here; other nodes have some and may hand it back.
+    Elsewhere {
         /// What is left.
         left: Money,
-        /// When the next period begins.
-        resets: Micros,
     },
+    /// The bank is away, and what is here does not cover it.
+    Away(String),
     /// The journal could not be written, so nothing may run.
+    Journal(JournalError),
+}
+
+/// Why the book alone could not set money aside.
+#[derive(Debug)]
+pub enum NotHeld {
+    /// The lease does not cover it.
+    Short {
+        /// The hold, to try again with.
+        held: Arc<Held>,
+        /// What is free.
+        free: Money,
+    },
+    /// The journal could not be written.
     Journal(JournalError),
 }
 
@@ -100,25 +59,59 @@ pub struct Book {
     state: Mutex<State>,
 }
 
+/// A book that was opened, and what its journal said.
+pub struct Opened {
+    /// The book.
+    pub book: Arc<Book>,
+    /// What a crash left.
+    pub found: Recovered,
+    /// The segments that say it.
+    pub segments: Vec<u64>,
+}
+
 #[derive(Default)]
 struct State {
     segment: u64,
     written: usize,
     /// How many open holds and unposted entries each segment still carries.
     needed: BTreeMap<u64, usize>,
-    open: HashMap<String, u64>,
-    settled: VecDeque<(Arc<Entry>, Vec<u64>)>,
+    open: HashMap<String, Open>,
+    settled: VecDeque<Waiting>,
     /// How many of `settled`, from the front, are on their way to the bank.
     posting: usize,
 }
 
+/// A call with money set aside.
+struct Open {
+    /// Where the journal has it.
+    segment: u64,
+    held: Arc<Held>,
+    reached: Option<Reached>,
+    /// By the steady clock.
+    since: Micros,
+    /// Whether the bank may have been told of it.
+    shown: bool,
+    /// How often there was something new, and how much of that the bank is known to know.
+    news: u32,
+    known: u32,
+}
+
+/// A settled call that waits for the bank.
+struct Waiting {
+    settled: Settled,
+    /// Whose money it was; none for a call that never had any.
+    purse: Option<Arc<Purse>>,
+    /// The segments it needs.
+    segments: Vec<u64>,
+}
+
 /// Settled calls on their way to the bank. Until it has them they can still be found in the book.
 #[derive(Debug, Default)]
-pub struct Batch(Vec<Arc<Entry>>);
+pub struct Batch(Vec<Settled>);
 
 impl Batch {
-    /// The entries to post.
-    pub fn entries(&self) -> &[Arc<Entry>] {
+    /// What to post.
+    pub fn settled(&self) -> &[Settled] {
         &self.0
     }
 
@@ -129,17 +122,15 @@ impl Batch {
 }
 
 impl Book {
-    /// Opens the journal and settles what a crash left open. The recovered entries must be posted
-    /// to the bank before any purse is made, and [`Book::recovered`] be told afterwards.
-    pub fn open(
-        clock: Arc<dyn Clock>,
-        disk: Arc<dyn Disk>,
-    ) -> Result<(Arc<Self>, Recovered, Vec<u64>), JournalError> {
-        let old = disk.segments().map_err(JournalError)?;
+    /// Opens the journal and settles what a crash left open. The rest of opening is
+    /// [`Teller::open`](crate::Teller::open): what was found must be posted first of all.
+    pub fn open(clock: Arc<dyn Clock>, disk: Arc<dyn Disk>) -> Result<Opened, JournalError> {
+        let segments = disk.segments().map_err(JournalError)?;
         let found = recover(&*disk, clock.now()).map_err(JournalError)?;
         let segment = disk.begin().map_err(JournalError)?;
         let state = State { segment, ..State::default() };
-        Ok((Arc::new(Self { clock, disk, state: Mutex::new(state) }), found, old))
+        let book = Arc::new(Self { clock, disk, state: Mutex::new(state) });
+        Ok(Opened { book, found, segments })
     }
 
     /// The bank has what was recovered from these segments: they can be forgotten.
@@ -150,56 +141,103 @@ impl Book {
         }
     }
 
-    /// Sets money aside: all of `full`, or what is left if that is at least `least`. Where there is
-    /// a budget, its pot for this moment must have the money as well.
+    /// Sets money aside that this node has: all of `full`, or what is free if that is at least
+    /// `least`.
     pub fn hold(
         self: &Arc<Self>,
         purse: &Arc<Purse>,
-        budget: Option<&Budget>,
-        mut held: Held,
+        mut held: Arc<Held>,
         full: Money,
         least: Money,
-    ) -> Result<Ticket, Refused> {
-        held.at = self.clock.now();
-        let mut amount = purse.take(full, least).map_err(|left| Refused::Cap { left })?;
-        let budget = match budget {
-            None => None,
-            Some(budget) => {
-                let pot = budget.pot(held.at);
-                match pot.take(amount, least) {
-                    Ok(granted) => {
-                        purse.give_back(amount.saturating_sub(granted), Money::ZERO);
-                        amount = granted;
-                        Some(pot)
-                    }
-                    Err(left) => {
-                        purse.give_back(amount, Money::ZERO);
-                        let resets = budget.period().end(held.at);
-                        return Err(Refused::Budget { left, resets });
-                    }
-                }
-            }
+    ) -> Result<Ticket, NotHeld> {
+        let since = self.clock.steady();
+        let (amount, lease) = match purse.take(full, least, since) {
+            Ok(taken) => taken,
+            Err(Lack { free }) => return Err(NotHeld::Short { held, free }),
         };
-        let purses = Purses { purse: Arc::clone(purse), budget };
-        held.amount = amount;
+        let fill = Arc::make_mut(&mut held);
+        fill.amount = amount;
+        fill.lease = lease;
+        fill.at = self.clock.now();
         let bytes = frame(&Written::Held(&held));
         {
             let mut state = self.state.lock();
             if let Err(e) = self.append(&mut state, &bytes) {
                 drop(state);
-                purses.give_back(amount, Money::ZERO);
-                return Err(Refused::Journal(e));
+                purse.give_back(amount, lease, Money::ZERO);
+                return Err(NotHeld::Journal(e));
             }
             let segment = state.segment;
-            state.open.insert(held.request_id.clone(), segment);
+            let open = Open {
+                segment,
+                held: Arc::clone(&held),
+                reached: None,
+                since,
+                shown: false,
+                news: 1,
+                known: 0,
+            };
+            state.open.insert(held.request_id.clone(), open);
             *state.needed.entry(segment).or_default() += 1;
         }
-        Ok(Ticket { book: Arc::clone(self), purses, held: Some(held) })
+        let (book, purse) = (Arc::clone(self), Arc::clone(purse));
+        Ok(Ticket { book, purse, share: None, held: Some(held) })
     }
 
     /// Notes a call that never had money set aside, such as one that was refused.
     pub fn note(&self, entry: Entry) {
-        self.state.lock().settled.push_back((Arc::new(entry), Vec::new()));
+        let settled = Settled { entry: Arc::new(entry), lease: None, shown: false };
+        let waiting = Waiting { settled, purse: None, segments: Vec::new() };
+        self.state.lock().settled.push_back(waiting);
+    }
+
+    /// The calls that run since before that moment of the steady clock, as far as there is
+    /// something new to tell of them, and how new it is.
+    pub(crate) fn news(&self, since: Micros) -> (Vec<OpenCall>, Vec<u32>) {
+        let mut state = self.state.lock();
+        let old = state.open.values_mut().filter(|o| o.known < o.news && o.since < since);
+        old.map(|open| {
+            open.shown = true;
+            let call = OpenCall { held: (*open.held).clone(), reached: open.reached.clone() };
+            (call, open.news)
+        })
+        .unzip()
+    }
+
+    /// What is set aside, by lease, for running calls the bank was told of or is about to be.
+    pub(crate) fn shown(&self) -> HashMap<Token, Money> {
+        let mut sums: HashMap<Token, Money> = HashMap::new();
+        for open in self.state.lock().open.values().filter(|open| open.shown) {
+            if let Some(token) = open.held.lease {
+                let sum = sums.entry(token).or_default();
+                *sum = sum.saturating_add(open.held.amount);
+            }
+        }
+        sums
+    }
+
+    /// Whether a call that runs or waits to be posted was paid from that lease.
+    pub(crate) fn uses(&self, token: Token) -> bool {
+        let state = self.state.lock();
+        state.open.values().any(|open| open.held.lease == Some(token))
+            || state.settled.iter().any(|waiting| waiting.settled.lease == Some(token))
+    }
+
+    /// The bank knows this.
+    pub(crate) fn news_arrived(&self, calls: &[OpenCall], news: &[u32]) {
+        let mut state = self.state.lock();
+        for (call, news) in calls.iter().zip(news) {
+            if let Some(open) = state.open.get_mut(&call.held.request_id) {
+                open.known = *news;
+            }
+        }
+    }
+
+    /// The bank forgot this node and with it all that was told of its calls.
+    pub(crate) fn news_forgotten(&self) {
+        for open in self.state.lock().open.values_mut() {
+            open.known = 0;
+        }
     }
 
     /// Up to that many settled calls, oldest first. One batch is on its way at a time: until it
@@ -210,18 +248,22 @@ impl Book {
             return Batch::default();
         }
         state.posting = most.min(state.settled.len());
-        Batch(
-            state.settled.iter().take(state.posting).map(|(entry, _)| Arc::clone(entry)).collect(),
-        )
+        Batch(state.settled.iter().take(state.posting).map(|w| w.settled.clone()).collect())
     }
 
     /// The bank has the batch.
     pub fn posted(&self, batch: Batch) {
         let mut state = self.state.lock();
         state.posting = 0;
-        let posted: Vec<(Arc<Entry>, Vec<u64>)> = state.settled.drain(..batch.0.len()).collect();
-        for segment in posted.into_iter().flat_map(|(_, segments)| segments) {
-            release(&mut state, segment);
+        let count = batch.0.len().min(state.settled.len());
+        let posted: Vec<Waiting> = state.settled.drain(..count).collect();
+        for Waiting { settled, purse, segments } in posted {
+            if let Some(purse) = purse {
+                purse.posted(settled.lease, settled.entry.cost);
+            }
+            for segment in segments {
+                release(&mut state, segment);
+            }
         }
         let idle: Vec<u64> = state
             .needed
@@ -235,8 +277,9 @@ impl Book {
         }
     }
 
-    /// The bank could not take the batch: it waits in front of everything else.
-    pub fn put_back(&self, _batch: Batch) {
+    /// Whatever was on its way to the bank may not have arrived: it waits in front of everything
+    /// else.
+    pub fn put_back(&self) {
         self.state.lock().posting = 0;
     }
 
@@ -250,8 +293,8 @@ impl Book {
         let state = self.state.lock();
         // The one asked for is nearly always among the newest.
         let mut newest_first = state.settled.iter().rev();
-        let found = newest_first.find(|(entry, _)| entry.request_id == request_id);
-        found.map(|(entry, _)| (**entry).clone())
+        let found = newest_first.find(|waiting| waiting.settled.entry.request_id == request_id);
+        found.map(|waiting| (*waiting.settled.entry).clone())
     }
 
     /// How many calls have money set aside.
@@ -281,7 +324,8 @@ impl Book {
         Ok(())
     }
 
-    fn settle(&self, purses: &Purses, held: &Held, mut entry: Entry) {
+    /// Tells what the key pays.
+    fn settle(&self, purse: &Arc<Purse>, held: &Held, mut entry: Entry) -> Money {
         // A provider that reports more than was set aside is the operator's loss: the cap holds.
         let cost = entry.cost.max(Money::ZERO).min(held.amount);
         entry.borne = entry.borne.saturating_add(entry.cost.saturating_sub(cost));
@@ -295,26 +339,16 @@ impl Book {
         let _ = self.append(&mut state, &bytes);
         let segment = state.segment;
         *state.needed.entry(segment).or_default() += 1;
-        let mut needs = vec![segment];
-        needs.extend(state.open.remove(&held.request_id));
-        state.settled.push_back((Arc::new(entry), needs));
-        drop(state);
-        purses.give_back(held.amount, cost);
-    }
-}
-
-/// Where the money of a call was set aside: the key's own purse, and its budget's pot of that period.
-struct Purses {
-    purse: Arc<Purse>,
-    budget: Option<Arc<Pot>>,
-}
-
-impl Purses {
-    fn give_back(&self, granted: Money, spent: Money) {
-        self.purse.give_back(granted, spent);
-        if let Some(budget) = &self.budget {
-            budget.give_back(granted, spent);
-        }
+        let mut segments = vec![segment];
+        let open = state.open.remove(&held.request_id);
+        let shown = open.as_ref().is_some_and(|open| open.shown);
+        segments.extend(open.map(|open| open.segment));
+        let settled = Settled { entry: Arc::new(entry), lease: held.lease, shown };
+        // Before anyone can post it: what is posted must have been given back.
+        purse.give_back(held.amount, held.lease, cost);
+        let purse = Some(Arc::clone(purse));
+        state.settled.push_back(Waiting { settled, purse, segments });
+        cost
     }
 }
 
@@ -338,8 +372,10 @@ pub struct Progress {
 /// Proof that a call was admitted. It is settled exactly once: by hand, or as failed when dropped.
 pub struct Ticket {
     book: Arc<Book>,
-    purses: Purses,
-    held: Option<Held>,
+    purse: Arc<Purse>,
+    /// Its share of a budget, where there is one.
+    share: Option<Share>,
+    held: Option<Arc<Held>>,
 }
 
 impl std::fmt::Debug for Ticket {
@@ -354,6 +390,24 @@ impl Ticket {
         self.held.as_ref().map_or(Money::ZERO, |held| held.amount)
     }
 
+    /// The same, with a share of a budget that is settled along with it.
+    #[must_use]
+    pub fn with(mut self, mut share: Share) -> Self {
+        share.shrink(self.amount());
+        self.share = Some(share);
+        self
+    }
+
+    /// The key that pays.
+    pub fn key_id(&self) -> &str {
+        self.held.as_ref().map_or("", |held| &held.key_id)
+    }
+
+    /// The lease it was set aside from.
+    pub fn lease(&self) -> Option<Token> {
+        self.held.as_ref().and_then(|held| held.lease)
+    }
+
     /// Notes how far the call has come, so that a crash charges for it.
     pub fn progress(&self, progress: Progress) {
         let Some(held) = &self.held else { return };
@@ -363,12 +417,19 @@ impl Ticket {
         let bytes = frame(&Written::Reached(&reached));
         let mut state = self.book.state.lock();
         let _ = self.book.append(&mut state, &bytes);
+        if let Some(open) = state.open.get_mut(&held.request_id) {
+            open.reached = Some(reached);
+            open.news = open.news.saturating_add(1);
+        }
     }
 
     /// Settles the call: what it cost is spent, the rest is free again.
     pub fn settle(mut self, entry: Entry) {
         if let Some(held) = self.held.take() {
-            self.book.settle(&self.purses, &held, entry);
+            let cost = self.book.settle(&self.purse, &held, entry);
+            if let Some(share) = self.share.take() {
+                share.settle(cost);
+            }
         }
     }
 }
@@ -387,6 +448,6 @@ impl Drop for Ticket {
             price_version: held.price_version.clone(),
             ..Entry::default()
         };
-        self.book.settle(&self.purses, &held, entry);
+        self.book.settle(&self.purse, &held, entry);
     }
 }

@@ -1,7 +1,7 @@
 //! Periodic budgets: a second cap that begins anew every day, week or month, in UTC.
 //!
 //! A budget is a pot per period. A call is charged in the period in which it was admitted, however
-//! long it runs: its ticket keeps that period's pot. A pot is this node's own: what other nodes
+//! long it runs: its ticket keeps a share of that period's pot. A pot is this node's own: what other nodes
 //! spent of the same period is learnt from the bank.
 
 use canon::Money;
@@ -96,7 +96,7 @@ const fn first_of(year: i64, month: i64) -> i64 {
 
 /// The money of one key for one period.
 #[derive(Debug)]
-pub(crate) struct Pot(Mutex<Standing>);
+struct Pot(Mutex<Standing>);
 
 impl Pot {
     fn new(most: Money, spent: Money) -> Arc<Self> {
@@ -104,7 +104,7 @@ impl Pot {
     }
 
     /// Sets aside all of `full`, or what is left if that is at least `least`; else tells what is.
-    pub(crate) fn take(&self, full: Money, least: Money) -> Result<Money, Money> {
+    fn take(&self, full: Money, least: Money) -> Result<Money, Money> {
         let mut standing = self.0.lock();
         let left = standing.remaining().unwrap_or(full);
         let granted = if left >= full { full } else { left };
@@ -116,11 +116,53 @@ impl Pot {
     }
 
     /// Gives back what was set aside, of which so much was spent.
-    pub(crate) fn give_back(&self, granted: Money, spent: Money) {
+    fn give_back(&self, granted: Money, spent: Money) {
         let mut standing = self.0.lock();
         standing.held = standing.held.saturating_sub(granted);
         standing.spent = standing.spent.saturating_add(spent);
     }
+}
+
+/// What is set aside of a pot for one call; given back when dropped.
+#[derive(Debug)]
+pub struct Share {
+    pot: Arc<Pot>,
+    amount: Money,
+}
+
+impl Share {
+    /// What is set aside.
+    pub const fn amount(&self) -> Money {
+        self.amount
+    }
+
+    /// No more than that is needed after all.
+    pub(crate) fn shrink(&mut self, to: Money) {
+        let rest = self.amount.saturating_sub(to).max(Money::ZERO);
+        self.pot.give_back(rest, Money::ZERO);
+        self.amount = self.amount.saturating_sub(rest);
+    }
+
+    /// So much of it was spent.
+    pub(crate) fn settle(mut self, cost: Money) {
+        self.pot.give_back(self.amount, cost);
+        self.amount = Money::ZERO;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.pot.give_back(self.amount, Money::ZERO);
+    }
+}
+
+/// Why a budget set nothing aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverBudget {
+    /// What is left of this period's money.
+    pub left: Money,
+    /// When the next period begins.
+    pub resets: Micros,
 }
 
 /// The money one key may spend in a period.
@@ -180,13 +222,23 @@ impl Budget {
 
     /// The pot of the period with that time in it. A clock that goes back does not bring back a
     /// period that is over.
-    pub(crate) fn pot(&self, at: Micros) -> Arc<Pot> {
+    fn pot(&self, at: Micros) -> Arc<Pot> {
         let mut now = self.now.lock();
         if day_of(at) >= now.next_day {
             (now.first_day, now.next_day) = self.period.days(at);
             now.pot = Pot::new(now.most, Money::ZERO);
         }
         Arc::clone(&now.pot)
+    }
+
+    /// Sets aside all of `full`, or what is left if that is at least `least`, in the period with
+    /// that time in it.
+    pub fn take(&self, at: Micros, full: Money, least: Money) -> Result<Share, OverBudget> {
+        let pot = self.pot(at);
+        match pot.take(full, least) {
+            Ok(amount) => Ok(Share { pot, amount }),
+            Err(left) => Err(OverBudget { left, resets: self.period.end(at) }),
+        }
     }
 
     /// How it stands at that time.

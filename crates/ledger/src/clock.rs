@@ -1,7 +1,8 @@
 //! Time, passed in.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Microseconds since 1970.
 pub type Micros = i64;
@@ -10,7 +11,12 @@ pub type Micros = i64;
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> Micros;
+    /// Microseconds since some moment before: goes on evenly, whatever becomes of the time of day.
+    fn steady(&self) -> Micros;
 }
+
+/// When this process first asked.
+static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// The machine's own clock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,26 +28,43 @@ impl Clock for SystemClock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
     }
+
+    fn steady(&self) -> Micros {
+        i64::try_from(BEGIN.elapsed().as_micros()).unwrap_or(i64::MAX)
+    }
 }
 
 /// A clock a test sets.
 #[derive(Debug, Default)]
-pub struct TestClock(AtomicI64);
+pub struct TestClock {
+    steady: AtomicI64,
+    /// How far the time of day is from the steady time.
+    offset: AtomicI64,
+}
 
 impl TestClock {
     /// A clock that shows that time.
     pub const fn at(now: Micros) -> Self {
-        Self(AtomicI64::new(now))
+        Self { steady: AtomicI64::new(0), offset: AtomicI64::new(now) }
     }
 
     /// Lets time pass.
     pub fn pass(&self, micros: i64) {
-        self.0.fetch_add(micros, Ordering::Relaxed);
+        self.steady.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Someone sets the time of day; no time passes.
+    pub fn jump(&self, micros: i64) {
+        self.offset.fetch_add(micros, Ordering::Relaxed);
     }
 }
 
 impl Clock for TestClock {
     fn now(&self) -> Micros {
-        self.0.load(Ordering::Relaxed)
+        self.steady().saturating_add(self.offset.load(Ordering::Relaxed))
+    }
+
+    fn steady(&self) -> Micros {
+        self.steady.load(Ordering::Relaxed)
     }
 }

@@ -7,8 +7,9 @@ use canon::{Money, Usage};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
-use crate::{Disk, Entry, Micros, Outcome};
+use crate::{Disk, Entry, Micros, Outcome, Settled, Token};
 
 /// Something went wrong with the journal.
 #[derive(Debug)]
@@ -43,6 +44,9 @@ pub struct Held {
     pub stream: bool,
     /// The price list in force.
     pub price_version: String,
+    /// The lease the money comes from; none for a key without a cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Token>,
 }
 
 /// How far a running call has come.
@@ -126,73 +130,99 @@ fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Every call that was settled, or is settled now because the gateway died while it ran.
-    pub entries: Vec<Entry>,
+    pub settled: Vec<Settled>,
     /// How many calls were running when the gateway died.
     pub interrupted: usize,
     /// Bytes at the ends of segments that were torn or damaged.
     pub torn: usize,
 }
 
+/// A call that runs, as others have to know it to settle it should this node die.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenCall {
+    /// What was set aside.
+    pub held: Held,
+    /// How far it has come.
+    pub reached: Option<Reached>,
+}
+
+impl OpenCall {
+    /// The entry of a call that was running when the gateway died: it pays for what had arrived.
+    pub fn settle(self, now: Micros) -> Entry {
+        let Held {
+            request_id,
+            key_id,
+            account_id,
+            at,
+            amount,
+            dialect,
+            model,
+            stream,
+            price_version,
+            lease: _,
+        } = self.held;
+        let (lane, usage, cost) = match self.reached {
+            Some(Reached { lane, usage, cost, .. }) => {
+                (lane, usage, cost.max(Money::ZERO).min(amount))
+            }
+            None => (String::new(), Usage::default(), Money::ZERO),
+        };
+        Entry {
+            request_id,
+            key_id,
+            account_id,
+            started: at,
+            ended: now,
+            first_byte_us: None,
+            dialect,
+            model,
+            lane,
+            attempts: 1,
+            failed: Vec::new(),
+            stream,
+            status: 503,
+            outcome: Outcome::Recovered,
+            usage,
+            estimated: true,
+            cost,
+            borne: Money::ZERO,
+            price_version,
+            losses: Vec::new(),
+        }
+    }
+}
+
 /// Reads every segment and settles what was left open.
 pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<Recovered> {
     let mut found = Recovered::default();
-    let mut open: HashMap<String, (Held, Option<Reached>)> = HashMap::new();
+    let mut open: HashMap<String, OpenCall> = HashMap::new();
     for segment in disk.segments()? {
         let (records, torn) = records(&disk.read(segment)?);
         found.torn += torn;
         for record in records {
             match record {
                 Record::Held(held) => {
-                    open.insert(held.request_id.clone(), (held, None));
+                    let call = OpenCall { held, reached: None };
+                    open.insert(call.held.request_id.clone(), call);
                 }
                 Record::Reached(reached) => {
-                    if let Some((_, last)) = open.get_mut(&reached.request_id) {
-                        *last = Some(reached);
+                    if let Some(call) = open.get_mut(&reached.request_id) {
+                        call.reached = Some(reached);
                     }
                 }
                 Record::Settled(entry) => {
-                    open.remove(&entry.request_id);
-                    found.entries.push(entry);
+                    let lease = open.remove(&entry.request_id).and_then(|call| call.held.lease);
+                    found.settled.push(Settled { entry: Arc::new(entry), lease, shown: true });
                 }
             }
         }
     }
     found.interrupted = open.len();
-    let mut left: Vec<Entry> =
-        open.into_values().map(|(held, reached)| settle_open(held, reached, now)).collect();
-    left.sort_by(|a, b| (a.started, &a.request_id).cmp(&(b.started, &b.request_id)));
-    found.entries.extend(left);
+    let mut left: Vec<OpenCall> = open.into_values().collect();
+    left.sort_by(|a, b| (a.held.at, &a.held.request_id).cmp(&(b.held.at, &b.held.request_id)));
+    found.settled.extend(left.into_iter().map(|call| {
+        let lease = call.held.lease;
+        Settled { entry: Arc::new(call.settle(now)), lease, shown: true }
+    }));
     Ok(found)
-}
-
-/// The entry of a call that was running when the gateway died: it pays for what had arrived.
-fn settle_open(held: Held, reached: Option<Reached>, now: Micros) -> Entry {
-    let Held { request_id, key_id, account_id, at, amount, dialect, model, stream, price_version } =
-        held;
-    let (lane, usage, cost) = match reached {
-        Some(Reached { lane, usage, cost, .. }) => (lane, usage, cost.min(amount)),
-        None => (String::new(), Usage::default(), Money::ZERO),
-    };
-    Entry {
-        request_id,
-        key_id,
-        account_id,
-        started: at,
-        ended: now,
-        first_byte_us: None,
-        dialect,
-        model,
-        lane,
-        attempts: 1,
-        failed: Vec::new(),
-        stream,
-        status: 503,
-        outcome: Outcome::Recovered,
-        usage,
-        estimated: true,
-        cost,
-        borne: Money::ZERO,
-        price_version,
-        losses: Vec::new(),
-    }
 }

@@ -1,19 +1,28 @@
-//! Money of running calls: holds, the journal, settlement.
+//! Money of running calls: leases, holds, the journal, settlement.
 //!
-//! Deterministic: the clock and the disk are passed in, and the bank (the store that keeps
-//! accounts) is fed by whoever owns this crate's [`Book`]: it takes batches out, posts them and
-//! reports back. Nothing here knows HTTP, wire formats or SQL, so a failing seed reproduces.
+//! Deterministic: the clock, the disk and the bank (the store that keeps accounts, shared by all
+//! nodes) are passed in. Nothing here knows HTTP, wire formats or SQL, so a failing seed
+//! reproduces. Start reading at [`Teller::hold`].
 
+mod bank;
 mod book;
 mod budget;
 mod clock;
 mod disk;
 mod entry;
 mod journal;
+mod purse;
+mod teller;
 
-pub use book::{Batch, Book, Progress, Purse, Refused, Standing, Ticket};
-pub use budget::{Budget, BudgetStanding, Period, day_of};
+pub use bank::{
+    ALIVE, Ask, Bank, BankError, Closed, Exposed, GRACE, GiveBack, Granted, KeyStanding, LEASE,
+    LeaseNow, MARGIN, Node, Posting, Report, Settled, Tidings, Token, WANTED, slice,
+};
+pub use book::{Batch, Book, NotHeld, Opened, Progress, Refused, Ticket};
+pub use budget::{Budget, BudgetStanding, OverBudget, Period, Share, day_of};
 pub use clock::{Clock, Micros, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk};
 pub use entry::{Entry, Outcome, Try};
-pub use journal::{Held, JournalError, Reached, Record, Recovered};
+pub use journal::{Held, JournalError, OpenCall, Reached, Record, Recovered};
+pub use purse::{Purse, Standing};
+pub use teller::Teller;

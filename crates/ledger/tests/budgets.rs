@@ -10,7 +10,7 @@
 
 use canon::Money;
 use ledger::{
-    Book, Budget, Clock as _, Entry, Held, MemoryDisk, Period, Purse, Refused, TestClock, Ticket,
+    Book, Budget, Clock as _, Entry, Held, MemoryDisk, OverBudget, Period, Purse, TestClock, Ticket,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,8 +19,8 @@ const DAY: i64 = 86_400_000_000;
 /// Ten seconds before a midnight.
 const EVENING: i64 = 20_000 * DAY - 10_000_000;
 
-fn held(id: u32) -> Held {
-    Held {
+fn held(id: u32) -> Arc<Held> {
+    Arc::new(Held {
         request_id: format!("r{id}"),
         key_id: "k".to_owned(),
         account_id: "a".to_owned(),
@@ -30,7 +30,21 @@ fn held(id: u32) -> Held {
         model: "m".to_owned(),
         stream: false,
         price_version: "1".to_owned(),
-    }
+        lease: None,
+    })
+}
+
+/// A hold as the flow takes it: of the budget first, then of the purse.
+fn hold(
+    (book, purse, budget): (&Arc<Book>, &Arc<Purse>, &Budget),
+    at: i64,
+    id: u32,
+    full: Money,
+    least: Money,
+) -> Result<Ticket, OverBudget> {
+    let share = budget.take(at, full, least)?;
+    let ticket = book.hold(purse, held(id), share.amount(), least).unwrap();
+    Ok(ticket.with(share))
 }
 
 fn costing(ticket: Ticket, nanos: i64) {
@@ -40,23 +54,20 @@ fn costing(ticket: Ticket, nanos: i64) {
 fn book(at: i64) -> (Arc<TestClock>, Arc<Book>) {
     let clock = Arc::new(TestClock::at(at));
     let passed: Arc<dyn ledger::Clock> = Arc::clone(&clock) as _;
-    let (book, ..) = Book::open(passed, Arc::new(MemoryDisk::default())).unwrap();
-    (clock, book)
+    let opened = Book::open(passed, Arc::new(MemoryDisk::default())).unwrap();
+    (clock, opened.book)
 }
 
 #[test]
 fn a_call_is_charged_in_the_period_in_which_it_was_admitted() {
     let (clock, book) = book(EVENING);
-    let purse = Purse::new(None, Money::ZERO);
+    let purse = Purse::new("k", None, Money::ZERO);
     let budget = Budget::new(Money::nanos(100), Period::Day, Money::nanos(20), clock.now());
     let (all, least) = (Money::nanos(60), Money::nanos(60));
-    let over_midnight = book.hold(&purse, Some(&budget), held(1), all, least).unwrap();
-    match book.hold(&purse, Some(&budget), held(2), all, least) {
-        Err(Refused::Budget { left, resets }) => {
-            assert_eq!((left, resets), (Money::nanos(20), EVENING + 10_000_000));
-        }
-        other => panic!("{other:?}"),
-    }
+    let from = (&book, &purse, &*budget);
+    let over_midnight = hold(from, clock.now(), 1, all, least).unwrap();
+    let OverBudget { left, resets } = hold(from, clock.now(), 2, all, least).unwrap_err();
+    assert_eq!((left, resets), (Money::nanos(20), EVENING + 10_000_000));
     assert_eq!(purse.standing().held, Money::nanos(60), "the refused call holds nothing");
 
     clock.pass(10_000_000);
@@ -65,34 +76,41 @@ fn a_call_is_charged_in_the_period_in_which_it_was_admitted() {
     costing(over_midnight, 50);
     assert_eq!(budget.standing(clock.now()).money, today.money, "it was yesterday's call");
     assert_eq!(purse.standing().spent, Money::nanos(50), "but the key has paid for it");
-    costing(book.hold(&purse, Some(&budget), held(3), all, least).unwrap(), 60);
+    costing(hold(from, clock.now(), 3, all, least).unwrap(), 60);
     assert_eq!(budget.standing(clock.now()).money.spent, Money::nanos(60));
 }
 
 #[test]
-fn the_smaller_of_cap_and_budget_decides_and_nothing_stays_set_aside() {
+fn the_smaller_of_purse_and_budget_decides_and_nothing_stays_set_aside() {
     let (clock, book) = book(EVENING);
-    for (cap, most) in [(40, 90), (90, 40)] {
-        let purse = Purse::new(Some(Money::nanos(cap)), Money::ZERO);
-        let budget = Budget::new(Money::nanos(most), Period::Month, Money::ZERO, clock.now());
-        let ask =
-            |id| book.hold(&purse, Some(&budget), held(id), Money::nanos(60), Money::nanos(10));
-        let lowered = ask(1).unwrap();
-        assert_eq!(lowered.amount(), Money::nanos(40));
-        assert_eq!(purse.standing().held, Money::nanos(40));
-        assert_eq!(budget.standing(clock.now()).money.held, Money::nanos(40));
-        assert!(ask(2).is_err());
-        drop(lowered);
-        assert_eq!(purse.standing().held, Money::ZERO);
-        assert_eq!(budget.standing(clock.now()).money.held, Money::ZERO);
-    }
+    let purse = Purse::new("k", None, Money::ZERO);
+    let budget = Budget::new(Money::nanos(40), Period::Month, Money::ZERO, clock.now());
+    let money = || budget.standing(clock.now()).money;
+    let lowered =
+        hold((&book, &purse, &budget), clock.now(), 1, Money::nanos(60), Money::nanos(10)).unwrap();
+    assert_eq!((lowered.amount(), purse.standing().held), (Money::nanos(40), Money::nanos(40)));
+    assert!(budget.take(clock.now(), Money::nanos(60), Money::nanos(10)).is_err());
+    drop(lowered);
+    assert_eq!((purse.standing().held, money().held), (Money::ZERO, Money::ZERO));
+
+    // The purse had less: the budget sets aside no more than that.
+    let share = budget.take(clock.now(), Money::nanos(40), Money::nanos(10)).unwrap();
+    let least = Money::nanos(15);
+    let ticket = book.hold(&purse, held(2), least, least).unwrap().with(share);
+    assert_eq!(money().held, least);
+    costing(ticket, 5);
+    assert_eq!((money().held, money().spent), (Money::ZERO, Money::nanos(5)));
+
+    // A call that is refused elsewhere leaves nothing behind.
+    drop(budget.take(clock.now(), Money::nanos(20), Money::nanos(20)).unwrap());
+    assert_eq!(money().held, Money::ZERO);
 }
 
 #[test]
 fn many_at_once_never_pass_a_budget() {
     const CALLERS: u32 = 16;
     let (clock, book) = book(EVENING);
-    let purse = Purse::new(None, Money::ZERO);
+    let purse = Purse::new("k", None, Money::ZERO);
     let budget = Budget::new(Money::nanos(1_000), Period::Week, Money::ZERO, clock.now());
     let admitted = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -103,7 +121,8 @@ fn many_at_once_never_pass_a_budget() {
                 for call in 0..50 {
                     let id = caller * 1_000 + call;
                     let ten = Money::nanos(10);
-                    if let Ok(ticket) = book.hold(purse, Some(budget), held(id), ten, ten) {
+                    let from = (book, purse, &**budget);
+                    if let Ok(ticket) = hold(from, clock.now(), id, ten, ten) {
                         admitted.fetch_add(1, Ordering::Relaxed);
                         costing(ticket, 10);
                     }

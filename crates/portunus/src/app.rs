@@ -3,7 +3,7 @@
 use arc_swap::ArcSwap;
 use canon::Money;
 use http::HeaderValue;
-use ledger::{Book, Clock, FileDisk, SystemClock};
+use ledger::{Book, Clock, FileDisk, SystemClock, Teller};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,10 +25,11 @@ use crate::telemetry::Telemetry;
 const PEPPER: &str = "key_pepper";
 /// The name under which the one-time set-up word is kept until it is used.
 pub(crate) const SETUP: &str = "setup_token";
-/// How many settled calls go to the store at once.
-const BATCH: usize = 500;
 /// Every how many seconds it is asked what other nodes spent of budgets.
 const BUDGETS: u64 = 5;
+/// How long the store may be silent before a gateway that is not the only one sends callers to
+/// the others.
+const SILENCE: i64 = 4_000_000;
 
 /// The gateway.
 pub struct App {
@@ -39,6 +40,8 @@ pub struct App {
     pub ring: Arc<KeyRing>,
     /// The money of running calls.
     pub book: Arc<Book>,
+    /// Where that money comes from.
+    pub(crate) teller: Teller<Store>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Where request ids come from.
@@ -83,16 +86,16 @@ impl App {
         let disk = FileDisk::open(&config.data.join("journal")).map_err(|e| {
             anyhow::anyhow!("the data folder {} cannot be used: {e}", config.data.display())
         })?;
-        let (book, found, segments) = Book::open(Arc::clone(&clock), Arc::new(disk))?;
-        for entries in found.entries.chunks(BATCH) {
-            store.post(entries).await?;
-        }
-        book.recovered(&segments);
-        if found.interrupted > 0 {
+        let opened = Book::open(Arc::clone(&clock), Arc::new(disk))?;
+        let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);
+        let name = node_name(&config.data)?;
+        let teller = Teller::open(opened, store.clone(), Arc::clone(&clock), &name).await?;
+        teller.set_debt(micros(config.store_away));
+        if interrupted > 0 {
             tracing::warn!(
-                calls = found.interrupted,
-                "{} calls were running when the gateway last stopped; they are settled now",
-                found.interrupted
+                calls = interrupted,
+                "{interrupted} calls were running when the gateway last stopped; they are settled \
+                 now"
             );
         }
         let pepper = pepper(&config, &store).await?;
@@ -120,6 +123,7 @@ impl App {
             ring: Arc::new(ring),
             store,
             book,
+            teller,
             clock,
             seals: SealKeep::default(),
             meters: Meters::new(),
@@ -154,6 +158,7 @@ impl App {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
+        self.teller.set_debt(micros(config.store_away));
         self.config.store(Arc::new(config));
     }
 
@@ -164,7 +169,8 @@ impl App {
 
     /// Whether new work is welcome.
     pub fn is_ready(&self) -> bool {
-        self.open.order() == Order::Serve
+        let cut_off = self.teller.nodes() > 1 && self.teller.silence() > SILENCE;
+        !cut_off && self.open.order() == Order::Serve
     }
 
     /// Whether running calls must end, their time being over.
@@ -182,6 +188,8 @@ impl App {
     pub fn run_beside(self: &Arc<Self>, given: Given) {
         let app = Arc::clone(self);
         self.tasks.spawn(async move { app.post_settled().await });
+        let app = Arc::clone(self);
+        tokio::spawn(async move { app.tend_leases().await });
         let app = Arc::clone(self);
         tokio::spawn(async move {
             let mut count: u64 = 0;
@@ -236,37 +244,6 @@ impl App {
         }
         if let Err(e) = self.pacing.refresh(&self.store).await {
             tracing::warn!("the limits of accounts could not be fetched: {e}");
-        }
-    }
-
-    /// Moves settled calls to the store, until the order to stop and nothing is left.
-    async fn post_settled(&self) {
-        let mut wait = Duration::from_millis(100);
-        loop {
-            let batch = self.book.take_batch(BATCH);
-            if batch.is_empty() {
-                if self.stop.is_cancelled() && self.book.running() == 0 {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-            match self.store.post(batch.entries()).await {
-                Ok(_) => {
-                    self.book.posted(batch);
-                    wait = Duration::from_millis(100);
-                }
-                Err(e) => {
-                    tracing::error!("settled calls could not be stored, they wait: {e}");
-                    self.book.put_back(batch);
-                    if self.stop.is_cancelled() {
-                        // They are in the journal and are posted at the next start.
-                        return;
-                    }
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(Duration::from_secs(5));
-                }
-            }
         }
     }
 
@@ -371,6 +348,28 @@ fn make_folder(data: &Path) -> anyhow::Result<()> {
             data.display()
         )
     })
+}
+
+/// The name of this node, the same after a restart: what it left in the store is its own again.
+fn node_name(data: &Path) -> anyhow::Result<String> {
+    let file = data.join("node");
+    if let Ok(name) = std::fs::read_to_string(&file)
+        && !name.trim().is_empty()
+    {
+        return Ok(name.trim().to_owned());
+    }
+    let name = uuid::Uuid::now_v7().to_string();
+    write_name(data, &name)?;
+    Ok(name)
+}
+
+pub(crate) fn write_name(data: &Path, name: &str) -> anyhow::Result<()> {
+    std::fs::write(data.join("node"), format!("{name}\n"))
+        .map_err(|e| anyhow::anyhow!("the data folder {} cannot be written: {e}", data.display()))
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// What keys are hashed with: the operator's own secret, or one kept in the store.

@@ -16,6 +16,7 @@ pub mod keys;
 mod limits;
 mod memory;
 mod meters;
+mod money;
 mod respond;
 mod server;
 mod surfaces;

@@ -2,17 +2,21 @@
 //!
 //! One [`Store`], two databases, one SQL text for both. Times are microseconds since 1970, money is
 //! whole nanodollars, and both are plain integers in the database. The clock is the caller's:
-//! whatever needs a time takes it as an argument. Nothing here knows HTTP or wire formats.
+//! whatever needs a time takes it as an argument; only leases, which several machines must agree
+//! on, run by the database's own. Nothing here knows HTTP or wire formats.
 
 mod accounts;
 mod audit;
+mod bank;
 mod db;
 mod entries;
 mod error;
 mod idempotent;
 mod kept;
 mod keys;
+mod leases;
 mod limits;
+mod nodes;
 mod open;
 mod post;
 mod sessions;
@@ -25,6 +29,7 @@ pub use error::StoreError;
 pub use idempotent::{CallName, Claim, Claimed, KeptAnswer};
 pub use kept::Kept;
 pub use keys::KeyRecord;
+pub use leases::LeaseTotal;
 pub use ledger::Micros;
 pub use limits::{BudgetTerms, Limits};
 pub use sessions::Session;

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use serde_json::json;
 use std::process::ExitCode;
-use store::Store;
+use store::{LeaseTotal, Store};
 
 use super::{Common, say};
 use crate::app::open_store;
@@ -30,7 +30,8 @@ pub(super) async fn run(common: &Common, command: Ledger) -> anyhow::Result<Exit
     outcome
 }
 
-/// What each key has spent must be the sum of its calls, and no key may be above its cap.
+/// What each key has spent must be the sum of its calls, what it leased the sum of its leases, and
+/// both together may not be above its cap.
 async fn verify(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
     let keys = store.keys().await?;
     let totals = store.totals().await?;
@@ -43,9 +44,16 @@ async fn verify(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
             ));
         }
     }
-    for key in &keys {
-        if key.cap.is_some_and(|cap| key.spent > cap) {
-            broken.push(format!("key {}: {} USD are spent, above its cap", key.id, key.spent));
+    for LeaseTotal { key_id, cap, spent, leased, leases } in store.lease_totals().await? {
+        if leased != leases {
+            broken.push(format!(
+                "key {key_id}: its leases hold {leases} USD, but {leased} USD are booked as leased"
+            ));
+        }
+        if cap.is_some_and(|cap| spent.saturating_add(leased) > cap) {
+            broken.push(format!(
+                "key {key_id}: {spent} USD are spent and {leased} USD leased, above its cap"
+            ));
         }
     }
     let rows: i64 = totals.iter().map(|total| total.rows).sum();

@@ -47,6 +47,8 @@ pub struct Config {
     pub data: PathBuf,
     /// The database.
     pub store: String,
+    /// How long keys without a cap may go on while the database is away.
+    pub store_away: Duration,
     /// What keys are hashed with, if not kept in the database.
     pub secret: Option<String>,
     /// What nodes tell each other through.
@@ -230,6 +232,8 @@ fn check(
             ));
         }
     };
+    let store_away = store.away.as_deref().map_or(Ok(Duration::from_secs(60)), duration);
+    let store_away = store_away.map_err(|why| format!("store.away: {why}"))?;
     let store =
         store.url.unwrap_or_else(|| format!("sqlite:{}", given.data.join("portunus.db").display()));
     let body_limit = limits.body.as_deref().map_or(Ok(32 << 20), words::size);
@@ -261,6 +265,7 @@ fn check(
         metrics,
         data: given.data.clone(),
         store,
+        store_away,
         secret,
         valkey,
         trusted_proxies,

@@ -17,6 +17,7 @@ pub(super) fn apply(
     text("PORTUNUS_SERVER_METRICS", &mut raw.server.metrics);
     text("PORTUNUS_SERVER_DURABILITY", &mut raw.server.durability);
     text("PORTUNUS_STORE_URL", &mut raw.store.url);
+    text("PORTUNUS_STORE_AWAY", &mut raw.store.away);
     text("PORTUNUS_LIMITS_BODY", &mut raw.limits.body);
     text("PORTUNUS_LIMITS_KEEP_ANSWERS", &mut raw.limits.keep_answers);
     text("PORTUNUS_LIMITS_HEADER_BYTES", &mut raw.limits.header_bytes);

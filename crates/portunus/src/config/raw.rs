@@ -49,6 +49,7 @@ pub(crate) struct RawTls {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawStore {
     pub(crate) url: Option<String>,
+    pub(crate) away: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -2,7 +2,7 @@
 
 use canon::{Fault, Money, Trouble};
 use dialects::Peek;
-use ledger::{Held, Refused, Ticket};
+use ledger::{Held, OverBudget, Refused, Share, Ticket};
 use std::sync::Arc;
 
 use super::Call;
@@ -29,7 +29,7 @@ pub(super) struct Admitted {
 
 /// Sets aside a true upper bound of what the call can cost, or lowers its output limit to what the
 /// key can still pay. What the body only names by address comes on top of its own bytes.
-pub(super) fn admit(
+pub(super) async fn admit(
     call: &Call,
     peek: &Peek,
     route: &Route,
@@ -44,7 +44,7 @@ pub(super) fn admit(
     let candidates = u64::from(peek.candidates.max(1));
     // Any lane may be the one that answers, so the dearest counts.
     let bound = |output: u64| dearest(route, input, output.saturating_mul(candidates));
-    let held = Held {
+    let held = Arc::new(Held {
         request_id: call.id.to_string(),
         key_id: call.key.record.id.clone(),
         account_id: call.key.record.account_id.clone(),
@@ -54,33 +54,41 @@ pub(super) fn admit(
         model: peek.model.clone(),
         stream: peek.stream,
         price_version: prices.version.clone(),
-    };
+        lease: None,
+    });
     let tab = Tab::new(call, peek, &prices);
     let full = bound(asked);
-    let ticket = match hold(call, held, full, bound(asked.min(USEFUL))) {
+    let least = bound(asked.min(USEFUL));
+    let ticket = match hold(call, held, full, least).await {
         Ok(ticket) => ticket,
-        Err(Refused::Cap { left }) => {
-            let fault = Fault::new(
-                Trouble::Quota,
-                format!("the spending cap of this API key is reached: {left} USD are left"),
-            );
-            return Err(tab.refuse(fault));
-        }
-        Err(Refused::Budget { left, resets }) => return Err(tab.refuse(over_budget(left, resets))),
-        Err(Refused::Journal(e)) => {
-            return Err(tab.refuse(unaccountable().note(e.to_string())));
-        }
+        Err(fault) => return Err(tab.refuse(fault)),
     };
     let limit = (ticket.amount() < full).then(|| affordable(bound, ticket.amount(), asked));
     Ok(Admitted { tab: tab.open(ticket), limit, asked })
 }
 
-fn hold(call: &Call, held: Held, full: Money, least: Money) -> Result<Ticket, Refused> {
-    let key = &call.key;
-    call.app.book.hold(&key.purse, key.budget.as_deref(), held, full, least)
+/// Sets money aside: of the budget of this period, where the key has one, and of the key's purse.
+async fn hold(call: &Call, held: Arc<Held>, full: Money, least: Money) -> Result<Ticket, Fault> {
+    let share = call.key.budget.as_ref();
+    let share = share.map(|budget| budget.take(call.app.clock.now(), full, least)).transpose();
+    let share = share.map_err(over_budget)?;
+    let full = share.as_ref().map_or(full, Share::amount);
+    match call.app.set_aside(&call.key.purse, held, full, least).await {
+        Ok(ticket) => Ok(match share {
+            Some(share) => ticket.with(share),
+            None => ticket,
+        }),
+        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => Err(Fault::new(
+            Trouble::Quota,
+            format!("the spending cap of this API key is reached: {left} USD are left"),
+        )),
+        Err(Refused::Journal(e)) => Err(unaccountable().note(e.to_string())),
+        Err(Refused::Away(why)) => Err(unaccountable().note(why)),
+    }
 }
 
-fn over_budget(left: Money, resets: ledger::Micros) -> Fault {
+fn over_budget(over: OverBudget) -> Fault {
+    let OverBudget { left, resets } = over;
     let resets = jiff::Timestamp::from_microsecond(resets);
     let resets = resets.map(|time| time.to_string()).unwrap_or_default();
     let say = format!(

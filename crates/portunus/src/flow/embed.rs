@@ -30,7 +30,7 @@ pub(crate) async fn embed(call: Call, form: Form) -> Result<Response, Fault> {
     let peek =
         Peek { model: model.to_owned(), max_output: Some(0), candidates: 1, ..Peek::default() };
     admit::pace(&call, &peek).await?;
-    let Admitted { tab, limit: _, asked: _ } = admit::admit(&call, &peek, &found, &named)?;
+    let Admitted { tab, limit: _, asked: _ } = admit::admit(&call, &peek, &found, &named).await?;
     admit::secure(&call).await?;
     let (call, asked) = (&Arc::new(call), &asked);
     let one = |pick: Pick, tab: Tab| async move { lane_of(call, asked, &pick, tab).await };

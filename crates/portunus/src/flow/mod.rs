@@ -39,7 +39,7 @@ pub(crate) async fn serve(call: Call) -> Result<Response, Fault> {
         return dry_run::answer(&call, &peek, &route, &named);
     }
     admit::pace(&call, &peek).await?;
-    let admitted = admit::admit(&call, &peek, &route, &named)?;
+    let admitted = admit::admit(&call, &peek, &route, &named).await?;
     admit::secure(&call).await?;
     attempt::attempt(call, peek, &route, admitted, named).await
 }

@@ -53,7 +53,7 @@ pub struct KeyRing {
     clock: Arc<dyn Clock>,
     pepper: hmac::Key,
     known: papaya::HashMap<String, Arc<Key>>,
-    /// Held while a key is taken in: two purses for one key would each have the whole cap.
+    /// Held while a key is taken in: two purses for one key would each have its lease.
     taking_in: Mutex<()>,
     lookups: Mutex<Lookups>,
     /// Held while a key is looked up, by a letter of its id: a hundred first calls of one new key
@@ -175,7 +175,10 @@ impl KeyRing {
                 key.pace.set(record.limits);
                 (Arc::clone(&key.purse), Arc::clone(&key.pace))
             }
-            None => (Purse::new(record.cap, record.spent), Arc::new(Pace::new(record.limits))),
+            None => (
+                Purse::new(&record.id, record.cap, record.spent),
+                Arc::new(Pace::new(record.limits)),
+            ),
         };
         let old = old.and_then(|key| key.budget.as_ref());
         let budget = record.budget.map(|BudgetTerms { most, period }| match old {

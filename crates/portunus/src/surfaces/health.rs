@@ -19,7 +19,7 @@ pub(super) async fn ready(app: Arc<App>, _request: Request<Body>) -> Result<Resp
     if app.is_ready() {
         Ok(json("{\"status\":\"ready\"}"))
     } else {
-        Err(Fault::new(Trouble::Overload, "the gateway is stopping"))
+        Err(Fault::new(Trouble::Overload, "the gateway is stopping or out of reach of its store"))
     }
 }
 

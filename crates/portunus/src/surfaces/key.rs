@@ -24,7 +24,7 @@ pub(super) async fn show(asked: Asked) -> Result<Response, Fault> {
             "resets_at": time(resets),
         })
     });
-    let standing = asked.key.purse.standing();
+    let standing = asked.app.standing(&asked.key.purse).await;
     let body = json!({
         "id": record.id,
         "name": record.name,

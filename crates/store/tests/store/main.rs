@@ -11,6 +11,7 @@
 mod idempotent;
 mod kept;
 mod keys;
+mod leases;
 mod limits;
 mod opening;
 mod people;

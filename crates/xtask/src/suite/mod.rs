@@ -35,7 +35,7 @@ pub(crate) enum Step {
     Deny,
     /// Every test that needs nothing but Rust
     Unit,
-    /// The store's tests on a throw-away PostgreSQL
+    /// The store's tests and several gateways on a throw-away PostgreSQL
     StorePostgres,
     /// Several gateways on one PostgreSQL and one Valkey
     Nodes,

@@ -92,8 +92,9 @@ pub(super) fn run() -> Result<()> {
 pub(super) fn run_nodes() -> Result<()> {
     let valkey = tools::valkey()?;
     let postgres = Postgres::start()?;
-    let mut tests =
-        cargo(&["test", "-p", "portunus", "--features", "node-tests", "--test", "nodes"]);
+    let nodes = ["--features", "node-tests", "--test", "nodes", "--test", "shared"];
+    let mut tests = cargo(&["test", "-p", "portunus"]);
+    tests.args(nodes);
     tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url).env("PORTUNUS_TEST_VALKEY", valkey);
     let tested = tools::run(&mut tests);
     postgres.end(tested)

@@ -1,6 +1,5 @@
 //! Several gateways, each a process of its own, on one PostgreSQL and one Valkey.
 
-#![cfg(feature = "node-tests")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

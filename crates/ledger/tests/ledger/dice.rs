@@ -1,0 +1,35 @@
+//! Chance that comes out the same for the same seed.
+
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut dice = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d);
+        dice.next();
+        dice.next();
+        dice
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 |= u64::from(self.0 == 0);
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below that one.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() >> 33) as usize % end.max(1)
+    }
+
+    pub(crate) fn between(&mut self, from: i64, to: i64) -> i64 {
+        from + self.below((to - from) as usize + 1) as i64
+    }
+
+    /// True in so many of a hundred cases.
+    pub(crate) fn percent(&mut self, chance: usize) -> bool {
+        self.below(100) < chance
+    }
+}
