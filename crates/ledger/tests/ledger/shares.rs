@@ -55,6 +55,7 @@ fn used(seed: u64, machines: usize, calls: i64, each: i64) -> i64 {
                 Ok(ticket) => {
                     ticket.settle(entry(&id, "k0", each));
                     admitted += 1;
+                    assert!(admitted <= calls, "{admitted} of {calls}");
                     break;
                 }
                 Err(Refused::Elsewhere { .. }) if tries < 25 => {}
@@ -77,7 +78,6 @@ fn used(seed: u64, machines: usize, calls: i64, each: i64) -> i64 {
             }
         }
     }
-    assert!(admitted <= calls, "{admitted} of {calls}");
     admitted * 1_000 / calls
 }
 
