@@ -6,6 +6,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
+use upstream::Standing;
+
+use crate::config::LaneHealth;
 
 /// The counters.
 pub struct Meters {
@@ -19,6 +23,23 @@ pub struct Meters {
     pub running: Gauge,
     /// Seconds from admission to the first byte of an answer.
     pub first_byte: Histogram,
+    failures: Family<FailureLabels, Counter>,
+    /// How each lane stands, brought up to date whenever somebody looks.
+    up: Family<LaneLabels, Gauge>,
+    pending: Family<LaneLabels, Gauge>,
+    latency: Family<LaneLabels, Gauge<f64, AtomicU64>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LaneLabels {
+    lane: String,
+    credential: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    lane: String,
+    outcome: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -52,7 +73,28 @@ impl Meters {
             "Seconds to the first byte of an answer",
             first_byte.clone(),
         );
-        Self { registry, calls, input_tokens, output_tokens, cost, running, first_byte }
+        let failures = Family::<FailureLabels, Counter>::default();
+        let (up, pending) = (Family::default(), Family::default());
+        let latency = Family::default();
+        let say = "Tries of a lane that led to no answer, by why";
+        registry.register("lane_failures", say, failures.clone());
+        registry.register("lane_up", "Whether a lane is expected to answer", up.clone());
+        registry.register("lane_pending", "Calls running on a lane", pending.clone());
+        let say = "The usual time to an answer of a lane, in seconds";
+        registry.register("lane_latency_seconds", say, latency.clone());
+        Self {
+            registry,
+            calls,
+            input_tokens,
+            output_tokens,
+            cost,
+            running,
+            first_byte,
+            failures,
+            up,
+            pending,
+            latency,
+        }
     }
 
     /// Counts an ended call.
@@ -62,14 +104,27 @@ impl Meters {
         self.input_tokens.inc_by(entry.usage.input);
         self.output_tokens.inc_by(entry.usage.output);
         self.cost.inc_by(u64::try_from(entry.cost.as_nanos()).unwrap_or(0));
+        for one in &entry.failed {
+            let (lane, outcome) = (one.lane.clone(), one.outcome.clone());
+            self.failures.get_or_create(&FailureLabels { lane, outcome }).inc();
+        }
         if let Some(micros) = entry.first_byte_us {
             #[expect(clippy::cast_precision_loss, reason = "a time in seconds, for a histogram")]
             self.first_byte.observe(micros as f64 / 1e6);
         }
     }
 
-    /// Everything as OpenMetrics text.
-    pub fn text(&self) -> String {
+    /// Everything as OpenMetrics text, the lanes as they stand now.
+    pub fn text(&self, lanes: &[LaneHealth]) -> String {
+        for LaneHealth { lane, credential, health } in lanes {
+            let credential = u32::try_from(*credential).unwrap_or(u32::MAX);
+            let labels = LaneLabels { lane: lane.clone(), credential };
+            self.up.get_or_create(&labels).set(i64::from(health.standing == Standing::Good));
+            self.pending.get_or_create(&labels).set(health.pending.into());
+            if let Some(latency) = health.latency {
+                self.latency.get_or_create(&labels).set(latency.as_secs_f64());
+            }
+        }
         let mut text = String::new();
         // Writing into a string cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);

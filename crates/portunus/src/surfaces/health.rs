@@ -37,7 +37,8 @@ pub(super) async fn metrics(asked: Asked) -> Result<Response, Fault> {
 
 /// Everything counted, as OpenMetrics text.
 pub(crate) fn metrics_text(app: &App) -> Response {
-    let mut response = Response::new(Body::from(app.meters.text()));
+    let mut response =
+        Response::new(Body::from(app.meters.text(&app.config().health(app.ticks()))));
     response.headers_mut().insert(
         CONTENT_TYPE,
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),

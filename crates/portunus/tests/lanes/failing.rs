@@ -250,3 +250,16 @@ async fn what_is_too_much_is_refused_before_any_work() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
+
+#[tokio::test]
+async fn metrics_tell_how_lanes_stand_and_why_tries_failed() {
+    let (dead, alive) = (failing(500).await, good().await);
+    let gateway = Gateway::with(&config(&[&dead.url, &alive.url], BOTH)).await;
+    for _ in 0..8 {
+        assert_eq!(ask(&gateway).await.status, 200);
+    }
+    let told = gateway.get("/metrics").send().await.text();
+    assert!(told.contains("portunus_lane_up{lane=\"a/x\",credential=\"0\"} 0"), "{told}");
+    assert!(told.contains("portunus_lane_up{lane=\"b/x\",credential=\"0\"} 1"), "{told}");
+    assert!(told.contains("portunus_lane_failures_total{lane=\"a/x\""), "{told}");
+}
