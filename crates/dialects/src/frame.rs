@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use canon::{Fault, Trouble};
-use memchr::memchr2;
+use memchr::{memchr, memchr2};
 use std::borrow::Cow;
 
 /// The largest piece of a stream that is taken from a provider.
@@ -26,10 +26,15 @@ impl Frame {
     /// Writes the data and the end of the event. A payload of several lines stays several data
     /// lines; it means the same.
     pub(crate) fn write_data(&self, out: &mut Vec<u8>) {
-        for (at, line) in self.data.split(|byte| *byte == b'\n').enumerate() {
-            out.extend_from_slice(if at == 0 { b"data: " } else { b"\ndata: " });
+        out.extend_from_slice(b"data: ");
+        let mut rest = &self.data[..];
+        while let Some(at) = memchr(b'\n', rest) {
+            let (line, more) = rest.split_at(at);
             out.extend_from_slice(line);
+            out.extend_from_slice(b"\ndata: ");
+            rest = more.get(1..).unwrap_or_default();
         }
+        out.extend_from_slice(rest);
         out.extend_from_slice(b"\n\n");
     }
 }
@@ -184,6 +189,10 @@ impl Data {
 
 /// An event stream is text: what is not, is marked as the format says, and the rest stays.
 fn readable(bytes: Bytes) -> Bytes {
+    // Nearly always it is text, and this is the fast way to see it.
+    if std::str::from_utf8(&bytes).is_ok() {
+        return bytes;
+    }
     match String::from_utf8_lossy(&bytes) {
         Cow::Borrowed(_) => bytes,
         Cow::Owned(mended) => mended.into(),

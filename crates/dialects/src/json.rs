@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use canon::Fault;
 use memchr::memchr2;
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::ops::Range;
@@ -163,9 +164,9 @@ fn cut(message: &str) -> String {
 
 /// How many bytes the text under a key has, near enough: an escaped quote ends it early. None
 /// where no text stands there.
-pub(crate) fn text_bytes(data: &[u8], key: &[u8]) -> Option<u64> {
-    let at = memchr::memmem::find(data, key)?;
-    let rest = data.get(at + key.len()..)?.trim_ascii_start();
+pub(crate) fn text_bytes(data: &[u8], key: &Finder<'_>) -> Option<u64> {
+    let at = key.find(data)?;
+    let rest = data.get(at + key.needle().len()..)?.trim_ascii_start();
     let text = rest.strip_prefix(b"\"")?;
     Some(memchr::memchr(b'"', text).unwrap_or(text.len()) as u64)
 }

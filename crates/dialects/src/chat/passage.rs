@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use canon::{Fault, Trouble};
-use memchr::memmem;
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use super::{Chat, PATH, fault, rules, wire};
 use crate::json::{self, Edit, Segments};
@@ -115,12 +116,32 @@ struct ChatSniffer {
     said: Said,
 }
 
+/// The words chunks are searched for; to make ready for a search costs more than to search.
+struct Words {
+    unfinished: Finder<'static>,
+    error: Finder<'static>,
+    usage: Finder<'static>,
+    no_usage: Finder<'static>,
+    texts: [Finder<'static>; 3],
+}
+
+static WORDS: LazyLock<Words> = LazyLock::new(|| Words {
+    unfinished: Finder::new("\"finish_reason\":null"),
+    error: Finder::new("\"error\""),
+    usage: Finder::new("\"usage\""),
+    no_usage: Finder::new("\"usage\":null"),
+    texts: ["\"content\":", "\"reasoning_content\":", "\"arguments\":"].map(Finder::new),
+});
+
 /// How many bytes of output a chunk has, near enough: most of it is framing that every chunk
-/// repeats.
+/// repeats, and what it says stands in one of the texts.
 fn output_bytes(data: &[u8]) -> u64 {
-    let keys: [&[u8]; 3] = [b"\"content\":", b"\"reasoning_content\":", b"\"arguments\":"];
-    let found = keys.into_iter().filter_map(|key| json::text_bytes(data, key)).reduce(|a, b| a + b);
-    found.unwrap_or(data.len() as u64 / 8)
+    let mut texts = WORDS.texts.iter().filter_map(|key| json::text_bytes(data, key));
+    match texts.find(|bytes| *bytes > 0) {
+        Some(bytes) => bytes,
+        None if WORDS.texts.iter().any(|key| json::text_bytes(data, key).is_some()) => 0,
+        None => data.len() as u64 / 8,
+    }
 }
 
 #[derive(Deserialize)]
@@ -145,10 +166,10 @@ impl Sniffer for ChatSniffer {
         if data == DONE {
             return Verdict::Last;
         }
-        let plain = memmem::find(data, b"\"finish_reason\":null").is_some()
-            && memmem::find(data, b"\"error\"").is_none()
-            && (memmem::find(data, b"\"usage\"").is_none()
-                || memmem::find(data, b"\"usage\":null").is_some());
+        let Words { unfinished, error, usage, no_usage, texts: _ } = &*WORDS;
+        let plain = unfinished.find(data).is_some()
+            && error.find(data).is_none()
+            && (usage.find(data).is_none() || no_usage.find(data).is_some());
         if plain {
             self.said.output_bytes += output_bytes(data);
             return Verdict::Forward;

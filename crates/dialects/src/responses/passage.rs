@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use canon::{Fault, Trouble};
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use super::echo::Echo;
 use super::{PATH, Responses, fault, rules, wire};
@@ -15,6 +17,9 @@ use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict
 /// The number of the first of the last words. How far the stream had come is not known where they
 /// are written; clients ask only that numbers rise, and no stream comes this far.
 const LAST_WORDS: u64 = 1_000_000_000;
+
+/// The text of a delta; made ready once.
+static DELTA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"delta\":"));
 
 impl Passage for Responses {
     fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
@@ -117,7 +122,7 @@ impl Sniffer for ResponsesSniffer {
             Some("error") => return Verdict::Fault(fault::read(&parsed_bytes(data))),
             Some(name) => {
                 if name.ends_with(".delta") {
-                    self.said.output_bytes += json::text_bytes(data, b"\"delta\":").unwrap_or(0);
+                    self.said.output_bytes += json::text_bytes(data, &DELTA).unwrap_or(0);
                 }
                 return Verdict::Forward;
             }
