@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::body::{Body, BodyError, Pieces};
 use crate::outbound::{Connector, Outbound};
-use crate::used::{Remembering, Used};
+use crate::used::Used;
 
 /// The body of an answer from inside this process.
 pub type LocalBody = UnsyncBoxBody<Bytes, BodyError>;
@@ -41,7 +41,7 @@ pub struct Answer {
     pub body: Body,
 }
 
-type Pool = legacy::Client<Remembering<HttpsConnector<Connector>>, Pieces>;
+type Pool = legacy::Client<HttpsConnector<Connector>, Pieces>;
 
 /// Connections kept for the next request, and a way to send without them.
 #[derive(Clone)]
@@ -86,8 +86,8 @@ impl Client {
             .pool_max_idle_per_host(256)
             .http2_keep_alive_interval(Duration::from_secs(10))
             .http2_keep_alive_timeout(Duration::from_secs(5));
-        let pool = builder.build(Remembering(connector.clone()));
-        let fresh = builder.pool_max_idle_per_host(0).build(Remembering(connector));
+        let pool = builder.build(connector.clone());
+        let fresh = builder.pool_max_idle_per_host(0).build(connector);
         Self::Net(Net { pool, fresh, way: way.clone() })
     }
 

@@ -22,6 +22,8 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tower::Service;
 
+use crate::used::Used;
+
 /// The proxies to go through, as the operator or the usual environment variables name them.
 #[derive(Clone, Default)]
 pub struct Proxies {
@@ -194,26 +196,33 @@ impl Service<Uri> for Connector {
     fn call(&mut self, target: Uri) -> Self::Future {
         let Some(proxy) = self.way.proxy(&target) else {
             let opening = self.tcp.call(target);
-            return Box::pin(async move { Ok(Wire { io: opening.await?, proxied: false }) });
+            return Box::pin(async move { Ok(Wire::new(opening.await?, false)) });
         };
         if target.scheme_str() == Some("https") {
             let opening = tunnel(&proxy, self.tcp.clone()).call(target);
-            return Box::pin(async move { Ok(Wire { io: opening.await?, proxied: false }) });
+            return Box::pin(async move { Ok(Wire::new(opening.await?, false)) });
         }
         let opening = self.tcp.call(proxy.uri().clone());
-        Box::pin(async move { Ok(Wire { io: opening.await?, proxied: true }) })
+        Box::pin(async move { Ok(Wire::new(opening.await?, true)) })
     }
 }
 
-/// A connection that knows whether a proxy reads the requests on it.
+/// A connection that knows whether a proxy reads the requests on it, and whether it was used.
 pub(crate) struct Wire {
     io: TokioIo<TcpStream>,
     proxied: bool,
+    used: Used,
+}
+
+impl Wire {
+    fn new(io: TokioIo<TcpStream>, proxied: bool) -> Self {
+        Self { io, proxied, used: Used::default() }
+    }
 }
 
 impl Connection for Wire {
     fn connected(&self) -> Connected {
-        self.io.connected().proxy(self.proxied)
+        self.io.connected().proxy(self.proxied).extra(self.used.clone())
     }
 }
 
