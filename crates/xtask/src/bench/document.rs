@@ -53,7 +53,7 @@ fn table(text: &mut String, rows: &[Row], rivals: &[Seen]) -> Result<()> {
         let cells: Vec<String> = rivals
             .iter()
             .filter_map(|seen| seen.processor_us.get(at))
-            .map(|us| format!("{us:.0}"))
+            .map(|us| us.map_or_else(|| "errors".to_owned(), |us| format!("{us:.0}")))
             .collect();
         let (nginx, ours) = (row.nginx.unwrap_or_default(), row.gateway.unwrap_or_default());
         writeln!(text, "| {} | {nginx:.1} | {ours:.1} | {} |", probe.name, cells.join(" | "))?;
@@ -95,8 +95,9 @@ fn bars(rows: &[Row], rivals: &[Seen]) -> Vec<Bar> {
         .filter_map(|(name, us)| Some(Bar { name: name.to_owned(), us: us? }))
         .collect();
     for seen in rivals {
-        let us = seen.processor_us.first().copied().unwrap_or_default();
-        bars.push(Bar { name: seen.name.clone(), us });
+        if let Some(us) = seen.processor_us.first().copied().flatten() {
+            bars.push(Bar { name: seen.name.clone(), us });
+        }
     }
     bars
 }

@@ -38,8 +38,9 @@ enum Rival {
 pub(super) struct Seen {
     /// Its name and version.
     pub(super) name: String,
-    /// Processor microseconds per request of each kind of load, in the order of [`loads`].
-    pub(super) processor_us: Vec<f64>,
+    /// Processor microseconds per request of each kind of load, in the order of [`loads`]; none
+    /// where it answered with errors.
+    pub(super) processor_us: Vec<Option<f64>>,
     /// To the first byte of an answer, in milliseconds, one caller at a time.
     pub(super) first_ms: f64,
     /// Memory after the load, in megabytes.
@@ -97,11 +98,17 @@ impl Rival {
                 time,
             };
             let mut before = None;
-            let tally = load.run(|| before = usage::processor_time(running.id()).ok())?;
+            let outcome = load.run(|| before = usage::processor_time(running.id()).ok());
             let used = usage::processor_time(running.id())?;
             let used = used.saturating_sub(before.unwrap_or_default()).as_secs_f64();
-            #[expect(clippy::cast_precision_loss, reason = "far fewer requests than that")]
-            processor_us.push(used * 1e6 / tally.whole.len() as f64);
+            processor_us.push(match outcome {
+                #[expect(clippy::cast_precision_loss, reason = "far fewer requests than that")]
+                Ok(tally) => Some(used * 1e6 / tally.whole.len() as f64),
+                Err(e) => {
+                    println!("{name} failed under `{}`: {}", probe.name, e.root_cause());
+                    None
+                }
+            });
         }
         let alone = Load { address, request: &request, ending: "}", connections: 1, time };
         let first_ms = milliseconds(percentile(&alone.run(|| ())?.first, 0.5));
