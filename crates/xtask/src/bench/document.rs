@@ -24,8 +24,8 @@ pub(super) fn write(about: &str, rows: &[Row], rivals: &[Seen]) -> Result<()> {
     let docs = workspace::root().join("docs");
     let mut text = String::from(INTRODUCTION);
     writeln!(text, "{about}\n")?;
-    writeln!(text, "| | direct | nginx | Portunus | × nginx | goal | limit |")?;
-    writeln!(text, "|---|--:|--:|--:|--:|--:|--:|")?;
+    writeln!(text, "| | direct | nginx | Portunus | × nginx | goal | limit | |")?;
+    writeln!(text, "|---|--:|--:|--:|--:|--:|--:|---|")?;
     for row in rows {
         writeln!(text, "{}", row.markdown())?;
     }

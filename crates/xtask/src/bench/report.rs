@@ -126,7 +126,7 @@ impl Row {
             self.goal.map(|goal| goal.told(bound(&goal))).unwrap_or_default()
         };
         format!(
-            "| {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
             self.what,
             cell(self.direct),
             cell(self.nginx),
@@ -134,6 +134,7 @@ impl Row {
             self.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
             told(|goal| goal.aim),
             told(|goal| goal.limit),
+            self.verdict().map(Verdict::word).unwrap_or_default(),
         )
     }
 }
