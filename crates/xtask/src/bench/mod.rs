@@ -232,7 +232,9 @@ pub(crate) fn run(quick: bool, rivals: bool, write: bool) -> Result<bool> {
     if write {
         let machine = usage::processor_name().unwrap_or_default();
         let rounds = extent.rounds;
-        let told = format!("{rounds} rounds on {machine}; {}.", cores.told());
+        let seconds = extent.time.as_secs_f64();
+        let told =
+            format!("{rounds} rounds of {seconds} s per load on {machine}; {}.", cores.told());
         document::write(&told, &rows, &rivals)?;
     }
     println!("written to {}", file.display());
