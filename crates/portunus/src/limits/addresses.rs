@@ -2,6 +2,7 @@
 
 use canon::{Fault, Trouble};
 use http::HeaderMap;
+use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::app::App;
@@ -9,11 +10,7 @@ use crate::keys::Key;
 
 /// An address, or a network of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Net {
-    address: IpAddr,
-    /// How many leading bits count.
-    prefix: u8,
-}
+pub(crate) struct Net(IpNet);
 
 impl Net {
     /// Reads `192.0.2.7`, `10.0.0.0/8`, `2001:db8::/32`.
@@ -21,39 +18,22 @@ impl Net {
         let wrong = || {
             format!("`{text}` is no address or network; write for instance 192.0.2.7 or 10.0.0.0/8")
         };
-        let (address, prefix) = match text.trim().split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
-            None => (text.trim(), None),
-        };
-        let written: IpAddr = address.parse().map_err(|_| wrong())?;
-        let bits = if written.is_ipv4() { 32 } else { 128 };
-        let prefix: u8 = match prefix {
-            None => bits,
-            Some(prefix) => prefix.parse().ok().filter(|p| *p <= bits).ok_or_else(wrong)?,
-        };
+        let text = text.trim();
+        let alone = || text.parse::<IpAddr>().map(IpNet::from);
+        let net: IpNet = text.parse().or_else(|_| alone()).map_err(|_| wrong())?;
         // An IPv4 address in the clothes of IPv6 is the same address, and so is its network.
-        match written.to_canonical() {
-            address @ IpAddr::V4(_) if written.is_ipv6() => {
-                let prefix = prefix.checked_sub(96).ok_or_else(wrong)?;
-                Ok(Self { address, prefix })
+        match net.addr().to_canonical() {
+            address @ IpAddr::V4(_) if net.addr().is_ipv6() => {
+                let prefix = net.prefix_len().checked_sub(96).ok_or_else(wrong)?;
+                IpNet::new(address, prefix).map(Self).map_err(|_| wrong())
             }
-            address => Ok(Self { address, prefix }),
+            IpAddr::V4(_) | IpAddr::V6(_) => Ok(Self(net)),
         }
     }
 
     /// Whether the address is in it.
     pub(crate) fn holds(self, address: IpAddr) -> bool {
-        match (self.address, address.to_canonical()) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let differ = u128::from(own.to_bits() ^ other.to_bits());
-                self.prefix == 0 || differ >> (32 - self.prefix) == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let differ = own.to_bits() ^ other.to_bits();
-                self.prefix == 0 || differ >> (128 - self.prefix) == 0
-            }
-            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
-        }
+        self.0.contains(&address.to_canonical())
     }
 }
 
