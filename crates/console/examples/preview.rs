@@ -38,6 +38,10 @@ impl Host for Preview {
         vec!["chat", "responses", "messages", "native", "images", "embeddings"]
     }
 
+    fn description(&self) -> serde_json::Map<String, serde_json::Value> {
+        serde_json::Map::new()
+    }
+
     fn now(&self) -> Micros {
         SystemClock.now()
     }

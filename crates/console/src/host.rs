@@ -17,6 +17,9 @@ pub trait Host: Send + Sync + 'static {
     /// `embeddings`. Examples are shown for these and no others.
     fn formats(&self) -> Vec<&'static str>;
 
+    /// The description of the API, as OpenAPI has it.
+    fn description(&self) -> serde_json::Map<String, serde_json::Value>;
+
     /// The time.
     fn now(&self) -> Micros;
 

@@ -12,7 +12,7 @@ use store::Store;
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 use crate::desk::Desk;
-use crate::pages::{front, keys, login, model, models, overview, setup};
+use crate::pages::{front, keys, login, model, models, overview, reference, setup};
 use crate::trouble::Trouble;
 use crate::{Host, address, assets, form, guard, shell};
 
@@ -50,10 +50,11 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [Route; 15] = [
+static ROUTES: [Route; 16] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
+    route!(Public  GET  "/docs" => reference::show),
     route!(Public  GET  "/assets/{name}" => assets::serve),
     route!(Public  GET  "/login" => login::show),
     route!(Public  POST "/login" => login::enter),
@@ -119,10 +120,11 @@ mod tests {
     use super::*;
 
     /// The addresses that open without a session. Whoever adds one here has thought about it.
-    const OPEN: [(Method, &str); 8] = [
+    const OPEN: [(Method, &str); 9] = [
         (Method::GET, "/"),
         (Method::GET, "/models"),
         (Method::GET, "/models/{*id}"),
+        (Method::GET, "/docs"),
         (Method::GET, "/assets/{name}"),
         (Method::GET, "/login"),
         (Method::POST, "/login"),

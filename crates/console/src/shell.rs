@@ -23,6 +23,7 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 pub(crate) enum Part {
     Front,
     Models,
+    Reference,
     Console,
     Elsewhere,
 }
@@ -73,6 +74,7 @@ pub(crate) fn page(status: StatusCode, shell: &Shell<'_>, body: &Markup) -> Resp
                         a.brand href="/" aria-current=[here(Part::Front)] { (mark()) "Portunus" }
                         nav aria-label="Main" {
                             a href="/models" aria-current=[here(Part::Models)] { "Models" }
+                            a href="/docs" aria-current=[here(Part::Reference)] { "API" }
                             a href="/console" aria-current=[here(Part::Console)] { "Console" }
                             @if let Some(account) = account {
                                 form.out method="post" action="/logout" {

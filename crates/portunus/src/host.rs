@@ -23,6 +23,10 @@ impl Host for App {
         dialects::all().map(|dialect| dialect.origin().name()).collect()
     }
 
+    fn description(&self) -> serde_json::Map<String, serde_json::Value> {
+        crate::surfaces::description(self)
+    }
+
     fn new_key(&self, account_id: &str, ask: KeyAsk) -> Result<(KeyRecord, String), String> {
         let KeyAsk { name, cap, models, expires } = ask;
         let key = NewKey { name, cap, models, expires };

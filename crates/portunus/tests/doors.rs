@@ -288,3 +288,19 @@ async fn a_receipt_is_its_accounts_alone() {
     assert_eq!(gateway.get(&path).key(&key).send().await.status, 404, "and in the store");
     assert_eq!(gateway.get(&path).send().await.status, 200);
 }
+
+#[tokio::test]
+async fn the_api_is_described_for_machines_and_for_people() {
+    let gateway = Gateway::start().await;
+    let got = gateway.get("/openapi.json").without_key().send().await;
+    assert_eq!(got.status, 200);
+    let described = got.json();
+    assert_eq!(described["openapi"], "3.1.0");
+    assert_eq!(described["servers"][0]["url"], gateway.app.config().public_url.as_str());
+    let page = gateway.get("/docs").without_key().send().await;
+    assert_eq!(page.status, 200);
+    assert!(page.text().len() < 100_000, "the page has {} bytes", page.text().len());
+    for path in described["paths"].as_object().unwrap().keys() {
+        assert!(page.text().contains(path.as_str()), "{path} is not on the page");
+    }
+}

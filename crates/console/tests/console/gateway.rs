@@ -46,6 +46,10 @@ impl Host for Keeper {
         vec!["chat", "messages"]
     }
 
+    fn description(&self) -> serde_json::Map<String, serde_json::Value> {
+        serde_json::Map::new()
+    }
+
     fn now(&self) -> Micros {
         self.clock.now()
     }

@@ -13,6 +13,7 @@ mod key;
 mod messages;
 mod models;
 mod native;
+mod openapi;
 mod query;
 mod responses;
 mod threads;
@@ -21,6 +22,7 @@ mod watched;
 pub(crate) use health::metrics_text;
 pub(crate) use key::write as write_entry;
 pub(crate) use models::unknown as unknown_model;
+pub(crate) use openapi::document as description;
 
 use axum::Router;
 use axum::body::Body;
@@ -138,6 +140,7 @@ fn table() -> Vec<Route> {
         public!(GET "/api/models" => catalog::list),
         public!(GET "/healthz" => health::alive),
         public!(GET "/readyz" => health::ready),
+        public!(GET "/openapi.json" => openapi::show),
     ]
 }
 
@@ -373,7 +376,7 @@ mod tests {
     use super::*;
 
     /// The addresses that need no key. Whoever adds one here has thought about it.
-    const PUBLIC: [&str; 3] = ["/api/models", "/healthz", "/readyz"];
+    const PUBLIC: [&str; 4] = ["/api/models", "/healthz", "/readyz", "/openapi.json"];
 
     #[test]
     fn patterns_take_what_they_say_and_nothing_else() {

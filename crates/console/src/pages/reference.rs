@@ -1,0 +1,227 @@
+//! `/docs`: the API for people, drawn from the same description that `/openapi.json` gives machines.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+use serde_json::{Map, Value};
+
+use super::copyable;
+use crate::desk::Desk;
+use crate::shell::{Part, Shell, checked_by_caches, good};
+use crate::snippet;
+use crate::trouble::Trouble;
+
+type Object = Map<String, Value>;
+
+/// The methods of a path's operations, in the order they are shown.
+const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
+
+/// One operation with the address it is at.
+struct Operation<'a> {
+    method: &'static str,
+    path: &'a str,
+    own: &'a Object,
+    /// Parameters of the path, shared by all its operations.
+    shared: &'a [Value],
+}
+
+/// `GET /docs`
+pub(crate) async fn show(State(desk): State<Arc<Desk>>) -> Result<Response, Trouble> {
+    let document = Value::Object(desk.host.description());
+    let url = desk.url();
+    let operations = operations(&document);
+    let tags = list(document.get("tags"));
+    let of = |tag: &str| -> Vec<&Operation<'_>> {
+        operations.iter().filter(|one| list(one.own.get("tags")).iter().any(|t| t == tag)).collect()
+    };
+    let body = html! {
+        h1 { "API reference" }
+        p.lead { (marked(text(document.pointer("/info/description")))) }
+        p.muted {
+            "For machines: " a href="/openapi.json" { "openapi.json" } ". The base address is "
+            code { (url) } "; a key goes into " code { "Authorization: Bearer" } ", "
+            code { "x-api-key" } ", " code { "x-goog-api-key" } " or " code { "x-vendor-api-key" } "."
+        }
+        nav.contents aria-label="Parts of the reference" {
+            @for tag in tags {
+                @let name = text(tag.get("name"));
+                @if !of(name).is_empty() { a href={ "#" (name) } { (title(name)) } }
+            }
+        }
+        @for tag in tags {
+            @let name = text(tag.get("name"));
+            @let found = of(name);
+            @if !found.is_empty() {
+                section id=(name) {
+                    h2 { (title(name)) }
+                    p.muted { (marked(text(tag.get("description")))) }
+                    div.sheet.operations { @for one in found { (entry(&document, one, &url)) } }
+                }
+            }
+        }
+    };
+    Ok(checked_by_caches(good(&Shell::public("API reference", Part::Reference), &body)))
+}
+
+fn operations(document: &Value) -> Vec<Operation<'_>> {
+    let paths = document.get("paths").and_then(Value::as_object);
+    let mut all = Vec::new();
+    for (path, item) in paths.into_iter().flatten() {
+        for method in METHODS {
+            if let Some(own) = item.get(method).and_then(Value::as_object) {
+                all.push(Operation { method, path, own, shared: list(item.get("parameters")) });
+            }
+        }
+    }
+    all
+}
+
+fn entry(document: &Value, one: &Operation<'_>, url: &str) -> Markup {
+    let Operation { method, path, own, shared } = one;
+    let name = text(own.get("operationId"));
+    let parameters = shared.iter().chain(list(own.get("parameters")));
+    let parameters: Vec<&Value> = parameters.map(|given| follow(document, given)).collect();
+    let schema = own.get("requestBody").and_then(|body| body.pointer("/content/application~1json"));
+    let schema = schema.and_then(|content| content.get("schema"));
+    let schema = schema.map(|given| follow(document, given));
+    let example = schema.and_then(|schema| schema.pointer("/examples/0"));
+    html! {
+        details id=(name) {
+            summary {
+                span.method.(method) { (method.to_uppercase()) }
+                code.path { (path) }
+                span.what { (text(own.get("summary"))) }
+            }
+            div.inside {
+                @if let Some(about) = own.get("description") { p { (marked(text(Some(about)))) } }
+                @if !parameters.is_empty() { (parameter_table(&parameters)) }
+                @if let Some(schema) = schema { (field_table(schema)) }
+                @if let Some(example) = example {
+                    (copyable(&format!("curl-{name}"), "curl", &curl(url, path, example)))
+                }
+            }
+        }
+    }
+}
+
+fn parameter_table(parameters: &[&Value]) -> Markup {
+    let row = |one: &Value| {
+        let place = text(one.get("in"));
+        let required = one.get("required") == Some(&Value::Bool(true));
+        html! {
+            tr {
+                th scope="row" { code { (text(one.get("name"))) } @if required { (needed()) } }
+                td.muted { (place) }
+                td { (marked(text(one.get("description")))) }
+            }
+        }
+    };
+    html! {
+        h3 { "Parameters" }
+        table.fields { tbody { @for one in parameters { (row(one)) } } }
+    }
+}
+
+/// The fields of a body; a body that is described elsewhere has none here.
+fn field_table(schema: &Value) -> Markup {
+    let fields = schema.get("properties").and_then(Value::as_object);
+    let required = list(schema.get("required"));
+    html! {
+        @if let Some(fields) = fields {
+            h3 { "Body" }
+            table.fields {
+                tbody {
+                    @for (name, field) in fields {
+                        tr {
+                            th scope="row" {
+                                code { (name) }
+                                @if required.iter().any(|one| one == name) { (needed()) }
+                            }
+                            td.muted { (kind(field)) }
+                            td { (marked(text(field.get("description")))) (bounds(field)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn needed() -> Markup {
+    html! { " " span.badge.off { "required" } }
+}
+
+/// What a field is, in a word.
+fn kind(field: &Value) -> String {
+    let plain = |word: &str| (word != "null").then(|| word.to_owned());
+    match field.get("type") {
+        Some(Value::String(word)) => word.clone(),
+        Some(Value::Array(words)) => {
+            let words: Vec<String> =
+                words.iter().filter_map(Value::as_str).filter_map(plain).collect();
+            words.join(" or ")
+        }
+        _ => {
+            let forms = list(field.get("oneOf")).iter().map(kind).filter(|word| word != "null");
+            let forms: Vec<String> = forms.filter(|word| !word.is_empty()).collect();
+            if forms.is_empty() { "object".to_owned() } else { forms.join(" or ") }
+        }
+    }
+}
+
+/// What values a field takes.
+fn bounds(field: &Value) -> Markup {
+    let words: Vec<&str> = list(field.get("enum")).iter().filter_map(Value::as_str).collect();
+    let number = |name| field.get(name).map(Value::to_string);
+    html! {
+        @if !words.is_empty() {
+            " " @for (place, word) in words.iter().enumerate() { @if place > 0 { ", " } code { (word) } }
+        }
+        @match (number("minimum"), number("maximum")) {
+            (Some(least), Some(most)) => { " " (least) " to " (most) "." },
+            (Some(least), None) => { " At least " (least) "." },
+            (None, Some(most)) => { " At most " (most) "." },
+            (None, None) => {},
+        }
+    }
+}
+
+fn curl(url: &str, path: &str, example: &Value) -> String {
+    let body = serde_json::to_string_pretty(example).unwrap_or_default();
+    format!(
+        "curl {url}{path} \\\n  -H \"Authorization: Bearer {}\" \\\n  \
+         -H 'Content-Type: application/json' \\\n  -d '{body}'",
+        snippet::KEY
+    )
+}
+
+/// What is meant where the description refers to another place in itself.
+fn follow<'a>(document: &'a Value, given: &'a Value) -> &'a Value {
+    let to = given.get("$ref").and_then(Value::as_str);
+    let to = to.and_then(|to| document.pointer(to.trim_start_matches('#')));
+    to.unwrap_or(given)
+}
+
+/// Text in which what stands between backquotes is code.
+fn marked(text: &str) -> Markup {
+    html! {
+        @for (place, piece) in text.split('`').enumerate() {
+            @if place % 2 == 1 { code { (piece) } } @else { (piece) }
+        }
+    }
+}
+
+fn title(tag: &str) -> String {
+    let mut letters = tag.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn text(value: Option<&Value>) -> &str {
+    value.and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
