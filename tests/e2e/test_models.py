@@ -2,6 +2,7 @@
 
 import openai
 import pytest
+from openapi_spec_validator import validate
 
 CHATTING = "demo-chat"
 
@@ -140,3 +141,11 @@ def dry_run(wire):
         return dialect
 
     return ask
+
+
+def test_the_api_describes_itself_in_valid_openapi(wire, url):
+    answer = wire.get("/openapi.json", key=None)
+    assert answer.status == 200
+    described = answer.json()
+    validate(described)
+    assert described["servers"] == [{"url": url}]
