@@ -10,11 +10,17 @@
     reason = "a tool for developers, on data of its own"
 )]
 
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
 
 use canon::{Money, Usage};
 use catalog::{Catalog, Directory};
 use console::{Host, KeyAsk};
+use http::Request;
 use ledger::{Clock, Entry, Micros, Outcome, SystemClock};
 use store::{Account, KeyRecord, Limits, Role, Store};
 
@@ -40,6 +46,16 @@ impl Host for Preview {
 
     fn description(&self) -> serde_json::Map<String, serde_json::Value> {
         serde_json::Map::new()
+    }
+
+    fn call(
+        self: Arc<Self>,
+        key: String,
+        _: SocketAddr,
+        request: Request<Body>,
+    ) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        let said = format!("{key} asked for {}", request.uri());
+        Box::pin(async move { Response::new(Body::from(said)) })
     }
 
     fn now(&self) -> Micros {
@@ -153,7 +169,7 @@ async fn main() {
     let router = console::router(store, host).fallback(|| async { console::not_found() });
     let listener = tokio::net::TcpListener::bind(&listen).await.unwrap();
     println!("{url}/ · sign in as anna, three harbour lights · {url}/console/setup/preview");
-    let service = router.into_make_service_with_connect_info::<std::net::SocketAddr>();
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service).await.unwrap();
 }
 

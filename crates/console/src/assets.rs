@@ -39,6 +39,16 @@ static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("console", "js", "text/javascript; charset=utf-8", text)
 });
 
+static PLAYGROUND: LazyLock<Asset> = LazyLock::new(|| {
+    let text = include_str!("../assets/playground.js");
+    Asset::new("playground", "js", "text/javascript; charset=utf-8", text)
+});
+
+/// The script of the playground.
+pub(crate) fn playground() -> &'static Asset {
+    &PLAYGROUND
+}
+
 /// The stylesheet.
 pub(crate) fn style() -> &'static Asset {
     &STYLE
@@ -51,7 +61,7 @@ pub(crate) fn script() -> &'static Asset {
 
 /// `GET /assets/{name}`
 pub(crate) async fn serve(Path(name): Path<String>) -> Result<Response, Trouble> {
-    let asset = [style(), script()].into_iter().find(|asset| asset.name == name);
+    let asset = [style(), script(), playground()].into_iter().find(|asset| asset.name == name);
     let asset = asset.ok_or(Trouble::NotFound)?;
     let headers = [
         (header::CONTENT_TYPE, asset.mime),

@@ -1,7 +1,14 @@
 //! What the console needs of the gateway it is part of.
 
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
 use canon::Money;
 use catalog::Catalog;
+use http::Request;
 use ledger::Micros;
 use store::KeyRecord;
 
@@ -19,6 +26,14 @@ pub trait Host: Send + Sync + 'static {
 
     /// The description of the API, as OpenAPI has it.
     fn description(&self) -> serde_json::Map<String, serde_json::Value>;
+
+    /// Serves a request for the API as if it had come with that key, from that address.
+    fn call(
+        self: Arc<Self>,
+        key: String,
+        peer: SocketAddr,
+        request: Request<Body>,
+    ) -> Pin<Box<dyn Future<Output = Response> + Send>>;
 
     /// The time.
     fn now(&self) -> Micros;

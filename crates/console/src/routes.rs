@@ -12,7 +12,7 @@ use store::Store;
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 use crate::desk::Desk;
-use crate::pages::{front, keys, login, model, models, overview, reference, setup};
+use crate::pages::{front, keys, login, model, models, overview, playground, reference, setup};
 use crate::trouble::Trouble;
 use crate::{Host, address, assets, form, guard, shell};
 
@@ -50,7 +50,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [Route; 16] = [
+static ROUTES: [Route; 19] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -62,6 +62,9 @@ static ROUTES: [Route; 16] = [
     route!(Setup   GET  "/console/setup/{token}" => setup::show),
     route!(Setup   POST "/console/setup/{token}" => setup::claim),
     route!(Session GET  "/console" => overview::show),
+    route!(Session GET  "/console/playground" => playground::show),
+    route!(Session GET  "/console/playground/call/{*path}" => playground::call),
+    route!(Session POST "/console/playground/call/{*path}" => playground::call),
     route!(Session GET  "/console/keys" => keys::list),
     route!(Session POST "/console/keys" => keys::create),
     route!(Session GET  "/console/keys/new" => keys::ask),

@@ -1,7 +1,13 @@
 //! What the console needs of the gateway.
 
+use axum::body::Body;
+use axum::response::Response;
 use catalog::Catalog;
 use console::{Host, KeyAsk};
+use http::Request;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
 use store::KeyRecord;
 
 use crate::app::{App, NewKey};
@@ -27,6 +33,15 @@ impl Host for App {
         crate::surfaces::description(self)
     }
 
+    fn call(
+        self: Arc<Self>,
+        key: String,
+        peer: SocketAddr,
+        request: Request<Body>,
+    ) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        Box::pin(async move { crate::surfaces::serve_as(self, &key, peer, request).await })
+    }
+
     fn new_key(&self, account_id: &str, ask: KeyAsk) -> Result<(KeyRecord, String), String> {
         let KeyAsk { name, cap, models, expires } = ask;
         let key = NewKey { name, cap, models, expires };
@@ -36,7 +51,7 @@ impl Host for App {
     fn key_changed(&self, record: KeyRecord) {
         self.ring.put(record);
         if let Some(shared) = self.pacing.shared() {
-            let shared = std::sync::Arc::clone(shared);
+            let shared = Arc::clone(shared);
             self.tasks.spawn(async move { shared.tell_news().await });
         }
     }

@@ -6,6 +6,7 @@ pub(crate) mod login;
 pub(crate) mod model;
 pub(crate) mod models;
 pub(crate) mod overview;
+pub(crate) mod playground;
 pub(crate) mod reference;
 pub(crate) mod setup;
 

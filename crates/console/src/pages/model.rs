@@ -5,16 +5,16 @@ use std::sync::Arc;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use catalog::Model;
+use catalog::{Kind, Model};
 use maud::{Markup, html};
 
 use super::{Tab, copyable, tabs};
 use crate::catalog_view::{PriceRow, features, other_prices, price_rows, thinking_range};
 use crate::desk::Desk;
 use crate::shell::{Part, Shell, checked_by_caches, good};
-use crate::show;
 use crate::snippet::{self, fitting};
 use crate::trouble::Trouble;
+use crate::{address, show};
 
 /// `GET /models/{*id}`
 pub(crate) async fn show(
@@ -30,6 +30,9 @@ pub(crate) async fn show(
         div.title.close {
             h1.id { bdi id="model-id" { (model.id) } }
             button.copy type="button" hidden data-copy="model-id" { "Copy id" }
+            @if model.kind != Kind::Embedding {
+                a.copy href={ "/console/playground?model=" (address::value(&model.id)) } { "Try it" }
+            }
         }
         @if !model.about.is_empty() { p.lead { (model.about) } }
         (features(&model, usize::MAX))

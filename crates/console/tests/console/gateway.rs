@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,6 +10,7 @@ use argon2::password_hash::PasswordHasher;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
+use axum::response::Response;
 use canon::{Money, Usage};
 use catalog::{Catalog, Directory, Kind, Lane, Model, Prices};
 use console::{Host, KeyAsk};
@@ -48,6 +50,16 @@ impl Host for Keeper {
 
     fn description(&self) -> serde_json::Map<String, serde_json::Value> {
         serde_json::Map::new()
+    }
+
+    fn call(
+        self: Arc<Self>,
+        key: String,
+        _: SocketAddr,
+        request: Request<Body>,
+    ) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        let said = format!("{key} asked for {}", request.uri());
+        Box::pin(async move { Response::new(Body::from(said)) })
     }
 
     fn now(&self) -> Micros {

@@ -9,6 +9,7 @@ use crate::gateway::{Gateway, PASSWORD};
 /// An address a pattern stands for.
 fn filled(path: &str) -> String {
     path.replace("{*id}", "demo-chat")
+        .replace("{*path}", "v1/key")
         .replace("{token}", "word")
         .replace("{id}", "nokey")
         .replace("{name}", "x.css")

@@ -6,5 +6,6 @@ mod gateway;
 mod guards;
 mod keys;
 mod pages;
+mod playground;
 mod setup;
 mod signin;

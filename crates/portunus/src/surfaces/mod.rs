@@ -267,17 +267,52 @@ async fn run(
                 Err(fault) => return refused(fault, voice, &id, request).await,
             };
             let paid = matches!(door, Handler::Paid(_));
-            let allowed = limits::check_address(&app, &key, peer, request.headers());
-            let answered = keyed((&app, &key, &id), allowed, handler, paid, request).await;
-            let mut response = answered.unwrap_or_else(|fault| voice.answer(&fault, &id.0));
-            let left = app.pacing.left(&key);
-            if let Some(origin) = voice.origin() {
-                limits::tell(&left, origin, app.clock.now(), response.headers_mut());
-            }
-            return response;
+            return with_key((&app, &key, &id), voice, (handler, paid), peer, request).await;
         }
     };
     outcome.unwrap_or_else(|fault| voice.answer(&fault, &id.0))
+}
+
+/// Answers a request of the console's as if it had come with that key.
+pub(crate) async fn serve_as(
+    app: Arc<App>,
+    key: &str,
+    peer: SocketAddr,
+    request: Request<Body>,
+) -> Response {
+    let voice = Voice::of(request.uri().path(), request.headers());
+    let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId("".into()));
+    let fits =
+        |route: &Route| route.method == *request.method() && fits(route.path, request.uri().path());
+    let door = table().into_iter().find(fits).map(|route| route.handler);
+    let key = app.ring.get(key).filter(|key| key.is_live(app.clock.now()));
+    let (handler, paid) = match door {
+        Some(Handler::Paid(handler)) => (handler, true),
+        Some(Handler::Keyed(handler)) => (handler, false),
+        Some(Handler::Public(_)) | None => return nothing_here(request).await,
+    };
+    match key {
+        Some(key) => with_key((&app, &key, &id), voice, (handler, paid), peer, request).await,
+        None => voice.answer(&Fault::new(Trouble::NoKey, "this key does not work any more"), &id.0),
+    }
+}
+
+/// Answers a request whose key is good, and tells what is left of its limits.
+async fn with_key(
+    (app, key, id): (&Arc<App>, &Arc<Key>, &RequestId),
+    voice: Voice,
+    (handler, paid): (fn(Asked) -> Answered, bool),
+    peer: SocketAddr,
+    request: Request<Body>,
+) -> Response {
+    let allowed = limits::check_address(app, key, peer, request.headers());
+    let answered = keyed((app, key, id), allowed, handler, paid, request).await;
+    let mut response = answered.unwrap_or_else(|fault| voice.answer(&fault, &id.0));
+    let left = app.pacing.left(key);
+    if let Some(origin) = voice.origin() {
+        limits::tell(&left, origin, app.clock.now(), response.headers_mut());
+    }
+    response
 }
 
 /// A request with a good key: from where it may come, within its limits, and once if it says so.

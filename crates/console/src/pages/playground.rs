@@ -1,0 +1,232 @@
+//! The playground: any model, any format, two side by side, at the price of a call.
+//!
+//! Its calls are ordinary ones, paid by a key the person picks: the page sends them here, and they
+//! go on as if that key had sent them. So every limit of the key holds, and no key is in the page.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, Path, Request, State};
+use axum::response::Response;
+use catalog::Kind;
+use http::{HeaderMap, Uri, header};
+use maud::{Markup, html};
+use store::KeyRecord;
+
+use super::overview::KeyState;
+use crate::assets;
+use crate::desk::Desk;
+use crate::form::Asked;
+use crate::session::Signed;
+use crate::shell::{Shell, good};
+use crate::trouble::Trouble;
+
+/// The header that says which key pays, by its public id.
+const KEY: &str = "x-playground-key";
+/// What of the API the page uses.
+const CALLS: [&str; 6] = [
+    "v1/chat/completions",
+    "v1/responses",
+    "v1/messages",
+    "v1/images/generations",
+    "v1beta/models/",
+    "v1/usage/",
+];
+
+/// A model to choose.
+struct Choice {
+    id: String,
+    kind: Kind,
+}
+
+/// `GET /console/playground`
+pub(crate) async fn show(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    Asked(asked): Asked,
+) -> Result<Response, Trouble> {
+    if !signed.may_make_keys() {
+        return Err(Trouble::Forbidden);
+    }
+    let now = desk.now();
+    let mut keys = desk.store.keys_of(&signed.account.id).await?;
+    keys.retain(|key| KeyState::of(key, now) == KeyState::Active);
+    let models: Vec<Choice> = desk.catalog(|catalog| {
+        let served = catalog.iter().filter(|model| model.kind != Kind::Embedding);
+        served.map(|model| Choice { id: model.id.clone(), kind: model.kind }).collect()
+    });
+    let wanted = asked.get("model");
+    let body = html! {
+        div.title { h1 { "Playground" } }
+        @if keys.is_empty() {
+            div.empty {
+                h2 { "A key pays for what you try here" }
+                p { "You have none that works. " a href="/console/keys/new" { "Make one" } ", with a small cap if you like." }
+            }
+        } @else if models.is_empty() {
+            div.empty { h2 { "No models yet" } p { "Models appear here once a provider is configured." } }
+        } @else {
+            noscript { p.objection { "The playground needs a script, which your browser does not run." } }
+            (page(&desk, &keys, &models, wanted))
+            script src=(assets::playground().path()) defer {}
+        }
+    };
+    Ok(good(&Shell::signed("Playground", &signed.account), &body))
+}
+
+fn page(desk: &Desk, keys: &[KeyRecord], models: &[Choice], wanted: &str) -> Markup {
+    html! {
+        form.playground #play data-url=(desk.url()) autocomplete="off" {
+            div.settings { (settings(desk, keys)) }
+            div.stage {
+                div.columns-two {
+                    (column("model-one", "Model", models, wanted, false))
+                    (column("model-two", "Compared with", models, "", true))
+                }
+                p.objection #problem role="alert" hidden {}
+                div.composer {
+                    label.unseen for="text" { "Message" }
+                    textarea id="text" name="text" rows="3" placeholder="Ask something" autofocus {}
+                    div.actions {
+                        button.button name="send" type="submit" { "Send" }
+                        button.button.harm name="stop" type="button" hidden { "Stop" }
+                        label.button.quiet for="image" { "Attach picture" }
+                        input.unseen id="image" name="image" type="file" accept="image/*" multiple;
+                        button.button.quiet name="show-code" type="button" { "Show as code" }
+                        button.button.quiet name="clear" type="button" { "Clear" }
+                    }
+                }
+            }
+        }
+        dialog #as-code aria-label="The same as code" {
+            div.strip {
+                select name="language" form="play" aria-label="Language" {
+                    option value="curl" { "curl" }
+                    option value="python" { "Python" }
+                    option value="node" { "Node" }
+                }
+                button.copy type="button" hidden data-copy="code-text" { "Copy" }
+                button.copy #close-code type="button" { "Close" }
+            }
+            pre tabindex="0" { code #code-text {} }
+        }
+    }
+}
+
+fn settings(desk: &Desk, keys: &[KeyRecord]) -> Markup {
+    let formats = desk.formats();
+    let talking = formats.iter().filter(|format| format.suits(Kind::Chat));
+    html! {
+        div.field {
+            label for="format" { "Format" }
+            select id="format" name="format" {
+                @for format in talking { option value=(format.word()) { (format.title()) } }
+            }
+        }
+        div.field {
+            label for="key" { "Paid by" }
+            select id="key" name="key" {
+                @for key in keys { option value=(key.id) { (key.name) } }
+            }
+        }
+        div.field {
+            label for="system" { "System" span.optional { " optional" } }
+            textarea id="system" name="system" rows="3" {}
+        }
+        div.pair {
+            div.field {
+                label for="limit" { "Longest answer" }
+                input id="limit" name="limit" type="number" min="1" step="1" value="1024";
+            }
+            div.field {
+                label for="temperature" { "Temperature" }
+                input id="temperature" name="temperature" type="number" min="0" max="2" step="0.1";
+            }
+        }
+        div.field {
+            label for="effort" { "Thinking" }
+            select id="effort" name="effort" {
+                option value="" { "As the model likes" }
+                @for word in ["minimal", "low", "medium", "high"] { option value=(word) { (word) } }
+            }
+        }
+        details {
+            summary { "Tools" }
+            div.field {
+                label for="tools" { "Functions, as a JSON list" }
+                textarea id="tools" name="tools" rows="6" spellcheck="false" {}
+                button.copy name="example-tool" type="button" { "Put in an example" }
+            }
+        }
+        label.tick { input type="checkbox" name="stream" checked; span { "Stream the answer" } }
+        label.tick { input type="checkbox" name="compare"; span { "Compare two models" } }
+    }
+}
+
+fn column(id: &str, label: &str, models: &[Choice], wanted: &str, hidden: bool) -> Markup {
+    html! {
+        section.column hidden[hidden] {
+            div.field {
+                label for=(id) { (label) }
+                select id=(id) {
+                    @for Choice { id, kind } in models {
+                        option value=(id) data-kind=(kind.word()) selected[id == wanted] { (id) }
+                    }
+                }
+            }
+            div.talk tabindex="0" role="log" aria-label={ (label) ": conversation" } {}
+        }
+    }
+}
+
+/// `GET` and `POST /console/playground/call/{*path}`
+pub(crate) async fn call(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    Path(path): Path<String>,
+    mut request: Request,
+) -> Result<Response, Trouble> {
+    if !signed.may_make_keys() {
+        return Err(Trouble::Forbidden);
+    }
+    if !CALLS.iter().any(|start| path.starts_with(start)) {
+        return Err(Trouble::NotFound);
+    }
+    let key = request.headers().get(KEY).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let key = key.ok_or(Trouble::Bad("The call does not say which key pays for it."))?;
+    let key = desk.store.key(&key).await?.filter(|key| key.account_id == signed.account.id);
+    let key = key.ok_or(Trouble::NotFound)?;
+    // A request that came through no socket comes from nowhere, which no allowlist has.
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+    *request.uri_mut() = beyond(request.uri()).ok_or(Trouble::NotFound)?;
+    keep_to_ourselves(request.headers_mut());
+    Ok(Arc::clone(&desk.host).call(key.id, peer, request).await)
+}
+
+/// The address the call is meant for.
+fn beyond(uri: &Uri) -> Option<Uri> {
+    let path = uri.path_and_query()?.as_str();
+    path.strip_prefix("/console/playground/call")?.parse().ok()
+}
+
+/// The session stays here, and so does whatever else would carry a key.
+fn keep_to_ourselves(headers: &mut HeaderMap) {
+    for name in [KEY, "x-api-key", "x-goog-api-key", "x-vendor-api-key"] {
+        headers.remove(name);
+    }
+    headers.remove(header::COOKIE);
+    headers.remove(header::AUTHORIZATION);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_goes_on_to_the_address_behind_the_prefix() {
+        let uri: Uri = "/console/playground/call/v1beta/models/a%2Fb:x?alt=sse".parse().unwrap();
+        assert_eq!(beyond(&uri).unwrap(), "/v1beta/models/a%2Fb:x?alt=sse");
+        assert_eq!(beyond(&"/console/keys".parse().unwrap()), None);
+    }
+}

@@ -1,0 +1,65 @@
+//! The playground: whose key pays, and what goes on to the API.
+
+use http::{Method, StatusCode};
+use store::Role;
+
+use crate::gateway::Gateway;
+
+const CALL: &str = "/console/playground/call/v1/chat/completions";
+
+#[tokio::test]
+async fn a_call_goes_on_with_a_key_of_ones_own_and_with_no_other() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Owner).await;
+    let ben = gateway.account("ben", Role::Member).await;
+    let own = gateway.key_of(&anna, "abc", "website").await;
+    let foreign = gateway.key_of(&ben, "def", "elsewhere").await;
+    let cookie = gateway.sign_in("anna").await;
+    let call = |path: &'static str, key: &str| {
+        let ask = gateway.ask(Method::POST, path).cookie(&cookie);
+        ask.with("sec-fetch-site", "same-origin").with("x-playground-key", key)
+    };
+    let got = call(CALL, &own.id).send().await;
+    assert_eq!(got.status, StatusCode::OK);
+    got.shows("abc asked for /v1/chat/completions");
+    for (path, key) in [
+        (CALL, foreign.id.as_str()),
+        (CALL, "none"),
+        ("/console/playground/call/v1/key", own.id.as_str()),
+        ("/console/playground/call/metrics", own.id.as_str()),
+        ("/console/playground/call//v1/chat/completions", own.id.as_str()),
+    ] {
+        assert_eq!(call(path, key).send().await.status, StatusCode::NOT_FOUND, "{path} {key}");
+    }
+    let nobody = gateway.ask(Method::POST, CALL).cookie(&cookie).send().await;
+    assert_eq!(nobody.status, StatusCode::BAD_REQUEST, "no key is named");
+}
+
+#[tokio::test]
+async fn another_site_cannot_spend_and_a_viewer_may_not() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Viewer).await;
+    let key = gateway.key_of(&anna, "abc", "website").await;
+    let cookie = gateway.sign_in("anna").await;
+    let ask = || gateway.ask(Method::POST, CALL).cookie(&cookie).with("x-playground-key", &key.id);
+    let got = ask().with("sec-fetch-site", "same-origin").send().await;
+    assert_eq!(got.status, StatusCode::FORBIDDEN);
+    let got = ask().with("sec-fetch-site", "cross-site").send().await;
+    assert_eq!(got.status, StatusCode::FORBIDDEN);
+    got.shows("another site");
+}
+
+#[tokio::test]
+async fn the_page_offers_models_and_keys_or_says_what_lacks() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    let page = gateway.get("/console/playground").cookie(&cookie).send().await;
+    page.shows("Make one");
+    gateway.key_of(&anna, "abc", "website").await;
+    let page = gateway.get("/console/playground?model=demo-chat").cookie(&cookie).send().await;
+    assert_eq!(page.status, StatusCode::OK);
+    page.shows("website");
+    page.hides("Make one");
+    page.hides("<script>alert");
+}
