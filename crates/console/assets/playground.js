@@ -63,6 +63,14 @@ const formats = {
             at.function.name += part?.name ?? "";
             at.function.arguments += part?.arguments ?? "";
           });
+        } else if (name === "reasoning_details") {
+          // Pieces of one text go back as one.
+          const all = raw.reasoning_details ??= [];
+          for (const { text, ...rest } of value) {
+            const last = all.at(-1);
+            if (last && last.index === rest.index && last.type === rest.type) Object.assign(last, rest, clean({ text: text === undefined ? last.text : (last.text ?? "") + text }));
+            else all.push(clean({ ...rest, text }));
+          }
         } else if (name === "images") {
           for (const image of value) show.image(image.image_url?.url);
         } else if (typeof value === "string" && name !== "role") {

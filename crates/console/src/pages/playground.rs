@@ -90,8 +90,8 @@ fn page(desk: &Desk, keys: &[KeyRecord], models: &[Choice], wanted: &str) -> Mar
                     div.actions {
                         button.button name="send" type="submit" { "Send" }
                         button.button.harm name="stop" type="button" hidden { "Stop" }
-                        label.button.quiet for="image" { "Attach picture" }
                         input.unseen id="image" name="image" type="file" accept="image/*" multiple;
+                        label.button.quiet for="image" { "Attach picture" }
                         button.button.quiet name="show-code" type="button" { "Show as code" }
                         button.button.quiet name="clear" type="button" { "Clear" }
                     }
@@ -135,7 +135,7 @@ fn settings(desk: &Desk, keys: &[KeyRecord]) -> Markup {
         }
         div.pair {
             div.field {
-                label for="limit" { "Longest answer" }
+                label for="limit" { "Most tokens" }
                 input id="limit" name="limit" type="number" min="1" step="1" value="1024";
             }
             div.field {
