@@ -142,6 +142,7 @@ fn call(key: &KeyRecord, place: usize, now: Micros) -> Entry {
         },
         estimated: outcome == Outcome::CallerLeft,
         cost: Money::nanos(if failed { 0 } else { 134_567 * (place as i64).pow(2) + 41_300 }),
+        held: None,
         borne: Money::ZERO,
         price_version: "preview".to_owned(),
         losses: Vec::new(),

@@ -330,6 +330,7 @@ impl Book {
         let cost = entry.cost.max(Money::ZERO).min(held.amount);
         entry.borne = entry.borne.saturating_add(entry.cost.saturating_sub(cost));
         entry.cost = cost;
+        entry.held = Some(held.amount);
         entry.started = held.at;
         entry.ended = self.clock.now().max(held.at);
         let bytes = frame(&Written::Settled(&entry));

@@ -95,6 +95,9 @@ pub struct Entry {
     pub estimated: bool,
     /// What the key pays.
     pub cost: Money,
+    /// What was set aside for it; not known of calls from before that was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Money>,
     /// What the operator bears: the provider's cost beyond what the key pays.
     pub borne: Money,
     /// The price list it was computed with.

@@ -185,6 +185,7 @@ impl OpenCall {
             usage,
             estimated: true,
             cost,
+            held: Some(amount),
             borne: Money::ZERO,
             price_version,
             losses: Vec::new(),

@@ -78,7 +78,24 @@ macro_rules! in_transaction {
     };
 }
 
-pub(crate) use {in_transaction, on_reader, on_writer};
+/// Runs a body that reads one instant of the database, however many statements it has.
+macro_rules! in_snapshot {
+    ($db:expr, $tx:ident => $body:expr) => {
+        match $db {
+            $crate::db::Db::Sqlite { reader, .. } => {
+                let mut $tx = reader.begin().await?;
+                $body
+            }
+            $crate::db::Db::Pg(pool) => {
+                let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+                let mut $tx = pool.begin_with(begin).await?;
+                $body
+            }
+        }
+    };
+}
+
+pub(crate) use {in_snapshot, in_transaction, on_reader, on_writer};
 
 /// A text as both databases can hold it.
 ///

@@ -71,6 +71,7 @@ struct EntryRow {
     price_version: String,
     losses: String,
     failed: String,
+    held: Option<i64>,
 }
 
 impl TryFrom<EntryRow> for Entry {
@@ -110,6 +111,7 @@ impl TryFrom<EntryRow> for Entry {
             price_version: row.price_version,
             losses: from_json(&row.losses)?,
             failed: from_json(&row.failed)?,
+            held: row.held.map(Money::nanos),
         })
     }
 }
@@ -120,23 +122,16 @@ macro_rules! entry_columns {
         "request_id, key_id, account_id, started, ended, first_byte_us, dialect, model, lane, \
          attempts, stream, status, outcome, input, cache_read, cache_write, cache_write_long, \
          input_audio, input_image, output, thinking, output_audio, output_image, searches, \
-         estimated, cost, borne, price_version, losses, failed"
+         estimated, cost, borne, price_version, losses, failed, held"
     };
 }
 pub(crate) use entry_columns;
 
 const GET: &str = concat!("SELECT ", entry_columns!(), " FROM entries WHERE request_id = $1");
 const LIST: &str = concat!("SELECT ", entry_columns!(), " FROM entries WHERE true");
-const FIRST: &str =
-    concat!("SELECT ", entry_columns!(), " FROM entries ORDER BY ended, request_id LIMIT $1");
-const AFTER: &str = concat!(
-    "SELECT ",
-    entry_columns!(),
-    " FROM entries WHERE (ended, request_id) > ($2, $3) ORDER BY ended, request_id LIMIT $1"
-);
 // One statement, so that rows and sums are of the same instant on a live database. The second half
 // is for rows whose key is unknown.
-const TOTALS: &str = "SELECT k.id, COALESCE(e.n, 0), COALESCE(e.cost, 0), k.spent \
+pub(crate) const TOTALS: &str = "SELECT k.id, COALESCE(e.n, 0), COALESCE(e.cost, 0), k.spent \
     FROM keys k LEFT JOIN \
     (SELECT key_id, COUNT(*) AS n, CAST(SUM(cost) AS BIGINT) AS cost FROM entries GROUP BY key_id) e \
     ON e.key_id = k.id \
@@ -164,6 +159,35 @@ impl Store {
         filter: &EntryFilter,
         limit: u32,
     ) -> Result<Vec<Entry>, StoreError> {
+        self.page(filter, None, limit, " ORDER BY ended DESC, request_id DESC LIMIT ").await
+    }
+
+    /// A page of all rows, oldest first, behind the row with that end and request id.
+    pub async fn export(
+        &self,
+        after: Option<(Micros, String)>,
+        limit: u32,
+    ) -> Result<Vec<Entry>, StoreError> {
+        self.export_of(&EntryFilter::default(), after, limit).await
+    }
+
+    /// The same, of the rows that fit the filter.
+    pub async fn export_of(
+        &self,
+        filter: &EntryFilter,
+        after: Option<(Micros, String)>,
+        limit: u32,
+    ) -> Result<Vec<Entry>, StoreError> {
+        self.page(filter, after, limit, " ORDER BY ended, request_id LIMIT ").await
+    }
+
+    async fn page(
+        &self,
+        filter: &EntryFilter,
+        after: Option<(Micros, String)>,
+        limit: u32,
+        order: &str,
+    ) -> Result<Vec<Entry>, StoreError> {
         let EntryFilter { key_id, account_id, model, since, until, before } = filter;
         // Put together from fixed pieces, so that the planner sees only the conditions that count
         // and takes the index that fits them.
@@ -188,32 +212,13 @@ impl Store {
                 query.push(" AND (ended, request_id) < (").push_bind(*ended);
                 query.push(", ").push_bind(clean(request_id)).push(")");
             }
-            query.push(" ORDER BY ended DESC, request_id DESC LIMIT ").push_bind(i64::from(limit));
+            if let Some((ended, request_id)) = &after {
+                query.push(" AND (ended, request_id) > (").push_bind(*ended);
+                query.push(", ").push_bind(clean(request_id)).push(")");
+            }
+            query.push(order).push_bind(i64::from(limit));
             query.build_query_as().fetch_all(pool).await?
         });
-        entries(rows)
-    }
-
-    /// A page of all rows, oldest first, behind the row with that end and request id.
-    pub async fn export(
-        &self,
-        after: Option<(Micros, String)>,
-        limit: u32,
-    ) -> Result<Vec<Entry>, StoreError> {
-        let limit = i64::from(limit);
-        let rows = match after {
-            None => on_reader!(&self.db, pool => {
-                sqlx::query_as(FIRST).bind(limit).fetch_all(pool).await?
-            }),
-            Some((ended, request_id)) => on_reader!(&self.db, pool => {
-                sqlx::query_as(AFTER)
-                    .bind(limit)
-                    .bind(ended)
-                    .bind(clean(&request_id))
-                    .fetch_all(pool)
-                    .await?
-            }),
-        };
         entries(rows)
     }
 

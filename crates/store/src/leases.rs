@@ -52,7 +52,7 @@ const KEEP: &str = "UPDATE leases SET amount = $2 WHERE token = $1";
 const CLOSE: &str = "DELETE FROM leases WHERE token = $1";
 const STANDING: &str = "SELECT cap, spent, (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) \
     FROM holds WHERE key_id = $1 AND node_id <> $2) FROM keys WHERE id = $1";
-const TOTALS: &str = "SELECT k.id, k.cap, k.spent, k.leased, COALESCE(l.amount, 0) FROM keys k \
+pub(crate) const TOTALS: &str = "SELECT k.id, k.cap, k.spent, k.leased, COALESCE(l.amount, 0) FROM keys k \
     LEFT JOIN (SELECT key_id, CAST(SUM(amount) AS BIGINT) AS amount FROM leases GROUP BY key_id) l \
     ON l.key_id = k.id WHERE k.leased <> 0 OR l.amount <> 0 OR k.cap IS NOT NULL ORDER BY 1";
 

@@ -19,8 +19,11 @@ mod limits;
 mod nodes;
 mod open;
 mod post;
+mod prove;
+mod rollup;
 mod sessions;
 mod settings;
+mod usage;
 
 pub use accounts::{Account, Role};
 pub use audit::Audit;
@@ -32,7 +35,10 @@ pub use keys::KeyRecord;
 pub use leases::LeaseTotal;
 pub use ledger::Micros;
 pub use limits::{BudgetTerms, Limits};
+pub use prove::Proof;
+pub use rollup::{Step, Times, Used};
 pub use sessions::Session;
+pub use usage::{By, Rank, UsageFilter, UsagePoint};
 
 use db::{Db, on_reader};
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use sqlx::Row as _;
 
 use crate::db::{clean, on_reader};
+use crate::rollup::DAY;
 use crate::{Store, StoreError};
 
 /// How fast a key or an account may be used; `None` is no limit.
@@ -41,8 +42,8 @@ pub struct BudgetTerms {
 const PREFIX: &str = "limits/";
 
 const ACCOUNTS: &str = "SELECT name, value FROM settings WHERE name >= $1 AND name < $2";
-const SPENT: &str =
-    "SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM key_days WHERE key_id = $1 AND day >= $2";
+const SPENT: &str = "SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM usage \
+    WHERE span = 'day' AND scope = 'key' AND owner = $1 AND begun >= $2";
 
 impl Store {
     /// Sets how fast all keys of an account together may be used.
@@ -93,7 +94,11 @@ impl Store {
     ) -> Result<(i64, Money), StoreError> {
         let (first, _) = period.days(at);
         let sum: i64 = on_reader!(&self.db, pool => {
-            sqlx::query_scalar(SPENT).bind(clean(key_id)).bind(first).fetch_one(pool).await?
+            sqlx::query_scalar(SPENT)
+                .bind(clean(key_id))
+                .bind(first.saturating_mul(DAY))
+                .fetch_one(pool)
+                .await?
         });
         Ok((first, Money::nanos(sum)))
     }

@@ -1,4 +1,4 @@
-//! Posting settled calls: the row, the key's sum and its lease move together, once.
+//! Posting settled calls: the row, the key's sum, its lease and the usage move together, once.
 //!
 //! A call is paid from the lease its money was set aside from. One whose lease was closed in the
 //! meantime (its node was taken for dead), or that never had one, pays as far as its key's cap has
@@ -8,12 +8,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use canon::Money;
-use ledger::{Entry, Micros, Posting, Token, day_of};
+use ledger::{Entry, Micros, Posting, Token};
 use sqlx::QueryBuilder;
 
 use crate::db::{clean, in_transaction, to_json};
 use crate::entries::entry_columns;
 use crate::leases::{LOCK_KEY, Locked};
+use crate::rollup::add_usage;
 use crate::{Store, StoreError};
 
 /// Rows per statement: enough to spread its cost, few enough to keep its text prepared.
@@ -21,15 +22,13 @@ const ROWS: usize = 100;
 
 const INSERT: &str = concat!("INSERT INTO entries (", entry_columns!(), ") ");
 const OR_SKIP: &str = " ON CONFLICT (request_id) DO NOTHING";
-const OR_TELL: &str = " ON CONFLICT (request_id) DO NOTHING RETURNING key_id, cost, started, ended";
+const OR_TELL: &str = " ON CONFLICT (request_id) DO NOTHING RETURNING request_id";
 const CHARGE: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END WHERE id = $1";
 /// The same, if there can be such leases, and what no lease pays for has room below the cap.
 const CHARGE_IF: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END \
     WHERE id = $1 AND leased >= $4 AND (cap IS NULL OR $2 = $4 OR spent + leased + $2 - $4 <= cap)";
-const ADD_TO_DAY: &str = "INSERT INTO key_days (key_id, day, cost) VALUES ($1, $2, $3) \
-    ON CONFLICT (key_id, day) DO UPDATE SET cost = key_days.cost + excluded.cost";
 const PAY: &str = "UPDATE leases SET amount = amount - $2 WHERE token = $1 AND amount >= $2";
 
 /// A count as the database holds it; one too large to be true is the largest.
@@ -41,8 +40,6 @@ fn count(count: u64) -> i64 {
 #[derive(Default)]
 struct Sum {
     cost: i64,
-    /// The same by the day of admission.
-    days: BTreeMap<i64, i64>,
     /// How much of it leases pay for.
     leased: i64,
     /// The latest end.
@@ -57,21 +54,15 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(
-        &mut self,
-        key_id: String,
-        cost: i64,
-        (started, ended): (Micros, Micros),
-        lease: Option<Token>,
-    ) -> Result<(), StoreError> {
+    fn add(&mut self, entry: &Entry, lease: Option<Token>) -> Result<(), StoreError> {
+        let (cost, ended) = (entry.cost.as_nanos(), entry.ended);
         let sum = |a: i64, b: i64| {
             a.checked_add(b)
                 .ok_or_else(|| StoreError::Other("a batch costs more than can be held".to_owned()))
         };
+        let key_id = clean(&entry.key_id).into_owned();
         let key = self.keys.entry(key_id).or_insert(Sum { ended, ..Sum::default() });
         key.cost = sum(key.cost, cost)?;
-        let day = key.days.entry(day_of(started)).or_default();
-        *day = sum(*day, cost)?;
         key.ended = ended.max(key.ended);
         if let Some(token) = lease.filter(|_| cost > 0) {
             key.leased = sum(key.leased, cost)?;
@@ -117,22 +108,12 @@ macro_rules! insertion {
                 .push_bind(entry.borne.as_nanos())
                 .push_bind(clean(&entry.price_version).into_owned())
                 .push_bind(to_json(&entry.losses))
-                .push_bind(to_json(&entry.failed));
+                .push_bind(to_json(&entry.failed))
+                .push_bind(entry.held.map(Money::as_nanos));
         });
         query.push($end);
         query
     }};
-}
-
-/// Adds what each key spent to its days. For a body that is compiled for both drivers.
-macro_rules! add_to_days {
-    ($tx:ident, $sums:expr) => {
-        for (key, Sum { days, .. }) in &$sums.keys {
-            for (day, cost) in days {
-                sqlx::query(ADD_TO_DAY).bind(key).bind(day).bind(cost).execute(&mut *$tx).await?;
-            }
-        }
-    };
 }
 
 /// Forgets that calls were running. For a body that is compiled for both drivers.
@@ -174,12 +155,10 @@ impl Store {
     async fn post_new<P: Posting>(&self, sorted: &[&P]) -> Result<bool, StoreError> {
         let mut sums = Sums::default();
         for posting in sorted {
-            let Entry { key_id, cost, started, ended, .. } = posting.entry();
-            let key_id = clean(key_id).into_owned();
-            sums.add(key_id, cost.as_nanos(), (*started, *ended), posting.lease())?;
+            sums.add(posting.entry(), posting.lease())?;
         }
         in_transaction!(&self.db, tx: Kind => {
-            for (key, Sum { cost, days: _, leased, ended }) in &sums.keys {
+            for (key, Sum { cost, leased, ended }) in &sums.keys {
                 let charge = sqlx::query(CHARGE_IF).bind(key).bind(cost).bind(ended).bind(leased);
                 if charge.execute(&mut *tx).await?.rows_affected() != 1 {
                     return Ok(false);
@@ -201,7 +180,7 @@ impl Store {
             if new != sorted.len() as u64 {
                 return Ok(false);
             }
-            add_to_days!(tx, &sums);
+            add_usage!(Kind, tx, sorted.iter().map(|posting| posting.entry()));
             forget_holds!(Kind, tx, sorted);
         });
         Ok(true)
@@ -252,16 +231,17 @@ impl Store {
                     new.push(till.ring_up(posting.entry(), posting.lease()));
                 }
             }
-            let mut sums = Sums::default();
-            let mut count = 0;
+            let mut inserted: BTreeSet<String> = BTreeSet::new();
             for chunk in new.chunks(ROWS) {
                 let mut query = insertion!(Kind, chunk, OR_TELL);
-                let rows: Vec<(String, i64, Micros, Micros)> =
-                    query.build_query_as().persistent(false).fetch_all(&mut *tx).await?;
-                count += rows.len();
-                for (key_id, cost, started, ended) in rows {
-                    sums.add(key_id, cost, (started, ended), None)?;
-                }
+                let ids: Vec<String> =
+                    query.build_query_scalar().persistent(false).fetch_all(&mut *tx).await?;
+                inserted.extend(ids);
+            }
+            let is_new = |entry: &Entry| inserted.contains(&*clean(&entry.request_id));
+            let mut sums = Sums::default();
+            for entry in new.iter().filter(|entry| is_new(entry)) {
+                sums.add(entry, None)?;
             }
             for (key, Sum { cost, ended, .. }) in &sums.keys {
                 let leased = till.paid.get(key).copied().unwrap_or(0);
@@ -273,12 +253,12 @@ impl Store {
                     .execute(&mut *tx)
                     .await?;
             }
-            add_to_days!(tx, &sums);
             for (token, cost) in &till.taken {
                 sqlx::query(PAY).bind(token).bind(cost).execute(&mut *tx).await?;
             }
+            add_usage!(Kind, tx, new.iter().map(|entry| &**entry).filter(|entry| is_new(entry)));
             forget_holds!(Kind, tx, sorted);
-            count
+            inserted.len()
         }))
     }
 }

@@ -125,6 +125,7 @@ pub(crate) fn entry(key: &KeyRecord, id: &str, model: &str, cost: i64) -> Entry 
         usage: Usage { input: 1_200, output: 34, ..Usage::default() },
         estimated: false,
         cost: Money::nanos(cost),
+        held: None,
         borne: Money::ZERO,
         price_version: "1".to_owned(),
         losses: Vec::new(),

@@ -1,9 +1,15 @@
 //! `portunus ledger`: prove that the books balance, or export them.
 
-use clap::Subcommand;
-use serde_json::json;
+use clap::{Args, Subcommand, ValueEnum};
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use ledger::{Entry, Micros};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::process::ExitCode;
-use store::{LeaseTotal, Store};
+use store::{EntryFilter, Proof, Store};
 
 use super::{Common, say};
 use crate::app::open_store;
@@ -13,10 +19,51 @@ const PAGE: u32 = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Ledger {
-    /// Check every invariant; exit 0 only if all hold
+    /// Prove the eight laws of the ledger; exit 0 only if all hold
     Verify,
-    /// Write every settled call as a line of JSON
-    Export,
+    /// Write settled calls, oldest first
+    Export(Export),
+}
+
+/// What to export; all of it, if nothing is said.
+#[derive(Debug, Args)]
+pub(super) struct Export {
+    /// As lines of JSON, or as a table
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Calls that ended then or later: 2026-11-01 or 2026-11-01T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    from: Option<Micros>,
+    /// Calls that ended before then
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    to: Option<Micros>,
+    /// Calls of the key with this id
+    #[arg(long, value_name = "ID")]
+    key: Option<String>,
+    /// Calls for this model
+    #[arg(long)]
+    model: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Format {
+    /// One line of JSON per call
+    #[default]
+    Json,
+    /// One row per call, under a row of names
+    Csv,
+}
+
+/// A day, which begins in UTC, or an instant.
+fn time(text: &str) -> Result<Micros, String> {
+    let instant = match text.parse::<Timestamp>() {
+        Ok(instant) => Ok(instant),
+        Err(why) => match text.parse::<Date>() {
+            Ok(day) => day.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp()),
+            Err(_) => Err(why),
+        },
+    };
+    instant.map(Timestamp::as_microsecond).map_err(|why| why.to_string())
 }
 
 pub(super) async fn run(common: &Common, command: Ledger) -> anyhow::Result<ExitCode> {
@@ -24,61 +71,144 @@ pub(super) async fn run(common: &Common, command: Ledger) -> anyhow::Result<Exit
     let store = open_store(&config).await?;
     let outcome = match command {
         Ledger::Verify => verify(common, &store).await,
-        Ledger::Export => export(&store).await,
+        Ledger::Export(wanted) => export(&store, wanted).await,
     };
     store.close().await;
     outcome
 }
 
-/// What each key has spent must be the sum of its calls, what it leased the sum of its leases, and
-/// both together may not be above its cap.
 async fn verify(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
-    let keys = store.keys().await?;
-    let totals = store.totals().await?;
-    let mut broken = Vec::new();
-    for total in &totals {
-        if total.cost != total.spent {
-            broken.push(format!(
-                "key {}: its calls cost {} USD, but {} USD are booked as spent",
-                total.key_id, total.cost, total.spent
-            ));
-        }
-    }
-    for LeaseTotal { key_id, cap, spent, leased, leases } in store.lease_totals().await? {
-        if leased != leases {
-            broken.push(format!(
-                "key {key_id}: its leases hold {leases} USD, but {leased} USD are booked as leased"
-            ));
-        }
-        if cap.is_some_and(|cap| spent.saturating_add(leased) > cap) {
-            broken.push(format!(
-                "key {key_id}: {spent} USD are spent and {leased} USD leased, above its cap"
-            ));
-        }
-    }
-    let rows: i64 = totals.iter().map(|total| total.rows).sum();
+    let keys = store.keys().await?.len();
+    let (proofs, calls) = store.prove().await?;
+    let holds = proofs.iter().all(|proof| proof.broken.is_empty());
     if common.json {
-        say(&json!({ "ok": broken.is_empty(), "keys": keys.len(), "calls": rows, "broken": broken })
-            .to_string());
+        let laws: Vec<Value> = proofs
+            .iter()
+            .map(|Proof { law, name, says, broken }| {
+                json!({
+                    "law": law, "name": name, "says": says, "ok": broken.is_empty(),
+                    "broken": broken,
+                })
+            })
+            .collect();
+        let broken: Vec<&String> = proofs.iter().flat_map(|proof| &proof.broken).collect();
+        say(&json!({
+            "ok": holds, "keys": keys, "calls": calls, "broken": broken, "laws": laws,
+        })
+        .to_string());
     } else {
-        for line in &broken {
-            say(line);
+        for Proof { law, name, says, broken } in &proofs {
+            let result = if broken.is_empty() { "holds" } else { "BROKEN" };
+            say(&format!("{law} {result:<6} {name}: {says}"));
+            for line in broken {
+                say(&format!("          {line}"));
+            }
         }
-        let verdict =
-            if broken.is_empty() { "the books balance" } else { "the books do not balance" };
-        say(&format!("{verdict}: {} keys, {rows} calls", keys.len()));
+        let verdict = if holds { "the books balance" } else { "the books do not balance" };
+        say(&format!("{verdict}: {keys} keys, {calls} calls"));
     }
-    Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn export(store: &Store) -> anyhow::Result<ExitCode> {
+/// Page by page: however long the ledger is, one page is in memory.
+async fn export(store: &Store, wanted: Export) -> anyhow::Result<ExitCode> {
+    let Export { format, from, to, key, model } = wanted;
+    let filter =
+        EntryFilter { key_id: key, model, since: from, until: to, ..EntryFilter::default() };
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut after = None;
+    let mut line = String::new();
+    if matches!(format, Format::Csv) {
+        row(&mut line, cells(&write_entry(&Entry::default())).map(|(name, _)| name));
+    }
     loop {
-        let entries = store.export(after, PAGE).await?;
-        let Some(last) = entries.last() else { return Ok(ExitCode::SUCCESS) };
+        // A closed pipe is no reason to fail.
+        if out.write_all(line.as_bytes()).is_err() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        line.clear();
+        let entries = store.export_of(&filter, after, PAGE).await?;
+        let Some(last) = entries.last() else { break };
         after = Some((last.ended, last.request_id.clone()));
         for entry in &entries {
-            say(&write_entry(entry).to_string());
+            let told = write_entry(entry);
+            match format {
+                // Writing to a text cannot fail.
+                Format::Json => drop(writeln!(line, "{told}")),
+                Format::Csv => row(&mut line, cells(&told).map(|(_, value)| value)),
+            }
         }
+    }
+    let _ = out.flush();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The facts of a call side by side: those within another are named after it, lists are JSON.
+fn cells(told: &Value) -> impl Iterator<Item = (String, String)> {
+    let mut cells = Vec::new();
+    let facts = told.as_object().into_iter().flatten();
+    for (name, value) in facts {
+        match value {
+            Value::Object(parts) => {
+                for (part, value) in parts {
+                    cells.push((format!("{name}_{part}"), cell(value)));
+                }
+            }
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => cells.push((name.clone(), cell(value))),
+        }
+    }
+    cells.into_iter()
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// A row of RFC 4180.
+fn row(out: &mut String, cells: impl Iterator<Item = String>) {
+    for (place, cell) in cells.enumerate() {
+        if place > 0 {
+            out.push(',');
+        }
+        if cell.contains([',', '"', '\n', '\r']) {
+            out.push('"');
+            out.push_str(&cell.replace('"', "\"\""));
+            out.push('"');
+        } else {
+            out.push_str(&cell);
+        }
+    }
+    out.push_str("\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_days_or_instants() {
+        assert_eq!(time("1970-01-02"), Ok(86_400_000_000));
+        assert_eq!(time("1970-01-01T00:00:01.5Z"), Ok(1_500_000));
+        assert_eq!(time("1970-01-01T01:00:00+01:00"), Ok(0));
+        assert!(time("yesterday").is_err());
+    }
+
+    #[test]
+    fn a_row_keeps_what_could_be_taken_for_its_own_marks() {
+        let told = json!({ "a": 1, "b": { "c": "x,y", "d": null }, "e": ["\"q\"\n"] });
+        let mut names = String::new();
+        row(&mut names, cells(&told).map(|(name, _)| name));
+        assert_eq!(names, "a,b_c,b_d,e\r\n");
+        let mut values = String::new();
+        row(&mut values, cells(&told).map(|(_, value)| value));
+        assert_eq!(values, "1,\"x,y\",,\"[\"\"\\\"\"q\\\"\"\\n\"\"]\"\r\n");
     }
 }

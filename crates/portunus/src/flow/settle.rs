@@ -68,6 +68,7 @@ impl Tab {
                 usage: Usage::default(),
                 estimated: false,
                 cost: Money::ZERO,
+                held: None,
                 borne: Money::ZERO,
                 price_version: prices.version.clone(),
                 losses: Vec::new(),

@@ -115,6 +115,7 @@ fn span(trace: &Trace, entry: &Entry) -> Value {
         usage,
         estimated,
         cost,
+        held: _,
         borne: _,
         price_version,
         losses,

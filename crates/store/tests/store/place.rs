@@ -46,16 +46,21 @@ impl Place {
 
     /// Runs a statement behind the store's back.
     pub(crate) async fn meddle(&self, sql: &'static str) {
+        self.try_meddle(sql).await.unwrap();
+    }
+
+    /// The same, when it may be refused.
+    pub(crate) async fn try_meddle(&self, sql: &'static str) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite { .. } => {
-                let mut db = sqlx::SqliteConnection::connect(&self.url()).await.unwrap();
-                sqlx::query(sql).execute(&mut db).await.unwrap();
-                db.close().await.unwrap();
+                let mut db = sqlx::SqliteConnection::connect(&self.url()).await?;
+                sqlx::query(sql).execute(&mut db).await?;
+                db.close().await
             }
             Self::Postgres { server, name } => {
-                let mut db = server.clone().database(name).connect().await.unwrap();
-                sqlx::query(sql).execute(&mut db).await.unwrap();
-                db.close().await.unwrap();
+                let mut db = server.clone().database(name).connect().await?;
+                sqlx::query(sql).execute(&mut db).await?;
+                db.close().await
             }
         }
     }

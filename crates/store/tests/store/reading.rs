@@ -71,6 +71,16 @@ async fn any_filter_pages_over_what_fits_once(place: Arc<Place>) {
             .filter(|row| filter.before.as_ref().is_none_or(|at| place_of(row) < *at))
             .cloned()
             .collect();
+        // The same from the other end.
+        let (mut got, mut after) = (Vec::new(), None);
+        loop {
+            let page = pages.export_of(&filter, after, limit).await.unwrap();
+            let Some(last) = page.last() else { break };
+            after = Some(place_of(last));
+            got.extend(page);
+        }
+        got.reverse();
+        assert_eq!(got, expected);
         let mut got: Vec<Entry> = Vec::new();
         loop {
             let page = pages.entries(&filter, limit).await.unwrap();

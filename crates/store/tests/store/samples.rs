@@ -91,6 +91,7 @@ pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) ->
         usage: Usage { input: 10, output: 20, ..Usage::default() },
         estimated: false,
         cost: Money::nanos(cost),
+        held: Some(Money::nanos(cost)),
         borne: Money::ZERO,
         price_version: "1".to_owned(),
         losses: vec![],
@@ -137,14 +138,14 @@ prop_compose! {
         usage in usage(),
         cost in 0..1_000_000_000_i64, borne: i64,
         losses in prop::collection::vec(text(), 0..3),
-        failed in prop::collection::vec(any_try(), 0..3),
+        failed in prop::collection::vec(any_try(), 0..3), held: Option<i64>,
     ) -> Entry {
         Entry {
             request_id: id(), key_id: ids.0, account_id: ids.1,
             started: times.0, ended: times.1, first_byte_us: times.2,
             dialect: words.0, model: words.1, lane: words.2, attempts, stream, status, outcome,
             usage, estimated, cost: Money::nanos(cost), borne: Money::nanos(borne),
-            price_version: words.3, losses, failed,
+            price_version: words.3, losses, failed, held: held.map(Money::nanos),
         }
     }
 }

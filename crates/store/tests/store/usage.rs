@@ -1,0 +1,359 @@
+//! Usage: added up as calls are posted, equal to the calls at every instant.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use canon::Money;
+use ledger::{Entry, Outcome};
+use proptest::prelude::*;
+use store::{By, EntryFilter, KeyRecord, Micros, Rank, Step, Store, UsageFilter, UsagePoint, Used};
+
+use crate::on_both;
+use crate::place::Place;
+use crate::samples::{check, entry, id, some_key};
+
+on_both!(
+    any_batches_with_any_repeats_add_up_to_the_calls,
+    a_call_cut_by_its_cap_adds_what_it_pays,
+    calls_from_before_are_added_up_when_the_table_is_made,
+    those_who_used_the_most_come_first,
+    what_cannot_be_true_stops_nothing,
+    every_law_is_proved_and_every_breach_is_found,
+    a_settled_call_can_be_neither_changed_nor_forgotten,
+);
+
+const HOUR: Micros = 3_600_000_000;
+const DAY: Micros = 24 * HOUR;
+/// The 31st of October 2026, an hour before its end.
+const BEGIN: Micros = 20_758 * DAY - HOUR;
+
+/// Call `n`: when, whose, for what and how it went are all told by the number.
+fn call(run: &str, n: usize, keys: &[KeyRecord]) -> Entry {
+    let at = BEGIN + (n as i64 % 7) * 5 * HOUR + n as i64;
+    let cost = n as i64 * 3 + 1;
+    Entry {
+        started: at,
+        ended: at + (n as i64 % 9) * 333_000,
+        first_byte_us: (!n.is_multiple_of(4)).then_some(n as i64 % 5 * 90_000),
+        model: format!("m{}", n % 3),
+        lane: format!("l{}", n % 2),
+        status: if n.is_multiple_of(5) { 503 } else { 200 },
+        stream: n.is_multiple_of(2),
+        ..entry(&format!("{run}-{n}"), &keys[n % keys.len()], cost, at)
+    }
+}
+
+/// What usage should be, by begin and group, made of the calls themselves.
+fn expected(
+    calls: &[Entry],
+    step: Step,
+    by: Option<By>,
+    filter: &UsageFilter,
+) -> BTreeMap<(Micros, String), (i64, i64, i64)> {
+    let mut sums = BTreeMap::new();
+    for call in calls {
+        let fits = filter.account_id.as_ref().is_none_or(|id| *id == call.account_id)
+            && filter.key_id.as_ref().is_none_or(|id| *id == call.key_id)
+            && filter.model.as_ref().is_none_or(|model| *model == call.model)
+            && filter.lane.as_ref().is_none_or(|lane| *lane == call.lane)
+            && filter.status.is_none_or(|status| status == call.status);
+        if !fits {
+            continue;
+        }
+        let group = match by {
+            None => String::new(),
+            Some(By::Account) => call.account_id.clone(),
+            Some(By::Key) => call.key_id.clone(),
+            Some(By::Model) => call.model.clone(),
+            Some(By::Lane) => call.lane.clone(),
+            Some(By::Status) => call.status.to_string(),
+        };
+        let sum = sums.entry((step.begin(call.started), group)).or_insert((0, 0, 0));
+        *sum = (sum.0 + 1, sum.1 + call.cost.as_nanos(), sum.2 + call.ended - call.started);
+    }
+    sums
+}
+
+fn told(points: &[UsagePoint]) -> BTreeMap<(Micros, String), (i64, i64, i64)> {
+    let told = points.iter().map(|UsagePoint { begun, group, used }| {
+        assert_eq!(used.took_times.count(), used.calls);
+        assert!(used.waited_times.count() <= used.calls);
+        ((*begun, group.clone()), (used.calls, used.cost, used.took))
+    });
+    told.collect()
+}
+
+fn groups() -> Vec<Option<By>> {
+    By::ALL.into_iter().map(Some).chain([None]).collect()
+}
+
+async fn proved(store: &Store) {
+    let (proofs, _) = store.prove().await.unwrap();
+    for proof in proofs {
+        assert!(proof.broken.is_empty(), "{proof:?}");
+    }
+}
+
+async fn any_batches_with_any_repeats_add_up_to_the_calls(place: Arc<Place>) {
+    let store = place.open().await;
+    let batches = prop::collection::vec(prop::collection::vec(0..60_usize, 0..30), 1..6);
+    let filter = (
+        prop::option::of(0..3_usize),
+        prop::option::of(0..3_usize),
+        prop::option::of("m[0-3]"),
+        prop::option::of("l[0-2]"),
+        prop::option::of(prop::sample::select(vec![200_u16, 503])),
+    );
+    let store = &store;
+    check(24, (batches, filter), |(batches, filter)| async move {
+        let keys = [some_key(store).await, some_key(store).await, some_key(store).await];
+        let run = id();
+        let mut posted = BTreeSet::new();
+        for batch in &batches {
+            let calls: Vec<Entry> = batch.iter().map(|n| call(&run, *n, &keys)).collect();
+            store.post(&calls).await.unwrap();
+            posted.extend(batch.iter().copied());
+        }
+        let calls: Vec<Entry> = posted.iter().map(|n| call(&run, *n, &keys)).collect();
+        let (of_account, of_key, model, lane, status) = filter;
+        // Other runs share the tables: always of this one's keys, told apart or one by one.
+        for which in 0..keys.len() {
+            let key = &keys[of_key.unwrap_or(which)];
+            let filter = UsageFilter {
+                account_id: of_account.map(|_| key.account_id.clone()),
+                key_id: (of_account.is_none() || of_key.is_some()).then(|| key.id.clone()),
+                model: model.clone(),
+                lane: lane.clone(),
+                status,
+            };
+            for step in Step::ALL {
+                for by in groups() {
+                    let range = BEGIN..BEGIN + 3 * DAY;
+                    let points = store.usage_over(range, step, by, &filter).await.unwrap();
+                    assert_eq!(
+                        told(&points),
+                        expected(&calls, step, by, &filter),
+                        "{step:?} {by:?}"
+                    );
+                }
+            }
+            // In hours, in days and in months: the same sum.
+            let used = store.usage_in(BEGIN + 1..BEGIN + 40 * DAY, &filter).await.unwrap();
+            let all: i64 = expected(&calls, Step::Hour, None, &filter).values().map(|s| s.1).sum();
+            assert_eq!(used.cost, all);
+        }
+    });
+    proved(store).await;
+    let everyone = UsageFilter::default();
+    let used = store.usage_in(0..BEGIN + 400 * DAY, &everyone).await.unwrap();
+    let rows = store.totals().await.unwrap();
+    assert_eq!(used.calls, rows.iter().map(|row| row.rows).sum::<i64>());
+    assert_eq!(used.cost, rows.iter().map(|row| row.cost.as_nanos()).sum::<i64>());
+    store.close().await;
+}
+
+async fn a_call_cut_by_its_cap_adds_what_it_pays(place: Arc<Place>) {
+    let store = place.open().await;
+    let key = some_key(&store).await;
+    let capped = KeyRecord { cap: Some(Money::nanos(10)), changed: 2, ..key.clone() };
+    assert!(store.update_key(&capped).await.unwrap());
+    let calls = [entry("a", &key, 8, BEGIN), entry("b", &key, 8, BEGIN)];
+    assert_eq!(store.post(&calls).await.unwrap(), 2);
+    assert_eq!(store.post(&calls).await.unwrap(), 0);
+    let used = store.usage_in(BEGIN - DAY..BEGIN + DAY, &UsageFilter::default()).await.unwrap();
+    assert_eq!((used.calls, used.cost, used.borne), (2, 10, 6));
+    store.close().await;
+}
+
+/// Everything that can be asked, of a whole year.
+async fn everything(store: &Store, keys: &[KeyRecord]) -> Vec<Vec<UsagePoint>> {
+    let mut all = Vec::new();
+    for step in Step::ALL {
+        for by in groups() {
+            for key in keys.iter().map(Some).chain([None]) {
+                let key_id = key.map(|key| key.id.clone());
+                let filter = UsageFilter { key_id, ..UsageFilter::default() };
+                let range = BEGIN - 300 * DAY..BEGIN + 65 * DAY;
+                all.push(store.usage_over(range, step, by, &filter).await.unwrap());
+            }
+        }
+    }
+    all
+}
+
+async fn calls_from_before_are_added_up_when_the_table_is_made(place: Arc<Place>) {
+    let store = place.open().await;
+    let keys = [some_key(&store).await, some_key(&store).await];
+    let calls: Vec<Entry> = (0..300).map(|n| call("old", n, &keys)).collect();
+    store.post(&calls).await.unwrap();
+    let before = everything(&store, &keys).await;
+    store.close().await;
+    // The database as an older build left it.
+    let undo: &[&str] = match &*place {
+        Place::Sqlite { .. } => {
+            &["DROP TRIGGER entries_stay_as_they_are", "DROP TRIGGER entries_stay"]
+        }
+        Place::Postgres { .. } => &["DROP FUNCTION keep_entries() CASCADE"],
+    };
+    for sql in undo {
+        place.meddle(sql).await;
+    }
+    for sql in [
+        "DROP VIEW entry_guards",
+        "DROP INDEX entries_by_model",
+        "DROP TABLE usage",
+        "ALTER TABLE entries DROP COLUMN held",
+        "CREATE TABLE key_days (day BIGINT)",
+        "DELETE FROM _sqlx_migrations WHERE version = 6",
+    ] {
+        place.meddle(sql).await;
+    }
+    let store = place.open().await;
+    assert_eq!(everything(&store, &keys).await, before);
+    proved(&store).await;
+    store.close().await;
+}
+
+async fn those_who_used_the_most_come_first(place: Arc<Place>) {
+    let store = place.open().await;
+    let keys = [some_key(&store).await, some_key(&store).await, some_key(&store).await];
+    let calls: Vec<Entry> = (0..50).map(|n| call("top", n * n, &keys)).collect();
+    store.post(&calls).await.unwrap();
+    let range = BEGIN..BEGIN + 3 * DAY;
+    let all = UsageFilter::default();
+    for by in By::ALL {
+        for rank in [Rank::Cost, Rank::Calls, Rank::Tokens] {
+            let top = store.top(range.clone(), by, rank, &all, 2).await.unwrap();
+            let mut sums: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+            for ((_, group), (calls, cost, _)) in expected(&calls, Step::Month, Some(by), &all) {
+                let sum = sums.entry(group).or_default();
+                *sum = (sum.0 + calls, sum.1 + cost);
+            }
+            let of = |used: &Used| match rank {
+                Rank::Cost => used.cost,
+                Rank::Calls => used.calls,
+                Rank::Tokens => used.input + used.output,
+            };
+            assert!(top.len() == sums.len().min(2) && top.is_sorted_by_key(|(_, used)| -of(used)));
+            for (name, used) in &top {
+                assert_eq!(sums.get(name), Some(&(used.calls, used.cost)), "{by:?} {name}");
+            }
+        }
+        assert_eq!(By::by_word(by.word()), Some(by));
+    }
+    let none = store.top(0..DAY, By::Key, Rank::Cost, &all, 5).await.unwrap();
+    assert_eq!(none, []);
+    store.close().await;
+}
+
+async fn what_cannot_be_true_stops_nothing(place: Arc<Place>) {
+    let store = place.open().await;
+    let key = some_key(&store).await;
+    for n in 0..3 {
+        let mut absurd = entry(&format!("absurd {n}"), &key, 1, BEGIN);
+        absurd.usage.input = u64::MAX;
+        absurd.usage.output = i64::MAX as u64;
+        absurd.borne = Money::MAX;
+        absurd.first_byte_us = Some(i64::MAX);
+        absurd.ended = i64::MAX;
+        assert_eq!(store.post(&[absurd]).await.unwrap(), 1);
+    }
+    let used = store.usage_in(BEGIN - DAY..BEGIN + DAY, &UsageFilter::default()).await.unwrap();
+    assert_eq!((used.calls, used.cost), (3, 3));
+    proved(&store).await;
+    store.close().await;
+}
+
+/// The numbers of the laws that are broken.
+async fn broken(store: &Store) -> Vec<&'static str> {
+    let (proofs, _) = store.prove().await.unwrap();
+    assert_eq!(proofs.len(), 8);
+    proofs.iter().filter(|proof| !proof.broken.is_empty()).map(|proof| proof.law).collect()
+}
+
+async fn every_law_is_proved_and_every_breach_is_found(place: Arc<Place>) {
+    let store = place.open().await;
+    let key = some_key(&store).await;
+    let plain = |id: &str| entry(id, &key, 5, BEGIN);
+    store.post(&[plain("fine"), plain("too")]).await.unwrap();
+    assert_eq!(broken(&store).await, [] as [&str; 0]);
+    for (law, sql, undo) in [
+        ("L1", "UPDATE keys SET spent = spent + 1", "UPDATE keys SET spent = spent - 1"),
+        ("L1", "UPDATE keys SET leased = 7", "UPDATE keys SET leased = 0"),
+        (
+            "L1",
+            "UPDATE usage SET calls = calls + 1 WHERE span = 'day' AND scope = 'account'",
+            "UPDATE usage SET calls = calls - 1 WHERE span = 'day' AND scope = 'account'",
+        ),
+        (
+            "L1",
+            "UPDATE usage SET output = output + 1 WHERE span = 'hour' AND scope = 'all'",
+            "UPDATE usage SET output = output - 1 WHERE span = 'hour' AND scope = 'all'",
+        ),
+        ("L2", "UPDATE keys SET cap = 9", "UPDATE keys SET cap = NULL"),
+        (
+            "L3",
+            "INSERT INTO holds (request_id, node_id, key_id, amount, body) \
+             VALUES ('lost', 'gone', 'k', 1, '')",
+            "DELETE FROM holds",
+        ),
+    ] {
+        if law == "L3" {
+            // Only where another node could have settled it.
+            place.meddle(sql).await;
+            assert_eq!(broken(&store).await, [] as [&str; 0]);
+            place
+                .meddle(
+                    "INSERT INTO nodes (id, epoch, seen) \
+                     VALUES ('lives', 0, (SELECT now FROM store_clock))",
+                )
+                .await;
+        } else {
+            place.meddle(sql).await;
+        }
+        assert_eq!(broken(&store).await, [law], "{sql}");
+        place.meddle(undo).await;
+        assert_eq!(broken(&store).await, [] as [&str; 0], "{undo}");
+    }
+    // A cap that was lowered breaks nothing: nothing was let in since.
+    place.meddle("UPDATE keys SET cap = 9, changed = created + 1000000").await;
+    place.meddle("UPDATE keys SET changed = 9000000000000000").await;
+    assert_eq!(broken(&store).await, [] as [&str; 0]);
+    place.meddle("UPDATE keys SET cap = NULL").await;
+
+    let bad: Vec<(&str, Entry)> = vec![
+        ("L4", Entry { held: Some(Money::nanos(4)), ..plain("beyond") }),
+        ("L5", Entry { attempts: 3, ..plain("untold") }),
+        ("L5", Entry { lane: String::new(), ..plain("nobody's") }),
+        ("L6", Entry { outcome: Outcome::Failed, ..plain("for nothing") }),
+        ("L6", Entry { cost: Money::ZERO, ..plain("free") }),
+        ("L8", Entry { price_version: String::new(), ..plain("unpriced") }),
+    ];
+    let mut found = BTreeSet::new();
+    for (law, entry) in bad {
+        store.post(&[entry]).await.unwrap();
+        found.insert(law);
+        assert_eq!(broken(&store).await, found.iter().copied().collect::<Vec<_>>());
+    }
+    match &*place {
+        Place::Sqlite { .. } => place.meddle("DROP TRIGGER entries_stay").await,
+        Place::Postgres { .. } => {
+            place.meddle("ALTER TABLE entries DISABLE TRIGGER entries_stay").await;
+        }
+    }
+    assert_eq!(broken(&store).await, ["L4", "L5", "L6", "L7", "L8"]);
+    store.close().await;
+}
+
+async fn a_settled_call_can_be_neither_changed_nor_forgotten(place: Arc<Place>) {
+    let store = place.open().await;
+    let key = some_key(&store).await;
+    store.post(&[entry("call", &key, 5, BEGIN)]).await.unwrap();
+    for sql in ["UPDATE entries SET cost = 0", "DELETE FROM entries"] {
+        let said = place.try_meddle(sql).await.unwrap_err().to_string();
+        assert!(said.contains("a settled call is never"), "{said}");
+    }
+    let page = store.entries(&EntryFilter::default(), 5).await.unwrap();
+    assert_eq!(page, [entry("call", &key, 5, BEGIN)]);
+    store.close().await;
+}
