@@ -1,4 +1,4 @@
-// Two conveniences; every page works without them.
+// Three conveniences; every page works without them.
 "use strict";
 
 // Copy buttons are hidden until there is a script to serve them.
@@ -24,6 +24,23 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
     button.textContent = done ? "Copied" : "Selected";
     setTimeout(() => { button.textContent = label; }, 1600);
   });
+}
+
+// A list that is watched is fetched again every two seconds.
+for (const label of document.querySelectorAll("[data-live]")) {
+  const box = label.querySelector("input");
+  label.hidden = false;
+  const look = async () => {
+    if (!box.checked) return;
+    try {
+      const got = await fetch(location.href, { credentials: "same-origin" });
+      const fresh = new DOMParser().parseFromString(await got.text(), "text/html").getElementById(label.dataset.live);
+      const shown = document.getElementById(label.dataset.live);
+      if (got.ok && fresh && fresh.innerHTML !== shown.innerHTML) shown.replaceChildren(...fresh.childNodes);
+    } catch { /* The next look may go better. */ }
+    setTimeout(look, 2000);
+  };
+  box.addEventListener("change", look);
 }
 
 // A ticked box switches the field off that it makes meaningless.

@@ -8,6 +8,7 @@
 mod address;
 mod assets;
 mod catalog_view;
+mod chart;
 mod desk;
 mod form;
 mod guard;

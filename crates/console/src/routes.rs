@@ -12,7 +12,9 @@ use store::Store;
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 use crate::desk::Desk;
-use crate::pages::{front, keys, login, model, models, overview, playground, reference, setup};
+use crate::pages::{
+    calls, front, keys, login, model, models, overview, playground, reference, setup, usage,
+};
 use crate::trouble::Trouble;
 use crate::{Host, address, assets, form, guard, shell};
 
@@ -50,7 +52,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [Route; 19] = [
+static ROUTES: [Route; 23] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -62,6 +64,10 @@ static ROUTES: [Route; 19] = [
     route!(Setup   GET  "/console/setup/{token}" => setup::show),
     route!(Setup   POST "/console/setup/{token}" => setup::claim),
     route!(Session GET  "/console" => overview::show),
+    route!(Session GET  "/console/usage" => usage::show),
+    route!(Session GET  "/console/calls" => calls::list),
+    route!(Session GET  "/console/calls.csv" => calls::csv),
+    route!(Session GET  "/console/calls/{id}" => calls::receipt),
     route!(Session GET  "/console/playground" => playground::show),
     route!(Session GET  "/console/playground/call/{*path}" => playground::call),
     route!(Session POST "/console/playground/call/{*path}" => playground::call),

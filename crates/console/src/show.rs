@@ -107,6 +107,16 @@ fn distance(at: Micros, now: Micros) -> String {
     if past { format!("{text} ago") } else { format!("in {text}") }
 }
 
+/// A short time: `340 ms`, `2.4 s`, `3 min`.
+pub(crate) fn span(micros: Micros) -> String {
+    let ms = micros.max(0) / 1_000;
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..120_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        _ => format!("{} min", ms / 60_000),
+    }
+}
+
 /// How long to wait, in words.
 pub(crate) fn wait(seconds: u64) -> String {
     match seconds {

@@ -1,5 +1,6 @@
 //! The pages, one file per part of the site.
 
+pub(crate) mod calls;
 pub(crate) mod front;
 pub(crate) mod keys;
 pub(crate) mod login;
@@ -9,6 +10,7 @@ pub(crate) mod overview;
 pub(crate) mod playground;
 pub(crate) mod reference;
 pub(crate) mod setup;
+pub(crate) mod usage;
 
 use maud::{Markup, html};
 

@@ -10,6 +10,7 @@ use ledger::{Entry, Micros, Outcome};
 use maud::{Markup, html};
 use store::{Account, EntryFilter, KeyRecord};
 
+use crate::address;
 use crate::desk::Desk;
 use crate::form::Asked;
 use crate::session::Signed;
@@ -208,7 +209,7 @@ fn key_row(key: &KeyRecord, owner: Option<&Account>, signed: &Signed, now: Micro
             td data-label="State" { (state.badge()) }
             td.act {
                 @if state != KeyState::Revoked && may {
-                    a.danger href={ "/console/keys/" (crate::address::value(&key.id)) "/revoke" } {
+                    a.danger href={ "/console/keys/" (address::value(&key.id)) "/revoke" } {
                         "Revoke" span.unseen { " " (key.name) }
                     }
                 }
@@ -233,7 +234,7 @@ fn spent(key: &KeyRecord) -> Markup {
     }
 }
 
-fn call_table(calls: &[Entry], now: Micros) -> Markup {
+pub(super) fn call_table(calls: &[Entry], now: Micros) -> Markup {
     html! {
         div.sheet {
             table.list.calls {
@@ -262,7 +263,9 @@ fn call_row(call: &Entry, now: Micros) -> Markup {
         tr {
             td data-label="Time" { (show::when(call.ended, now)) }
             td data-label="Model" title={ "Request " (call.request_id) } {
-                span.id { bdi { (call.model) } }
+                a.id href={ "/console/calls/" (address::value(&call.request_id)) } {
+                    bdi { (call.model) }
+                }
             }
             td data-label="Lane" {
                 @if call.lane.is_empty() { span.muted { "none" } }

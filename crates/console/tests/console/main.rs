@@ -9,3 +9,4 @@ mod pages;
 mod playground;
 mod setup;
 mod signin;
+mod usage;

@@ -31,8 +31,18 @@ async fn every_page_is_small() {
     let cookie = gateway.sign_in("anna").await;
     let models: Vec<String> =
         catalog::Directory::embedded().models().map(|m| format!("/models/{}", m.id)).collect();
-    let pages =
-        ["/", "/models", "/models?page=2", "/login", "/console", "/console/keys/new", "/none"];
+    let pages = [
+        "/",
+        "/models",
+        "/models?page=2",
+        "/login",
+        "/console",
+        "/console/keys/new",
+        "/console/usage?by=key&range=90d",
+        "/console/usage?what=latency",
+        "/console/calls",
+        "/none",
+    ];
     for path in pages.into_iter().chain(models.iter().map(String::as_str)) {
         let got = gateway.get(path).cookie(&cookie).send().await;
         assert!(got.body.len() < 100_000, "{path}: {}", got.body.len());

@@ -1,0 +1,357 @@
+//! Calls: the newest as they come in, each with its receipt, all of them as a file.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use canon::Usage;
+use futures_util::stream;
+use http::header;
+use ledger::{Entry, Micros, Try};
+use maud::{Markup, html};
+use store::{EntryFilter, Store};
+
+use super::overview::call_table;
+use crate::address;
+use crate::desk::Desk;
+use crate::form::{Asked, Fields};
+use crate::session::Signed;
+use crate::shell::{Shell, good};
+use crate::show;
+use crate::trouble::Trouble;
+
+const PER_PAGE: u32 = 50;
+/// How many calls of an export are read at once.
+const BATCH: u32 = 1_000;
+const LONGEST: usize = 256;
+const DAY: Micros = 24 * 3_600 * 1_000_000;
+
+fn filter(asked: &Fields, signed: &Signed, now: Micros) -> Result<EntryFilter, Trouble> {
+    let wish = |name| {
+        let text = asked.short(name, LONGEST)?;
+        Ok::<_, Trouble>((!text.is_empty()).then(|| text.to_owned()))
+    };
+    let account_id =
+        if signed.sees_all() { wish("account")? } else { Some(signed.account.id.clone()) };
+    let days = match asked.get("range") {
+        "24h" => Some(1),
+        "7d" => Some(7),
+        "30d" => Some(30),
+        "90d" => Some(90),
+        "1y" => Some(365),
+        _ => None,
+    };
+    let before = wish("before")?.and_then(|text| {
+        let (ended, id) = text.split_once('~')?;
+        Some((ended.parse().ok()?, id.to_owned()))
+    });
+    Ok(EntryFilter {
+        account_id,
+        key_id: wish("key")?,
+        model: wish("model")?,
+        since: days.map(|days| now.saturating_sub(days * DAY)),
+        until: None,
+        before,
+    })
+}
+
+/// `GET /console/calls`
+pub(crate) async fn list(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    Asked(asked): Asked,
+) -> Result<Response, Trouble> {
+    let now = desk.now();
+    let filter = filter(&asked, &signed, now)?;
+    let calls = desk.store.entries(&filter, PER_PAGE).await?;
+    let keys = desk.store.keys_of(&signed.account.id).await?;
+    let first = filter.before.is_none();
+    let next = (calls.len() as u32 == PER_PAGE).then(|| calls.last()).flatten();
+    let body = html! {
+        div.title {
+            h1 { "Calls" }
+            div.actions {
+                a.button.quiet href="/console/usage" { "Usage" }
+                a.button.quiet href={ "/console/calls.csv?" (query(&asked, "")) } { "Export CSV" }
+            }
+        }
+        form.filters method="get" action="/console/calls" role="search" {
+            div.field.grow {
+                label for="model" { "Model" }
+                input id="model" name="model" type="search" value=(asked.get("model")) autocomplete="off";
+            }
+            div.field {
+                label for="key" { "Key" }
+                select id="key" name="key" {
+                    option value="" { "Any" }
+                    @for key in &keys {
+                        option value=(key.id) selected[key.id == asked.get("key")] { (key.name) }
+                    }
+                }
+            }
+            div.field.go { button.button type="submit" { "Show" } }
+        }
+        @if first {
+            label.tick hidden data-live="calls" {
+                input type="checkbox";
+                span { "Live" span.help { "New calls appear by themselves." } }
+            }
+        }
+        div id="calls" {
+            @if calls.is_empty() {
+                div.empty { h2 { "No calls" } p { "Calls appear here as soon as they are settled." } }
+            } @else {
+                (call_table(&calls, now))
+            }
+        }
+        @if let Some(last) = next {
+            nav.pager aria-label="Pages of calls" {
+                a rel="next" href={ "/console/calls?" (query(&asked, &format!("{}~{}", last.ended, last.request_id))) } {
+                    "Older calls →"
+                }
+            }
+        }
+    };
+    Ok(good(&Shell::signed("Calls", &signed.account), &body))
+}
+
+/// The wishes of an address, with another place to begin.
+fn query(asked: &Fields, before: &str) -> String {
+    let kept = ["account", "key", "model", "range"].map(|name| (name, asked.get(name)));
+    let parts = kept.into_iter().chain([("before", before)]);
+    let parts = parts.filter(|(_, value)| !value.is_empty());
+    let parts: Vec<String> =
+        parts.map(|(name, value)| format!("{name}={}", address::value(value))).collect();
+    parts.join("&")
+}
+
+/// `GET /console/calls/{id}`
+pub(crate) async fn receipt(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, Trouble> {
+    let Path(id) = id.map_err(|_| Trouble::NotFound)?;
+    let entry = desk.store.entry(&id).await?.ok_or(Trouble::NotFound)?;
+    if entry.account_id != signed.account.id && !signed.sees_all() {
+        return Err(Trouble::NotFound);
+    }
+    let key =
+        desk.store.key(&entry.key_id).await?.map_or_else(|| entry.key_id.clone(), |key| key.name);
+    let body = html! {
+        p.crumbs { a href="/console/calls" { "Calls" } " / receipt" }
+        div.title.close {
+            h1.id { bdi id="request-id" { (entry.request_id) } }
+            button.copy type="button" hidden data-copy="request-id" { "Copy id" }
+        }
+        div.columns {
+            section { h2 { "Call" } (facts(&entry, &key, signed.sees_all())) }
+            section { h2 { "Tokens" } (tokens(&entry.usage)) }
+        }
+        section { h2 { "Tries" } (tries(&entry)) }
+        @if !entry.losses.is_empty() {
+            section {
+                h2 { "Not carried" }
+                p.muted { "What the provider's format had no place for." }
+                ul.tags { @for loss in &entry.losses { li { (loss) } } }
+            }
+        }
+    };
+    Ok(good(&Shell::signed("Receipt", &signed.account), &body))
+}
+
+fn facts(entry: &Entry, key: &str, operator: bool) -> Markup {
+    let took = entry.ended.saturating_sub(entry.started);
+    let first = entry.first_byte_us.map_or_else(|| "–".to_owned(), show::span);
+    html! {
+        dl.facts {
+            div { dt { "Model" } dd { a.id href=(address::model(&entry.model)) { bdi { (entry.model) } } } }
+            div { dt { "Answered by" } dd { @if entry.lane.is_empty() { "none" } @else { bdi { (entry.lane) } } } }
+            div { dt { "Key" } dd { bdi { (key) } } }
+            div { dt { "Format" } dd { (entry.dialect) @if entry.stream { ", streamed" } } }
+            div { dt { "Status" } dd { (entry.status) ", " (entry.outcome.word()) } }
+            div { dt { "Began" } dd { (show::moment(entry.started)) } }
+            div { dt { "First byte" } dd { (first) } }
+            div { dt { "Took" } dd { (show::span(took)) } }
+            div { dt { "Cost" } dd { (show::money(entry.cost)) " " span.muted.small { "$" (entry.cost) } } }
+            @if operator && entry.borne != canon::Money::ZERO {
+                div { dt { "Borne by the operator" } dd { (show::money(entry.borne)) } }
+            }
+            div { dt { "Prices" } dd { (entry.price_version) @if entry.estimated { ", counts estimated" } } }
+        }
+    }
+}
+
+fn tokens(usage: &Usage) -> Markup {
+    let rows = [
+        ("Prompt", usage.input),
+        ("of it from a cache", usage.cache_read),
+        ("of it written to a cache", usage.cache_write.saturating_add(usage.cache_write_long)),
+        ("of it audio", usage.input_audio),
+        ("of it pictures", usage.input_image),
+        ("Answer", usage.output),
+        ("of it thinking", usage.thinking),
+        ("of it audio", usage.output_audio),
+        ("of it pictures", usage.output_image),
+        ("Searches", usage.searches),
+    ];
+    html! {
+        dl.facts {
+            @for (name, count) in rows {
+                @if count > 0 || matches!(name, "Prompt" | "Answer") {
+                    div { dt { (name) } dd.num { (show::count(count)) } }
+                }
+            }
+        }
+    }
+}
+
+fn tries(entry: &Entry) -> Markup {
+    html! {
+        div.sheet {
+            table.list {
+                thead { tr { th scope="col" { "Lane" } th scope="col" { "Outcome" } th.num scope="col" { "Time" } } }
+                tbody {
+                    @for Try { lane, outcome, status, ms } in &entry.failed {
+                        tr {
+                            td data-label="Lane" { bdi { (lane) } }
+                            td data-label="Outcome" {
+                                span.badge.bad { (outcome) @if let Some(status) = status { " · " (status) } }
+                            }
+                            td.num data-label="Time" { (ms) " ms" }
+                        }
+                    }
+                    @if let Some(first) = entry.first_byte_us {
+                        tr {
+                            td data-label="Lane" { bdi { (entry.lane) } }
+                            td data-label="Outcome" { span.badge.good { "answered" } }
+                            td.num data-label="Time" { (show::span(first)) }
+                        }
+                    }
+                    @if entry.failed.is_empty() && entry.first_byte_us.is_none() {
+                        tr { td data-label="Lane" colspan="3" { span.muted { "No lane was tried." } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `GET /console/calls.csv`: as long as it is, a batch at a time.
+pub(crate) async fn csv(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    Asked(asked): Asked,
+) -> Result<Response, Trouble> {
+    let filter = filter(&asked, &signed, desk.now())?;
+    let keys = desk.store.keys().await?;
+    let names: HashMap<String, String> = keys.into_iter().map(|key| (key.id, key.name)).collect();
+    let export = Export { store: desk.store.clone(), filter, names, from: Next::Head };
+    let rows = stream::try_unfold(export, |mut export| async move {
+        let piece = export.piece().await?;
+        Ok::<_, std::io::Error>(piece.map(|piece| (piece, export)))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/csv; charset=utf-8"),
+        (header::CONTENT_DISPOSITION, "attachment; filename=\"calls.csv\""),
+    ];
+    Ok((headers, Body::from_stream(rows)).into_response())
+}
+
+/// Where an export goes on.
+enum Next {
+    Head,
+    Row(Option<(Micros, String)>),
+    End,
+}
+
+struct Export {
+    store: Store,
+    filter: EntryFilter,
+    names: HashMap<String, String>,
+    from: Next,
+}
+
+impl Export {
+    async fn piece(&mut self) -> Result<Option<Bytes>, std::io::Error> {
+        let after = match &self.from {
+            Next::Head => {
+                self.from = Next::Row(None);
+                return Ok(Some(Bytes::from_static(HEAD.as_bytes())));
+            }
+            Next::Row(after) => after.clone(),
+            Next::End => return Ok(None),
+        };
+        let calls = self.store.export_of(&self.filter, after, BATCH).await;
+        // Broken off on purpose: a file that ends early must not look whole.
+        let calls = calls.map_err(|error| {
+            tracing::error!("an export of calls broke off: {error}");
+            std::io::Error::other("the calls could not be read")
+        })?;
+        self.from = match calls.last() {
+            Some(last) if calls.len() as u32 == BATCH => {
+                Next::Row(Some((last.ended, last.request_id.clone())))
+            }
+            Some(_) | None => Next::End,
+        };
+        let text: String = calls.iter().map(|call| line(call, &self.names)).collect();
+        Ok(Some(Bytes::from(text)))
+    }
+}
+
+const HEAD: &str = "request_id,ended,key,key_id,model,lane,format,status,outcome,streamed,\
+    input_tokens,cached_tokens,output_tokens,thinking_tokens,estimated,cost_usd,first_byte_ms,took_ms\r\n";
+
+fn line(call: &Entry, names: &HashMap<String, String>) -> String {
+    let key = names.get(&call.key_id).map_or("", String::as_str);
+    let fields = [
+        call.request_id.clone(),
+        show::moment(call.ended),
+        key.to_owned(),
+        call.key_id.clone(),
+        call.model.clone(),
+        call.lane.clone(),
+        call.dialect.clone(),
+        call.status.to_string(),
+        call.outcome.word().to_owned(),
+        call.stream.to_string(),
+        call.usage.input.to_string(),
+        call.usage.cache_read.to_string(),
+        call.usage.output.to_string(),
+        call.usage.thinking.to_string(),
+        call.estimated.to_string(),
+        call.cost.to_string(),
+        call.first_byte_us.map(|micros| (micros / 1_000).to_string()).unwrap_or_default(),
+        (call.ended.saturating_sub(call.started) / 1_000).to_string(),
+    ];
+    let fields: Vec<String> = fields.iter().map(|field| quoted(field)).collect();
+    format!("{}\r\n", fields.join(","))
+}
+
+/// A field of the file. What a spreadsheet would take for a formula is kept from being one.
+fn quoted(field: &str) -> String {
+    let formula =
+        field.starts_with(['=', '+', '-', '@', '\t', '\r']) && field.parse::<f64>().is_err();
+    let guard = if formula { "'" } else { "" };
+    if formula || field.contains([',', '"', '\n', '\r']) {
+        format!("\"{guard}{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_no_formula_and_stays_in_its_place() {
+        assert_eq!(quoted("plain"), "plain");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(quoted("=1+1"), "\"'=1+1\"");
+        assert_eq!(quoted("-0.5"), "-0.5");
+    }
+}

@@ -1,0 +1,439 @@
+//! Usage: spend, tokens, calls and times, over time and told apart, with the view in its address.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use canon::Money;
+use jiff::Timestamp;
+use ledger::Micros;
+use maud::{Markup, html};
+use store::{By, Rank, Step, UsageFilter, UsagePoint, Used};
+
+use crate::address;
+use crate::chart::{Chart, Row};
+use crate::desk::Desk;
+use crate::form::{Asked, Fields};
+use crate::session::Signed;
+use crate::shell::{Shell, good};
+use crate::show;
+use crate::trouble::Trouble;
+
+const HOUR: Micros = 3_600 * 1_000_000;
+const DAY: Micros = 24 * HOUR;
+/// How many are told apart; the others are one.
+const APART: usize = 8;
+/// How many stand in the list below the chart.
+const LISTED: usize = 25;
+const LONGEST: usize = 256;
+
+/// What is shown unless something else is asked for.
+const MONTH: (&str, &str, Micros) = ("30d", "30 days", 30 * DAY);
+/// The stretches of time to choose from, and how far they reach back.
+const RANGES: [(&str, &str, Micros); 5] = [
+    ("24h", "24 hours", DAY),
+    ("7d", "7 days", 7 * DAY),
+    MONTH,
+    ("90d", "90 days", 90 * DAY),
+    ("1y", "A year", 365 * DAY),
+];
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Spend,
+    Tokens,
+    Calls,
+    Latency,
+}
+
+impl What {
+    const ALL: [Self; 4] = [Self::Spend, Self::Tokens, Self::Calls, Self::Latency];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Spend => "spend",
+            Self::Tokens => "tokens",
+            Self::Calls => "calls",
+            Self::Latency => "latency",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Spend => "Spend",
+            Self::Tokens => "Tokens",
+            Self::Calls => "Calls",
+            Self::Latency => "Latency",
+        }
+    }
+
+    const fn rank(self) -> Rank {
+        match self {
+            Self::Spend => Rank::Cost,
+            Self::Tokens => Rank::Tokens,
+            Self::Calls | Self::Latency => Rank::Calls,
+        }
+    }
+
+    fn of(self, used: &Used) -> i64 {
+        match self {
+            Self::Spend => used.cost,
+            Self::Tokens => used.input.saturating_add(used.output),
+            Self::Calls | Self::Latency => used.calls,
+        }
+    }
+
+    fn show(self) -> fn(i64) -> String {
+        match self {
+            Self::Spend => |nanos| show::dollars(Money::nanos(nanos)),
+            Self::Tokens | Self::Calls => |count| show::short_count(count.max(0).unsigned_abs()),
+            Self::Latency => |micros| show::span(micros),
+        }
+    }
+}
+
+/// A time taken from what was used.
+type Pick = fn(&Used) -> Option<Micros>;
+
+/// What the address asks for.
+struct View {
+    what: What,
+    by: By,
+    range_word: &'static str,
+    range: Range<Micros>,
+    filter: UsageFilter,
+}
+
+impl View {
+    fn of(asked: &Fields, signed: &Signed, now: Micros) -> Result<Self, Trouble> {
+        let wish = |name| {
+            let text = asked.short(name, LONGEST)?;
+            Ok::<_, Trouble>((!text.is_empty()).then(|| text.to_owned()))
+        };
+        let (range_word, _, back) =
+            RANGES.into_iter().find(|(word, ..)| *word == asked.get("range")).unwrap_or(MONTH);
+        let account_id =
+            if signed.sees_all() { wish("account")? } else { Some(signed.account.id.clone()) };
+        let filter = UsageFilter {
+            account_id,
+            key_id: wish("key")?,
+            model: wish("model")?,
+            lane: wish("lane")?,
+            status: asked.get("status").parse().ok(),
+        };
+        Ok(Self {
+            what: What::ALL
+                .into_iter()
+                .find(|w| w.word() == asked.get("what"))
+                .unwrap_or(What::Spend),
+            by: By::by_word(asked.get("by")).unwrap_or(By::Model),
+            range_word,
+            range: now.saturating_sub(back)..now.saturating_add(1),
+            filter,
+        })
+    }
+
+    fn step(&self) -> Step {
+        let days = self.range.end.saturating_sub(self.range.start) / DAY;
+        match days {
+            ..3 => Step::Hour,
+            3..120 => Step::Day,
+            120.. => Step::Month,
+        }
+    }
+
+    /// The address of this view with one thing changed; an empty value leaves it out.
+    fn with(&self, name: &str, value: &str) -> String {
+        let status = self.filter.status.map(|status| status.to_string());
+        let parts = [
+            ("what", Some(self.what.word())),
+            ("by", Some(self.by.word())),
+            ("range", Some(self.range_word)),
+            ("account", self.filter.account_id.as_deref()),
+            ("key", self.filter.key_id.as_deref()),
+            ("model", self.filter.model.as_deref()),
+            ("lane", self.filter.lane.as_deref()),
+            ("status", status.as_deref()),
+        ];
+        let parts =
+            parts.into_iter().map(|(own, old)| (own, if own == name { Some(value) } else { old }));
+        let parts: Vec<String> = parts
+            .filter_map(|(own, value)| Some((own, value?)))
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(own, value)| format!("{own}={}", address::value(value)))
+            .collect();
+        format!("/console/usage?{}", parts.join("&"))
+    }
+
+    /// The filters that are set: their name, their value, and how they are told.
+    fn set(&self, names: &Names) -> Vec<(&'static str, String)> {
+        let UsageFilter { account_id, key_id, model, lane, status } = &self.filter;
+        let mut set = Vec::new();
+        let mut add = |name, value: &Option<String>, by| {
+            if let Some(value) = value {
+                set.push((name, names.of(by, value)));
+            }
+        };
+        add("account", account_id, By::Account);
+        add("key", key_id, By::Key);
+        add("model", model, By::Model);
+        add("lane", lane, By::Lane);
+        if let Some(status) = status {
+            set.push(("status", status.to_string()));
+        }
+        set
+    }
+}
+
+/// What ids are called.
+struct Names {
+    keys: HashMap<String, String>,
+    accounts: HashMap<String, String>,
+}
+
+impl Names {
+    async fn of_all(desk: &Desk, signed: &Signed) -> Result<Self, Trouble> {
+        let (keys, accounts) = if signed.sees_all() {
+            (desk.store.keys().await?, desk.store.accounts().await?)
+        } else {
+            (desk.store.keys_of(&signed.account.id).await?, Vec::new())
+        };
+        Ok(Self {
+            keys: keys.into_iter().map(|key| (key.id, key.name)).collect(),
+            accounts: accounts.into_iter().map(|one| (one.id, one.username)).collect(),
+        })
+    }
+
+    fn of(&self, by: By, id: &str) -> String {
+        let found = match by {
+            By::Key => self.keys.get(id),
+            By::Account => self.accounts.get(id),
+            By::Model | By::Lane | By::Status => None,
+        };
+        match found {
+            Some(name) => name.clone(),
+            None if id.is_empty() => "none".to_owned(),
+            None => id.to_owned(),
+        }
+    }
+}
+
+/// `GET /console/usage`
+pub(crate) async fn show(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    Asked(asked): Asked,
+) -> Result<Response, Trouble> {
+    let view = View::of(&asked, &signed, desk.now())?;
+    let names = Names::of_all(&desk, &signed).await?;
+    let all = desk.store.usage_in(view.range.clone(), &view.filter).await?;
+    let top =
+        desk.store.top(view.range.clone(), view.by, view.what.rank(), &view.filter, LISTED).await?;
+    let told_apart = (view.what != What::Latency).then_some(view.by);
+    let points =
+        desk.store.usage_over(view.range.clone(), view.step(), told_apart, &view.filter).await?;
+    let body = html! {
+        div.title {
+            h1 { "Usage" }
+            div.actions {
+                a.button.quiet href="/console/calls" { "Calls" }
+                a.button.quiet href=(csv(&view)) { "Export CSV" }
+            }
+        }
+        (choices(&view, &signed, &names))
+        (figures(&all))
+        @if all.calls == 0 {
+            div.empty {
+                h2 { "No calls in this time" }
+                p { "Take a longer range or fewer filters; calls appear here as soon as they are settled." }
+            }
+        } @else {
+            section {
+                h2 { (view.what.title()) " over time" }
+                (drawn(&view, &points, &top, &names))
+            }
+            section {
+                h2 { "By " (view.by.word()) }
+                (list(&view, &top, &all, &names))
+            }
+        }
+    };
+    Ok(good(&Shell::signed("Usage", &signed.account), &body))
+}
+
+/// The calls behind a view, as a file. The list of calls knows no lane and no status.
+fn csv(view: &View) -> String {
+    view.with("", "").replacen("/console/usage?", "/console/calls.csv?", 1)
+}
+
+fn choices(view: &View, signed: &Signed, names: &Names) -> Markup {
+    let chosen = |yes: bool| yes.then_some("true");
+    let fields = By::ALL.into_iter().filter(|by| signed.sees_all() || *by != By::Account);
+    html! {
+        div.choices {
+            nav aria-label="Range" {
+                @for (word, title, _) in RANGES {
+                    a href=(view.with("range", word)) aria-current=[chosen(word == view.range_word)] { (title) }
+                }
+            }
+            nav aria-label="Measure" {
+                @for what in What::ALL {
+                    a href=(view.with("what", what.word())) aria-current=[chosen(what == view.what)] { (what.title()) }
+                }
+            }
+            nav aria-label="Told apart by" {
+                @for by in fields {
+                    a href=(view.with("by", by.word())) aria-current=[chosen(by == view.by)] { "by " (by.word()) }
+                }
+            }
+        }
+        @let set = view.set(names);
+        @let shown = set.iter().filter(|(name, _)| signed.sees_all() || *name != "account");
+        @if set.len() > usize::from(!signed.sees_all()) {
+            p.filters-set {
+                @for (name, value) in shown {
+                    a.tag-off href=(view.with(name, "")) title="Take this filter away" {
+                        (name) ": " bdi { (value) } " ×"
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn figures(all: &Used) -> Markup {
+    let count = |n: i64| show::count(n.max(0).unsigned_abs());
+    let time = |micros: Option<Micros>| micros.map_or_else(|| "–".to_owned(), show::span);
+    html! {
+        dl.figures {
+            div { dt { "Spent" } dd { (show::money(Money::nanos(all.cost))) } }
+            div { dt { "Calls" } dd { (count(all.calls)) } }
+            div { dt { "Tokens in" } dd title=(count(all.input)) { (show::short_count(all.input.max(0).unsigned_abs())) } }
+            div { dt { "Tokens out" } dd title=(count(all.output)) { (show::short_count(all.output.max(0).unsigned_abs())) } }
+            div { dt { "First byte, half of calls" } dd { (time(all.waited_times.within(50))) } }
+            div { dt { "First byte, 95 of 100" } dd { (time(all.waited_times.within(95))) } }
+        }
+    }
+}
+
+fn drawn(view: &View, points: &[UsagePoint], top: &[(String, Used)], names: &Names) -> Markup {
+    let begins = begins(view);
+    let place: HashMap<Micros, usize> =
+        begins.iter().enumerate().map(|(place, begin)| (*begin, place)).collect();
+    let steps: Vec<(String, String)> =
+        begins.iter().map(|begin| labels(*begin, view.step())).collect();
+    let empty = || vec![0_i64; begins.len()];
+    if view.what == What::Latency {
+        let picks: [(&str, Pick); 4] = [
+            ("First byte, half of calls", |used| used.waited_times.within(50)),
+            ("First byte, 95 of 100", |used| used.waited_times.within(95)),
+            ("Whole, half of calls", |used| used.took_times.within(50)),
+            ("Whole, 95 of 100", |used| used.took_times.within(95)),
+        ];
+        let rows: Vec<Row> = picks
+            .into_iter()
+            .map(|(name, pick)| {
+                let mut values = empty();
+                for point in points {
+                    let slot = place.get(&point.begun).and_then(|at| values.get_mut(*at));
+                    if let Some(slot) = slot {
+                        *slot = pick(&point.used).unwrap_or_default();
+                    }
+                }
+                Row { name: name.to_owned(), values }
+            })
+            .collect();
+        let title = "Latency over time";
+        return Chart { title, steps: &steps, rows: &rows, show: view.what.show() }.lines();
+    }
+    let apart: HashMap<&str, usize> =
+        top.iter().take(APART).enumerate().map(|(at, (group, _))| (group.as_str(), at)).collect();
+    let first = top.iter().take(APART);
+    let mut rows: Vec<Row> =
+        first.map(|(group, _)| Row { name: names.of(view.by, group), values: empty() }).collect();
+    rows.push(Row { name: "others".to_owned(), values: empty() });
+    let others = rows.len().saturating_sub(1);
+    for point in points {
+        let row = apart.get(point.group.as_str()).copied().unwrap_or(others);
+        let slot = place.get(&point.begun).and_then(|at| rows.get_mut(row)?.values.get_mut(*at));
+        if let Some(slot) = slot {
+            *slot = slot.saturating_add(view.what.of(&point.used));
+        }
+    }
+    rows.retain(|row| row.total() != 0);
+    let title = format!("{} over time, by {}", view.what.title(), view.by.word());
+    Chart { title: &title, steps: &steps, rows: &rows, show: view.what.show() }.bars()
+}
+
+/// When each step of the view begins.
+fn begins(view: &View) -> Vec<Micros> {
+    let step = view.step();
+    let mut begins = vec![step.begin(view.range.start)];
+    while let Some(next) = begins.last().map(|begin| step.end(*begin)) {
+        if next >= view.range.end || begins.len() > 1_000 {
+            break;
+        }
+        begins.push(next);
+    }
+    begins
+}
+
+/// A step's name, short and in full.
+fn labels(begin: Micros, step: Step) -> (String, String) {
+    let (short, full) = match step {
+        Step::Hour => ("%H:%M", "%-d %b %Y, %H:%M UTC"),
+        Step::Day => ("%-d %b", "%-d %b %Y"),
+        Step::Month => ("%b %Y", "%B %Y"),
+    };
+    match Timestamp::from_microsecond(begin) {
+        Ok(time) => (time.strftime(short).to_string(), time.strftime(full).to_string()),
+        Err(_) => (String::new(), String::new()),
+    }
+}
+
+fn list(view: &View, top: &[(String, Used)], all: &Used, names: &Names) -> Markup {
+    let field = view.by.word();
+    let share = |used: &Used| {
+        let (part, whole) = (view.what.of(used), view.what.of(all).max(1));
+        i128::from(part.max(0)) * 1_000 / i128::from(whole)
+    };
+    html! {
+        div.sheet {
+            table.list.usage {
+                thead { tr {
+                    th scope="col" { (field) }
+                    th scope="col" { span.unseen { "Share" } }
+                    th.num scope="col" { "Calls" }
+                    th.num scope="col" { "Tokens in" }
+                    th.num scope="col" { "Tokens out" }
+                    th.num scope="col" { "First byte" }
+                    th.num scope="col" { "Cost" }
+                } }
+                tbody {
+                    @for (group, used) in top {
+                        @let count = |n: i64| show::count(n.max(0).unsigned_abs());
+                        tr {
+                            th scope="row" {
+                                a.id href=(view.with(field, group)) { bdi { (names.of(view.by, group)) } }
+                            }
+                            td.share data-label="Share" {
+                                progress value=(share(used)) max="1000" { (share(used) / 10) "%" }
+                            }
+                            td.num data-label="Calls" { (count(used.calls)) }
+                            td.num data-label="Tokens in" { (count(used.input)) }
+                            td.num data-label="Tokens out" { (count(used.output)) }
+                            td.num data-label="First byte" {
+                                (used.waited_times.within(50).map_or_else(|| "–".to_owned(), show::span))
+                            }
+                            td.num data-label="Cost" { (show::money(Money::nanos(used.cost))) }
+                        }
+                    }
+                }
+            }
+        }
+        @if top.len() == LISTED { p.muted.small { "The first " (LISTED) "." } }
+    }
+}

@@ -1,0 +1,90 @@
+//! Usage and calls: what is added up, whose it is, and what the views tell apart.
+
+use http::StatusCode;
+use store::Role;
+
+use crate::gateway::{Gateway, ODD, SECOND, START, entry, escape};
+
+#[tokio::test]
+async fn usage_adds_up_and_stays_with_its_account() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Owner).await;
+    let ben = gateway.account("ben", Role::Member).await;
+    let website = gateway.key_of(&anna, "abc", "website").await;
+    let robot = gateway.key_of(&ben, "def", "robot").await;
+    let mut calls: Vec<_> =
+        (0..5).map(|n| entry(&website, &format!("a{n}"), "demo-chat", 500_000_000)).collect();
+    calls.push(entry(&robot, "b0", ODD, 3_000_000_000));
+    gateway.store.post(&calls).await.unwrap();
+    let (annas, bens) = (gateway.sign_in("anna").await, gateway.sign_in("ben").await);
+    let all = gateway.get("/console/usage").cookie(&annas).send().await;
+    assert_eq!(all.status, StatusCode::OK);
+    all.shows("$5.50");
+    all.shows("demo-chat");
+    all.hides("<script>alert");
+    let mine = gateway.get("/console/usage?by=key").cookie(&bens).send().await;
+    mine.shows("$3.00");
+    mine.shows("robot");
+    mine.hides("website");
+    // Whoever may not see all does not see another account by asking for it.
+    let path = format!("/console/usage?account={}&key=abc", anna.id);
+    let none = gateway.get(&path).cookie(&bens).send().await;
+    none.shows("No calls in this time");
+    let one = format!("/console/usage?model={}", escape(ODD));
+    gateway.get(&one).cookie(&annas).send().await.shows("$3.00");
+    for view in
+        ["what=latency", "what=tokens&by=status", "what=calls&by=lane&range=1y", "range=24h"]
+    {
+        let got = gateway.get(&format!("/console/usage?{view}")).cookie(&annas).send().await;
+        assert_eq!(got.status, StatusCode::OK, "{view}");
+        got.shows("<svg");
+    }
+}
+
+#[tokio::test]
+async fn a_call_has_a_receipt_for_its_own_account() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    let ben = gateway.account("ben", Role::Member).await;
+    let key = gateway.key_of(&anna, "abc", "website").await;
+    let mut call = entry(&key, "req_1", "demo-chat", 7);
+    call.losses = vec!["sampling.top_k".to_owned()];
+    gateway.store.post(&[call]).await.unwrap();
+    let _ = ben;
+    let (annas, bens) = (gateway.sign_in("anna").await, gateway.sign_in("ben").await);
+    let got = gateway.get("/console/calls/req_1").cookie(&annas).send().await;
+    assert_eq!(got.status, StatusCode::OK);
+    for text in ["0.000000007", "sampling.top_k", "demo/demo-chat", "1,200"] {
+        got.shows(text);
+    }
+    let other = gateway.get("/console/calls/req_1").cookie(&bens).send().await;
+    assert_eq!(other.status, StatusCode::NOT_FOUND);
+    gateway.get("/console/calls").cookie(&bens).send().await.shows("No calls");
+}
+
+#[tokio::test]
+async fn calls_are_paged_and_exported_whole() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    let key = gateway.key_of(&anna, "abc", "=cmd()").await;
+    let calls: Vec<_> = (0..1_203)
+        .map(|n| {
+            let mut call = entry(&key, &format!("r{n:04}"), "demo-chat", 1);
+            call.ended = START + n * SECOND;
+            call
+        })
+        .collect();
+    gateway.store.post(&calls).await.unwrap();
+    let cookie = gateway.sign_in("anna").await;
+    let first = gateway.get("/console/calls").cookie(&cookie).send().await;
+    first.shows("r1202");
+    first.hides("r1152");
+    let next = first.body.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap();
+    let second = gateway.get(&next.replace("&amp;", "&")).cookie(&cookie).send().await;
+    second.shows("r1152");
+    second.hides("r1153");
+    let file = gateway.get("/console/calls.csv").cookie(&cookie).send().await;
+    assert_eq!(file.header("content-type"), "text/csv; charset=utf-8");
+    assert_eq!(file.body.lines().count(), 1_204);
+    file.shows("\"'=cmd()\"");
+}
