@@ -313,8 +313,8 @@ fn figures(all: &Used) -> Markup {
             div { dt { "Calls" } dd { (count(all.calls)) } }
             div { dt { "Tokens in" } dd title=(count(all.input)) { (show::short_count(all.input.max(0).unsigned_abs())) } }
             div { dt { "Tokens out" } dd title=(count(all.output)) { (show::short_count(all.output.max(0).unsigned_abs())) } }
-            div { dt { "First byte, half of calls" } dd { (time(all.waited_times.within(50))) } }
-            div { dt { "First byte, 95 of 100" } dd { (time(all.waited_times.within(95))) } }
+            div { dt { "First byte, median" } dd { (time(all.waited_times.within(50))) } }
+            div { dt { "First byte, 95 %" } dd { (time(all.waited_times.within(95))) } }
         }
     }
 }
@@ -328,10 +328,10 @@ fn drawn(view: &View, points: &[UsagePoint], top: &[(String, Used)], names: &Nam
     let empty = || vec![0_i64; begins.len()];
     if view.what == What::Latency {
         let picks: [(&str, Pick); 4] = [
-            ("First byte, half of calls", |used| used.waited_times.within(50)),
-            ("First byte, 95 of 100", |used| used.waited_times.within(95)),
-            ("Whole, half of calls", |used| used.took_times.within(50)),
-            ("Whole, 95 of 100", |used| used.took_times.within(95)),
+            ("First byte, median", |used| used.waited_times.within(50)),
+            ("First byte, 95 %", |used| used.waited_times.within(95)),
+            ("Whole, median", |used| used.took_times.within(50)),
+            ("Whole, 95 %", |used| used.took_times.within(95)),
         ];
         let rows: Vec<Row> = picks
             .into_iter()
@@ -404,7 +404,7 @@ fn list(view: &View, top: &[(String, Used)], all: &Used, names: &Names) -> Marku
         div.sheet {
             table.list.usage {
                 thead { tr {
-                    th scope="col" { (field) }
+                    th.capital scope="col" { (field) }
                     th scope="col" { span.unseen { "Share" } }
                     th.num scope="col" { "Calls" }
                     th.num scope="col" { "Tokens in" }
