@@ -113,7 +113,7 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(good(&Shell::signed("Overview", &signed.account), &body))
+    Ok(good(&Shell::signed("Overview", &signed.account).at("/console"), &body))
 }
 
 fn figures(keys: &[KeyRecord], today: &[Entry], now: Micros) -> Markup {
@@ -208,9 +208,9 @@ fn key_row(key: &KeyRecord, owner: Option<&Account>, signed: &Signed, now: Micro
             td data-label="State" { (state.badge()) }
             td.act {
                 @if state != KeyState::Revoked && may {
-                    a.danger href={ "/console/keys/" (crate::address::value(&key.id)) "/revoke" } {
-                        "Revoke" span.unseen { " " (key.name) }
-                    }
+                    @let here = format!("/console/keys/{}", crate::address::value(&key.id));
+                    a href={ (here) "/edit" } { "Edit" span.unseen { " " (key.name) } }
+                    a.danger href={ (here) "/revoke" } { "Revoke" span.unseen { " " (key.name) } }
                 }
             }
         }
