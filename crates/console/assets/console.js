@@ -1,4 +1,4 @@
-// Three conveniences; every page works without them.
+// Conveniences; every page works without them, but for passkeys, which only a script can reach.
 "use strict";
 
 // Copy buttons are hidden until there is a script to serve them.
@@ -50,4 +50,83 @@ for (const box of document.querySelectorAll("input[data-disables]")) {
   const follow = () => { field.disabled = box.checked; };
   box.addEventListener("change", follow);
   follow();
+}
+
+// A word on how good a new password would be: length counts most, a few kinds of characters a little.
+for (const field of document.querySelectorAll("input[data-strength]")) {
+  const told = document.createElement("p");
+  told.className = "strength";
+  told.setAttribute("aria-live", "polite");
+  field.after(told);
+  field.addEventListener("input", () => {
+    const text = field.value;
+    const kinds = [/[a-z]/, /[A-Z]/, /[0-9]/, /[^A-Za-z0-9]/].filter((kind) => kind.test(text)).length;
+    const varied = new Set(text).size;
+    const points = Math.min(text.length, varied * 2) + kinds * 2;
+    const [word, level] = text.length === 0 ? ["", ""]
+      : text.length < 10 ? [`${10 - text.length} more to go`, "weak"]
+      : points < 18 ? ["Fair. A few more characters would help.", "fair"]
+      : points < 26 ? ["Good.", "good"] : ["Very good.", "good"];
+    told.textContent = word;
+    told.dataset.level = level;
+  });
+}
+
+// Passkeys. The page's own form carries the answer, so that everything after it is as for any form.
+const bytes = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
+const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer)))
+  .replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+for (const form of document.querySelectorAll("form[data-passkey]")) {
+  if (!window.PublicKeyCredential) continue;
+  form.hidden = false;
+  const alert = form.querySelector(".objection[role=alert]");
+  form.addEventListener("submit", async (event) => {
+    if (form.elements.namedItem("client").value) return;
+    event.preventDefault();
+    alert.hidden = true;
+    try {
+      const begun = await fetch(form.dataset.begin, { method: "POST" });
+      if (!begun.ok || begun.redirected) throw new Error("not begun");
+      const asked = await begun.json();
+      const known = (ids) => ids.map((id) => ({ type: "public-key", id: bytes(id) }));
+      const creating = form.dataset.passkey === "create";
+      const made = creating
+        ? await navigator.credentials.create({ publicKey: {
+            challenge: bytes(asked.challenge),
+            rp: { id: asked.rpId, name: "Portunus" },
+            user: {
+              id: new TextEncoder().encode(asked.user.id),
+              name: asked.user.name,
+              displayName: asked.user.name,
+            },
+            pubKeyCredParams: asked.algorithms.map((alg) => ({ type: "public-key", alg })),
+            excludeCredentials: known(asked.exclude),
+            authenticatorSelection: { residentKey: "preferred", userVerification: "preferred" },
+            attestation: "none",
+          } })
+        : await navigator.credentials.get({ publicKey: {
+            challenge: bytes(asked.challenge),
+            rpId: asked.rpId,
+            allowCredentials: known(asked.allow),
+            userVerification: asked.userVerification,
+          } });
+      const put = (name, value) => { form.elements.namedItem(name).value = value; };
+      put("id", made.id);
+      put("client", text(made.response.clientDataJSON));
+      if (creating) {
+        put("authenticator", text(made.response.getAuthenticatorData()));
+        put("key", text(made.response.getPublicKey()));
+        put("algorithm", made.response.getPublicKeyAlgorithm());
+      } else {
+        put("authenticator", text(made.response.authenticatorData));
+        put("signature", text(made.response.signature));
+      }
+      form.requestSubmit();
+    } catch (error) {
+      alert.textContent = error.name === "InvalidStateError"
+        ? "This device has a passkey for this account already."
+        : "That did not work. Try again, or use another way.";
+      alert.hidden = false;
+    }
+  });
 }

@@ -16,6 +16,16 @@ pub(crate) fn value(text: &str) -> String {
     escaped(text, b"-._~")
 }
 
+/// Where a browser may be sent after a sign-in: a page of the console, and nothing that a browser
+/// could read as another site.
+pub(crate) fn inside(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix("/console")?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/?&=%+,:".contains(c);
+    let goes_on = rest.is_empty() || rest.starts_with(['/', '?']);
+    (goes_on && text.len() <= 512 && text.chars().all(plain) && !text.contains("//"))
+        .then_some(text)
+}
+
 fn escaped(text: &str, kept: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -46,6 +56,35 @@ mod tests {
         assert_eq!(model("meta/llama-4:free"), "/models/meta/llama-4:free");
         assert_eq!(model("a b?c#d%\"'<é"), "/models/a%20b%3Fc%23d%25%22%27%3C%C3%A9");
         assert_eq!(value("a&b=c/d"), "a%26b%3Dc%2Fd");
+    }
+
+    #[test]
+    fn nobody_is_sent_off_the_site() {
+        for good in
+            ["/console", "/console/keys/abc/edit", "/console?page=2", "/console/usage?a=%2F"]
+        {
+            assert_eq!(inside(good), Some(good));
+        }
+        for bad in [
+            "",
+            "/",
+            "//evil.example",
+            "/\\evil.example",
+            "https:evil.example",
+            "https://evil.example/console",
+            "%2f%2fevil.example",
+            "javascript:alert(1)",
+            "/console\t/x",
+            "/console\n",
+            "/console@evil.example",
+            "/consoles",
+            "/console//evil.example",
+            "/console/\\evil",
+            "/login",
+            "/models",
+        ] {
+            assert_eq!(inside(bad), None, "{bad:?}");
+        }
     }
 
     #[test]

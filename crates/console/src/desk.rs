@@ -7,21 +7,37 @@ use ledger::Micros;
 use store::Store;
 
 use crate::Host;
+use crate::oidc::Described;
 use crate::password::Passwords;
 use crate::snippet::Format;
-use crate::throttle::Throttle;
+use crate::throttle::{self, Throttle};
 
 /// The console's own state and its ways to the store and the gateway.
 pub(crate) struct Desk {
     pub(crate) store: Store,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) passwords: Passwords,
+    /// Tries to sign in.
     pub(crate) throttle: Throttle,
+    /// Mails asked for.
+    pub(crate) mails: Throttle,
+    /// Codes of second factors.
+    pub(crate) codes: Throttle,
+    /// The providers of identities, as they described themselves.
+    pub(crate) described: Described,
 }
 
 impl Desk {
     pub(crate) fn new(store: Store, host: Arc<dyn Host>) -> Self {
-        Self { store, host, passwords: Passwords::default(), throttle: Throttle::default() }
+        Self {
+            store,
+            host,
+            passwords: Passwords::default(),
+            throttle: Throttle::new(throttle::SIGN_IN),
+            mails: Throttle::new(throttle::MAILS),
+            codes: Throttle::new(throttle::CODES),
+            described: Described::default(),
+        }
     }
 
     /// What `look` sees in the catalog in force.

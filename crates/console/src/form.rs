@@ -17,6 +17,11 @@ pub(crate) const LARGEST: usize = 16 * 1_024;
 pub(crate) struct Fields(Vec<(String, String)>);
 
 impl Fields {
+    /// The fields of a form that nobody sent yet.
+    pub(crate) fn of(fields: Vec<(&str, String)>) -> Self {
+        Self(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
     /// What was sent under that name; empty when nothing was.
     pub(crate) fn get(&self, name: &str) -> &str {
         let found = self.0.iter().find(|(own, _)| own == name);
@@ -35,6 +40,16 @@ impl Fields {
             return Err(Trouble::Bad("A field holds far more text than it can take."));
         }
         Ok(value)
+    }
+}
+
+impl Fields {
+    /// The one value sent under that name, trimmed: two could be read differently by two readers.
+    pub(crate) fn one(&self, name: &str, longest: usize) -> Result<&str, Trouble> {
+        if self.0.iter().filter(|(own, _)| own == name).count() > 1 {
+            return Err(Trouble::Bad("A field was sent twice."));
+        }
+        self.short(name, longest)
     }
 }
 
@@ -96,6 +111,8 @@ pub(crate) struct Input<'a> {
     /// Whether to say that it may stay empty, where it may.
     pub(crate) optional: bool,
     pub(crate) focus: bool,
+    /// Whether the script says how good a password this would be.
+    pub(crate) strength: bool,
 }
 
 impl Default for Input<'_> {
@@ -111,6 +128,7 @@ impl Default for Input<'_> {
             required: false,
             optional: true,
             focus: false,
+            strength: false,
         }
     }
 }
@@ -118,8 +136,19 @@ impl Default for Input<'_> {
 impl Input<'_> {
     /// The field with its help and, if there is one, its objection.
     pub(crate) fn show(&self, wrongs: &Wrongs) -> Markup {
-        let Self { name, label, kind, value, help, complete, mode, required, optional, focus } =
-            self;
+        let Self {
+            name,
+            label,
+            kind,
+            value,
+            help,
+            complete,
+            mode,
+            required,
+            optional,
+            focus,
+            strength,
+        } = self;
         let wrong = wrongs.of(name);
         html! {
             div.field.wrong[wrong.is_some()] {
@@ -129,7 +158,7 @@ impl Input<'_> {
                 }
                 input id=(name) name=(name) type=(kind) value=(value) autocomplete=(complete)
                     autocapitalize="none" spellcheck="false" inputmode=[mode]
-                    required[*required] autofocus[*focus]
+                    required[*required] autofocus[*focus] data-strength[*strength]
                     aria-invalid=[wrong.map(|_| "true")]
                     aria-describedby=[described(name, wrong, *help)];
                 (notes(name, wrong, *help))

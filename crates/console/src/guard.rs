@@ -6,11 +6,12 @@ use std::sync::Arc;
 use axum::extract::{Path, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http::Method;
 
 use crate::desk::Desk;
-use crate::shell::see_other;
+use crate::shell::{see_other, sent_to};
 use crate::trouble::Trouble;
-use crate::{random, session};
+use crate::{address, random, session};
 
 /// The store's name for the one-time set-up word.
 pub(crate) const SETUP: &str = "setup_token";
@@ -26,8 +27,19 @@ pub(crate) async fn session(
             request.extensions_mut().insert(signed);
             next.run(request).await
         }
-        Ok(None) => see_other("/login"),
+        Ok(None) => to_login(&request),
         Err(trouble) => trouble.into_response(),
+    }
+}
+
+/// The way to the sign-in page, which knows where to go on from there.
+fn to_login(request: &Request) -> Response {
+    let wanted = request.uri().path_and_query().map_or("", |path| path.as_str());
+    match address::inside(wanted) {
+        Some(next) if *request.method() == Method::GET && next != "/console" => {
+            sent_to(&format!("/login?next={}", address::value(next)))
+        }
+        _ => see_other("/login"),
     }
 }
 

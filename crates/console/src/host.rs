@@ -10,7 +10,10 @@ use canon::Money;
 use catalog::Catalog;
 use http::Request;
 use ledger::Micros;
-use store::KeyRecord;
+use store::{KeyRecord, Role};
+
+/// Something that takes its time.
+pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The gateway as the console sees it.
 pub trait Host: Send + Sync + 'static {
@@ -33,7 +36,7 @@ pub trait Host: Send + Sync + 'static {
         key: String,
         peer: SocketAddr,
         request: Request<Body>,
-    ) -> Pin<Box<dyn Future<Output = Response> + Send>>;
+    ) -> Later<Response>;
 
     /// The time.
     fn now(&self) -> Micros;
@@ -41,6 +44,30 @@ pub trait Host: Send + Sync + 'static {
     /// Makes a key that is not stored yet: its record, and its text, which is shown once. The
     /// error is for the log.
     fn new_key(&self, account_id: &str, ask: KeyAsk) -> Result<(KeyRecord, String), String>;
+
+    /// A new value for a key: its hash, and its text, which is shown once. The error is for the
+    /// log.
+    fn new_value(&self, key_id: &str) -> Result<(Vec<u8>, String), String>;
+
+    /// Whether a text is an address or a network that keys can be bound to. The error is for
+    /// whoever wrote it.
+    fn check_network(&self, text: &str) -> Result<(), String>;
+
+    /// Whether mail can be sent.
+    fn can_mail(&self) -> bool;
+
+    /// Sends a mail. The error is for the log.
+    fn send_mail(&self, mail: Mail) -> Later<Result<(), String>>;
+
+    /// The providers of identities to sign in with.
+    fn identities(&self) -> Vec<IdentityProvider>;
+
+    /// Sends a request to a provider of identities. Redirects are not followed, and the answer is
+    /// small. The error is for the log.
+    fn fetch(
+        &self,
+        request: http::Request<Vec<u8>>,
+    ) -> Later<Result<http::Response<Vec<u8>>, String>>;
 
     /// Tells that a key was stored or changed, so that calls learn of it at once.
     fn key_changed(&self, record: KeyRecord);
@@ -57,4 +84,42 @@ pub struct KeyAsk {
     pub models: Vec<String>,
     /// When it ends.
     pub expires: Option<Micros>,
+}
+
+/// A mail to one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mail {
+    /// Whom it is for: one plain address.
+    pub to: String,
+    /// What it is about.
+    pub subject: String,
+    /// What it says.
+    pub text: String,
+    /// The same as HTML.
+    pub html: String,
+}
+
+/// A provider of identities that speaks OpenID Connect.
+#[derive(Clone, PartialEq, Eq)]
+pub struct IdentityProvider {
+    /// Its name in the configuration and in addresses.
+    pub name: String,
+    /// Its address, which is also its name in what it signs.
+    pub issuer: String,
+    /// Our name there.
+    pub client_id: String,
+    /// Our secret there.
+    pub client_secret: String,
+    /// The role of those it vouches for who have no account yet; `None` makes them none.
+    pub admits: Option<Role>,
+}
+
+/// The secret is never printed.
+impl std::fmt::Debug for IdentityProvider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IdentityProvider")
+            .field("name", &self.name)
+            .field("issuer", &self.issuer)
+            .finish_non_exhaustive()
+    }
 }

@@ -7,24 +7,37 @@
 
 mod address;
 mod assets;
+mod byhand;
 mod catalog_view;
 mod chart;
+mod cookies;
 mod desk;
+mod fields;
 mod form;
 mod guard;
 mod host;
+mod links;
+mod mails;
+mod names;
+mod nav;
+mod oidc;
 mod pages;
+mod passkey;
 mod password;
 mod random;
 mod routes;
 mod session;
 mod shell;
 mod show;
+mod signin;
+mod signup;
 mod snippet;
 mod throttle;
+mod totp;
 mod trouble;
 
-pub use host::{Host, KeyAsk};
+pub use byhand::{hash_password, invite_link, names_objection, reset_link};
+pub use host::{Host, IdentityProvider, KeyAsk, Later, Mail};
 pub use routes::{Guard, Route, router, routes};
 
 use axum::response::{IntoResponse, Response};

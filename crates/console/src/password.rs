@@ -82,7 +82,7 @@ impl Passwords {
     }
 }
 
-fn hash(password: &str) -> Result<String, argon2::password_hash::Error> {
+pub(crate) fn hash(password: &str) -> Result<String, argon2::password_hash::Error> {
     Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string())
 }
 

@@ -13,10 +13,11 @@ use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 use crate::desk::Desk;
 use crate::pages::{
-    calls, front, keys, login, model, models, overview, playground, reference, setup, usage,
+    account, calls, confirm, front, identity, keys, login, model, models, overview, people,
+    playground, reference, reset, second, setup, signup, usage,
 };
 use crate::trouble::Trouble;
-use crate::{Host, address, assets, form, guard, shell};
+use crate::{Host, address, assets, form, guard, links, shell};
 
 /// Who may use an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +53,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [Route; 23] = [
+static ROUTES: [Route; 65] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -61,6 +62,25 @@ static ROUTES: [Route; 23] = [
     route!(Public  GET  "/login" => login::show),
     route!(Public  POST "/login" => login::enter),
     route!(Session POST "/logout" => login::leave),
+    route!(Public  GET  "/login/second" => second::show),
+    route!(Public  POST "/login/second" => second::enter),
+    route!(Public  POST "/login/second/passkey" => second::enter_second),
+    route!(Public  POST "/login/second/passkey/begin" => second::begin_second),
+    route!(Public  POST "/login/passkey" => second::passkey),
+    route!(Public  POST "/login/passkey/begin" => second::begin),
+    route!(Public  POST "/auth/{identity}" => identity::depart),
+    route!(Public  GET  "/auth/{identity}/callback" => identity::arrive),
+    route!(Public  GET  "/link/{token}" => links::open),
+    route!(Public  GET  "/signup" => signup::show),
+    route!(Public  POST "/signup" => signup::send),
+    route!(Public  GET  "/signup/new" => signup::choose),
+    route!(Public  POST "/signup/new" => signup::create),
+    route!(Public  GET  "/reset" => reset::show),
+    route!(Public  POST "/reset" => reset::send),
+    route!(Public  GET  "/reset/new" => reset::choose),
+    route!(Public  POST "/reset/new" => reset::change),
+    route!(Public  GET  "/confirm" => confirm::show),
+    route!(Public  POST "/confirm" => confirm::confirm),
     route!(Setup   GET  "/console/setup/{token}" => setup::show),
     route!(Setup   POST "/console/setup/{token}" => setup::claim),
     route!(Session GET  "/console" => overview::show),
@@ -74,8 +94,31 @@ static ROUTES: [Route; 23] = [
     route!(Session GET  "/console/keys" => keys::list),
     route!(Session POST "/console/keys" => keys::create),
     route!(Session GET  "/console/keys/new" => keys::ask),
+    route!(Session GET  "/console/keys/{id}/edit" => keys::edit),
+    route!(Session POST "/console/keys/{id}/edit" => keys::change),
+    route!(Session GET  "/console/keys/{id}/rotate" => keys::ask_rotate),
+    route!(Session POST "/console/keys/{id}/rotate" => keys::rotate),
     route!(Session GET  "/console/keys/{id}/revoke" => keys::confirm),
     route!(Session POST "/console/keys/{id}/revoke" => keys::revoke),
+    route!(Session GET  "/console/account" => account::show),
+    route!(Session POST "/console/account/password" => account::password::change),
+    route!(Session GET  "/console/account/password" => account::back),
+    route!(Session POST "/console/account/password/link" => account::password::link),
+    route!(Session POST "/console/account/email" => account::email::change),
+    route!(Session GET  "/console/account/email" => account::back),
+    route!(Session POST "/console/account/sessions/end" => account::end_sessions),
+    route!(Session GET  "/console/account/totp" => account::totp::ask),
+    route!(Session POST "/console/account/totp" => account::totp::add),
+    route!(Session POST "/console/account/recovery" => account::totp::recovery),
+    route!(Session POST "/console/account/passkeys" => account::passkeys::add),
+    route!(Session POST "/console/account/passkeys/begin" => account::passkeys::begin),
+    route!(Session POST "/console/account/factors/{id}/remove" => account::remove_factor),
+    route!(Session POST "/console/account/identities/remove" => account::identities::remove),
+    route!(Session POST "/console/account/identities/{identity}" => account::identities::link),
+    route!(Session GET  "/console/people" => people::show),
+    route!(Session POST "/console/people/invites" => people::invite),
+    route!(Session POST "/console/people/invites/{id}/revoke" => people::revoke),
+    route!(Session POST "/console/people/signup" => people::sign_up),
 ];
 
 /// Every route with its guard. [`router`] is built from this list, so the two cannot differ.
@@ -129,7 +172,7 @@ mod tests {
     use super::*;
 
     /// The addresses that open without a session. Whoever adds one here has thought about it.
-    const OPEN: [(Method, &str); 9] = [
+    const OPEN: [(Method, &str); 28] = [
         (Method::GET, "/"),
         (Method::GET, "/models"),
         (Method::GET, "/models/{*id}"),
@@ -137,6 +180,25 @@ mod tests {
         (Method::GET, "/assets/{name}"),
         (Method::GET, "/login"),
         (Method::POST, "/login"),
+        (Method::GET, "/login/second"),
+        (Method::POST, "/login/second"),
+        (Method::POST, "/login/second/passkey"),
+        (Method::POST, "/login/second/passkey/begin"),
+        (Method::POST, "/login/passkey"),
+        (Method::POST, "/login/passkey/begin"),
+        (Method::POST, "/auth/{identity}"),
+        (Method::GET, "/auth/{identity}/callback"),
+        (Method::GET, "/link/{token}"),
+        (Method::GET, "/signup"),
+        (Method::POST, "/signup"),
+        (Method::GET, "/signup/new"),
+        (Method::POST, "/signup/new"),
+        (Method::GET, "/reset"),
+        (Method::POST, "/reset"),
+        (Method::GET, "/reset/new"),
+        (Method::POST, "/reset/new"),
+        (Method::GET, "/confirm"),
+        (Method::POST, "/confirm"),
         (Method::GET, "/console/setup/{token}"),
         (Method::POST, "/console/setup/{token}"),
     ];

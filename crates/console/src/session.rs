@@ -2,15 +2,15 @@
 
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
-use cookie::{Cookie, SameSite};
+use http::HeaderMap;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, header};
 use ledger::Micros;
 use store::{Account, Role, Session};
 
+use crate::cookies::{self, Jar};
 use crate::desk::Desk;
 use crate::random;
-use crate::shell::see_other;
+use crate::shell::{see_other, sent_to};
 use crate::trouble::Trouble;
 
 const MINUTE: Micros = 60 * 1_000_000;
@@ -58,11 +58,19 @@ impl Signed {
         }
     }
 
+    /// Whether this account may invite people and say who may sign up.
+    pub(crate) const fn may_invite(&self) -> bool {
+        match self.account.role {
+            Role::Owner | Role::Admin => true,
+            Role::Member | Role::Viewer => false,
+        }
+    }
+
     /// Ends the session and sends the browser to the sign-in page.
     pub(crate) async fn end(self, desk: &Desk) -> Result<Response, Trouble> {
         desk.store.drop_session(&self.hash).await?;
         let mut response = see_other("/login");
-        set_cookie(&mut response, cookie(desk, "", 0));
+        cookies::clear(desk, &mut response, Jar::Session);
         Ok(response)
     }
 }
@@ -93,12 +101,13 @@ pub(crate) async fn find(desk: &Desk, headers: &HeaderMap) -> Result<Option<Sign
     Ok(Some(Signed { account, hash }))
 }
 
-/// Starts a session and sends the browser to the console. Whatever session the browser had ends,
-/// so that a planted cookie is worth nothing.
+/// Starts a session and sends the browser on. Whatever session the browser had ends, so that a
+/// planted cookie is worth nothing.
 pub(crate) async fn start(
     desk: &Desk,
     headers: &HeaderMap,
     account: &Account,
+    next: &str,
 ) -> Result<Response, Trouble> {
     let now = desk.now();
     if let Some(old) = sent(desk, headers) {
@@ -116,44 +125,17 @@ pub(crate) async fn start(
         seen: now,
     };
     desk.store.add_session(&session).await?;
-    let mut response = see_other("/console");
-    set_cookie(&mut response, cookie(desk, &word, LIFE / 1_000_000));
+    let mut response = sent_to(next);
+    cookies::set(desk, &mut response, Jar::Session, &word, LIFE / 1_000_000);
+    for jar in [Jar::Link, Jar::Second, Jar::Flow] {
+        if cookies::sent(desk, headers, jar).is_some() {
+            cookies::clear(desk, &mut response, jar);
+        }
+    }
     Ok(response)
 }
 
 /// The digest of the word in the request's cookie.
 fn sent(desk: &Desk, headers: &HeaderMap) -> Option<Vec<u8>> {
-    let name = cookie_name(secure(desk));
-    let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut cookies = texts.flat_map(Cookie::split_parse).filter_map(Result::ok);
-    let found = cookies.find(|cookie| cookie.name() == name)?;
-    let word = found.value();
-    (word.len() == 64).then(|| random::digest(word))
-}
-
-fn secure(desk: &Desk) -> bool {
-    desk.host.public_url().starts_with("https://")
-}
-
-/// The prefix makes browsers refuse the cookie from anything but this very host over HTTPS.
-const fn cookie_name(secure: bool) -> &'static str {
-    if secure { "__Host-portunus" } else { "portunus_session" }
-}
-
-fn cookie(desk: &Desk, word: &str, seconds: i64) -> String {
-    let secure = secure(desk);
-    Cookie::build((cookie_name(secure), word.to_owned()))
-        .path("/")
-        .http_only(true)
-        .same_site(SameSite::Lax)
-        .secure(secure)
-        .max_age(cookie::time::Duration::seconds(seconds))
-        .build()
-        .to_string()
-}
-
-fn set_cookie(response: &mut Response, cookie: String) {
-    if let Ok(value) = HeaderValue::try_from(cookie) {
-        response.headers_mut().append(header::SET_COOKIE, value);
-    }
+    cookies::sent(desk, headers, Jar::Session).map(|word| random::digest(&word))
 }

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, html};
 use store::Account;
 
-use crate::assets;
+use crate::{assets, nav};
 
 /// Nothing but our own style, script and forms; no frame may show us.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
@@ -33,28 +33,34 @@ pub(crate) struct Shell<'a> {
     title: &'a str,
     part: Part,
     account: Option<&'a Account>,
+    here: &'static str,
 }
 
 impl<'a> Shell<'a> {
     /// A page that anyone may see and that looks the same to everyone.
     pub(crate) fn public(title: &'a str, part: Part) -> Self {
-        Self { title, part, account: None }
+        Self { title, part, account: None, here: "" }
     }
 
     /// A page outside the directory for someone not signed in.
     pub(crate) fn outside(title: &'a str) -> Self {
-        Self { title, part: Part::Elsewhere, account: None }
+        Self { title, part: Part::Elsewhere, account: None, here: "" }
     }
 
     /// A page for someone signed in.
     pub(crate) fn signed(title: &'a str, account: &'a Account) -> Self {
-        Self { title, part: Part::Console, account: Some(account) }
+        Self { title, part: Part::Console, account: Some(account), here: "" }
+    }
+
+    /// The same page, known to be at that place of the console.
+    pub(crate) fn at(self, here: &'static str) -> Self {
+        Self { here, ..self }
     }
 }
 
 /// A page.
 pub(crate) fn page(status: StatusCode, shell: &Shell<'_>, body: &Markup) -> Response {
-    let Shell { title, part, account } = shell;
+    let Shell { title, part, account, here: place } = shell;
     let here = |this: Part| (*part == this).then_some("page");
     let markup = html! {
         (DOCTYPE)
@@ -85,6 +91,7 @@ pub(crate) fn page(status: StatusCode, shell: &Shell<'_>, body: &Markup) -> Resp
                         }
                     }
                 }
+                @if let Some(account) = account { (nav::bar(account.role, place)) }
                 main #main { (body) }
                 footer {
                     p { "Portunus · one key, every model, exact money" }
@@ -104,6 +111,14 @@ pub(crate) fn good(shell: &Shell<'_>, body: &Markup) -> Response {
 pub(crate) fn see_other(path: &'static str) -> Response {
     let mut response = StatusCode::SEE_OTHER.into_response();
     response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(path));
+    response
+}
+
+/// Sends the browser to a path of this site that was checked before.
+pub(crate) fn sent_to(path: &str) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    let path = HeaderValue::try_from(path).unwrap_or(HeaderValue::from_static("/console"));
+    response.headers_mut().insert(header::LOCATION, path);
     response
 }
 

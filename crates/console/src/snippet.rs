@@ -149,6 +149,68 @@ pub(crate) fn python(url: &str, model: &str, key: &str) -> String {
     )
 }
 
+/// The official Node client of the chat format.
+pub(crate) fn node(url: &str, model: &str, key: &str) -> String {
+    format!(
+        "import OpenAI from \"openai\";\n\n\
+         const client = new OpenAI({{ baseURL: {}, apiKey: {} }});\n\
+         const answer = await client.chat.completions.create({{\n  \
+             model: {},\n  \
+             messages: [{{ role: \"user\", content: \"Say hello.\" }}],\n\
+         }});\n\
+         console.log(answer.choices[0].message.content);",
+        Value::from(Format::Chat.base(url)),
+        Value::from(key),
+        Value::from(model),
+    )
+}
+
+/// What Claude Code wants to know.
+pub(crate) fn claude_code(url: &str, model: &str, key: &str) -> String {
+    let model = quoted(model);
+    format!(
+        "export ANTHROPIC_BASE_URL={}\n\
+         export ANTHROPIC_AUTH_TOKEN={}\n\
+         export ANTHROPIC_MODEL={model}\n\
+         export ANTHROPIC_DEFAULT_HAIKU_MODEL={model}\n\
+         claude",
+        quoted(&Format::Messages.base(url)),
+        quoted(key),
+    )
+}
+
+/// What Codex wants to know.
+pub(crate) fn codex(url: &str, model: &str, key: &str) -> String {
+    format!(
+        "# ~/.codex/config.toml\n\
+         model = {}\n\
+         model_provider = \"portunus\"\n\n\
+         [model_providers.portunus]\n\
+         name = \"Portunus\"\n\
+         base_url = {}\n\
+         env_key = \"PORTUNUS_KEY\"\n\
+         wire_api = \"responses\"\n\n\
+         # in the shell\n\
+         export PORTUNUS_KEY={}\n\
+         codex",
+        Value::from(model),
+        Value::from(Format::Responses.base(url)),
+        quoted(key),
+    )
+}
+
+/// What the Gemini CLI wants to know.
+pub(crate) fn gemini_cli(url: &str, model: &str, key: &str) -> String {
+    format!(
+        "export GOOGLE_GEMINI_BASE_URL={}\n\
+         export GEMINI_API_KEY={}\n\
+         gemini -m {}",
+        quoted(&Format::Native.base(url)),
+        quoted(key),
+        quoted(model),
+    )
+}
+
 /// The variables by which client libraries and tools find the gateway.
 pub(crate) fn environment(url: &str, key: &str, formats: &[Format]) -> String {
     let mut lines = Vec::new();

@@ -14,10 +14,16 @@ pub(crate) enum Trouble {
     Bad(&'static str),
     /// The account may not do this.
     Forbidden,
+    /// Somebody is not let in; the text tells why.
+    Refused(&'static str),
+    /// A provider of identities does not answer.
+    ProviderAway,
     /// A form was sent from another site.
     OtherSite,
     /// There is no such page, or it is not for this account.
     NotFound,
+    /// A one-time link that is wrong, used up or too old: nobody is told which.
+    DeadLink,
     /// The address exists, but not for this method.
     WrongMethod,
     /// Tried too often; so many seconds to wait.
@@ -54,6 +60,14 @@ impl IntoResponse for Trouble {
                  gateway."
                     .to_owned(),
             ),
+            Self::Refused(why) => (StatusCode::FORBIDDEN, "Not signed in", (*why).to_owned()),
+            Self::ProviderAway => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Back in a moment",
+                "The identity provider does not answer right now. Try again in a little while, or \
+                 sign in another way."
+                    .to_owned(),
+            ),
             Self::OtherSite => (
                 StatusCode::FORBIDDEN,
                 "Sent from another site",
@@ -66,6 +80,11 @@ impl IntoResponse for Trouble {
                 "Nothing here",
                 "There is no page at this address. It may have moved, or the link was used before."
                     .to_owned(),
+            ),
+            Self::DeadLink => (
+                StatusCode::BAD_REQUEST,
+                "This link does not work",
+                "It may have been used before, or it is too old. Ask for a new one.".to_owned(),
             ),
             Self::WrongMethod => (
                 StatusCode::METHOD_NOT_ALLOWED,

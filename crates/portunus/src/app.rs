@@ -227,6 +227,9 @@ impl App {
                 if let Err(e) = app.store.sweep_kept(app.clock.now()).await {
                     tracing::warn!("expired answers could not be swept: {e}");
                 }
+                if let Err(e) = app.store.sweep_links(app.clock.now()).await {
+                    tracing::warn!("old one-time links could not be swept: {e}");
+                }
                 if let Err(e) = app.store.sweep_claims(app.clock.now()).await {
                     tracing::warn!("expired idempotency keys could not be swept: {e}");
                 }

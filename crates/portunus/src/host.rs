@@ -3,14 +3,22 @@
 use axum::body::Body;
 use axum::response::Response;
 use catalog::Catalog;
-use console::{Host, KeyAsk};
+use console::{Host, IdentityProvider, KeyAsk, Later, Mail};
 use http::Request;
+use http_body_util::{BodyExt as _, Limited};
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use store::KeyRecord;
+use upstream::{Client, Pieces};
 
 use crate::app::{App, NewKey};
+use crate::keys::{NewToken, hash};
+use crate::limits::Net;
+
+/// How long a provider of identities may take, and how much it may say.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LARGEST: usize = 1 << 20;
 
 impl Host for App {
     fn with_catalog(&self, look: &mut dyn FnMut(&Catalog)) {
@@ -38,7 +46,7 @@ impl Host for App {
         key: String,
         peer: SocketAddr,
         request: Request<Body>,
-    ) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+    ) -> Later<Response> {
         Box::pin(async move { crate::surfaces::serve_as(self, &key, peer, request).await })
     }
 
@@ -48,6 +56,47 @@ impl Host for App {
         key.make(account_id, &self.ring, self.clock.now()).map_err(|e| e.to_string())
     }
 
+    fn new_value(&self, key_id: &str) -> Result<(Vec<u8>, String), String> {
+        let token = NewToken::with_id(key_id.to_owned()).map_err(|e| e.to_string())?;
+        Ok((hash(self.ring.pepper(), &token.text), token.text))
+    }
+
+    fn check_network(&self, text: &str) -> Result<(), String> {
+        Net::read(text).map(|_| ())
+    }
+
+    fn can_mail(&self) -> bool {
+        self.config().mail.is_some()
+    }
+
+    fn send_mail(&self, mail: Mail) -> Later<Result<(), String>> {
+        let post = self.config().mail.clone();
+        Box::pin(async move {
+            match post {
+                Some(post) => post.send(mail).await,
+                None => Err("no mail server is configured".to_owned()),
+            }
+        })
+    }
+
+    fn identities(&self) -> Vec<IdentityProvider> {
+        self.config().identities.clone()
+    }
+
+    fn fetch(
+        &self,
+        request: http::Request<Vec<u8>>,
+    ) -> Later<Result<http::Response<Vec<u8>>, String>> {
+        let way = self.config().way.clone();
+        Box::pin(async move {
+            let fetching = fetch(Client::net(PATIENCE, &way), request);
+            match tokio::time::timeout(PATIENCE, fetching).await {
+                Ok(answer) => answer,
+                Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+            }
+        })
+    }
+
     fn key_changed(&self, record: KeyRecord) {
         self.ring.put(record);
         if let Some(shared) = self.pacing.shared() {
@@ -55,4 +104,19 @@ impl Host for App {
             self.tasks.spawn(async move { shared.tell_news().await });
         }
     }
+}
+
+/// One request, and its whole answer.
+async fn fetch(
+    client: Client,
+    request: http::Request<Vec<u8>>,
+) -> Result<http::Response<Vec<u8>>, String> {
+    let request = request.map(|body| Pieces::new(vec![body.into()]));
+    let answer = client.send(request, false).await.map_err(|lost| lost.why.to_string())?;
+    let body = Limited::new(answer.body, LARGEST).collect().await.map_err(|e| e.to_string())?;
+    let mut response = http::Response::new(body.to_bytes().to_vec());
+    *response.status_mut() =
+        http::StatusCode::from_u16(answer.status).map_err(|e| e.to_string())?;
+    *response.headers_mut() = answer.headers;
+    Ok(response)
 }

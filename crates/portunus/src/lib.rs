@@ -14,6 +14,7 @@ mod idempotency;
 mod ids;
 pub mod keys;
 mod limits;
+mod mail;
 mod memory;
 mod meters;
 mod money;

@@ -92,10 +92,10 @@ macro_rules! account_columns {
 }
 pub(crate) use account_columns;
 
-const ADD: &str = "INSERT INTO accounts \
+pub(crate) const ADD: &str = "INSERT INTO accounts \
     (id, username, email, role, password_hash, disabled, created, changed) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-const ADD_LOGIN: &str = "INSERT INTO logins (login, account_id) VALUES ($1, $2)";
+pub(crate) const ADD_LOGIN: &str = "INSERT INTO logins (login, account_id) VALUES ($1, $2)";
 const GET: &str = concat!("SELECT ", account_columns!(), " FROM accounts a WHERE a.id = $1");
 const BY_LOGIN: &str = concat!(
     "SELECT ",
@@ -109,6 +109,10 @@ const RENAME: &str = "UPDATE accounts SET username = $2, email = $3, changed = $
 const DROP_LOGINS: &str = "DELETE FROM logins WHERE account_id = $1";
 const SET_PASSWORD: &str = "UPDATE accounts SET password_hash = $2, changed = $3 WHERE id = $1";
 const SET_DISABLED: &str = "UPDATE accounts SET disabled = $2, changed = $3 WHERE id = $1";
+const DROP_SESSIONS: &str = "DELETE FROM sessions WHERE account_id = $1";
+const ENDED_BY_PASSWORD: [&str; 2] =
+    [DROP_SESSIONS, "DELETE FROM links WHERE account_id = $1 AND purpose IN ('reset', 'second')"];
+const ENDED_BY_LOCK: [&str; 2] = [DROP_SESSIONS, "DELETE FROM links WHERE account_id = $1"];
 const SET_ROLE: &str = "UPDATE accounts SET role = $2, changed = $3 WHERE id = $1";
 
 /// A username or address as it is compared.
@@ -118,7 +122,7 @@ fn folded(login: &str) -> String {
 
 /// What an account can be signed in with. Sorted, so that two who want the same two logins wait for
 /// each other in one direction.
-fn logins(username: &str, email: Option<&str>) -> Vec<String> {
+pub(crate) fn logins(username: &str, email: Option<&str>) -> Vec<String> {
     let mut logins: Vec<String> =
         [Some(username), email].into_iter().flatten().map(folded).collect();
     logins.sort();
@@ -126,35 +130,39 @@ fn logins(username: &str, email: Option<&str>) -> Vec<String> {
     logins
 }
 
+/// Adds an account within a transaction.
+macro_rules! add_account {
+    ($account:expr, $tx:ident) => {{
+        let account: &$crate::Account = $account;
+        sqlx::query($crate::accounts::ADD)
+            .bind($crate::db::clean(&account.id))
+            .bind($crate::db::clean(&account.username))
+            .bind(account.email.as_deref().map($crate::db::clean))
+            .bind(account.role.word())
+            .bind(account.password_hash.as_deref())
+            .bind(account.disabled)
+            .bind(account.created)
+            .bind(account.changed)
+            .execute(&mut *$tx)
+            .await
+            .map_err(StoreError::naming("account id", "account"))?;
+        for login in $crate::accounts::logins(&account.username, account.email.as_deref()) {
+            sqlx::query($crate::accounts::ADD_LOGIN)
+                .bind(login)
+                .bind($crate::db::clean(&account.id))
+                .execute(&mut *$tx)
+                .await
+                .map_err(StoreError::naming("username or email", "account"))?;
+        }
+    }};
+}
+pub(crate) use add_account;
+
 impl Store {
     /// Adds an account. Neither its username nor its address may be any account's username or
     /// address.
     pub async fn add_account(&self, account: &Account) -> Result<(), StoreError> {
-        let Account { id, username, email, role, password_hash, disabled, created, changed } =
-            account;
-        let logins = logins(username, email.as_deref());
-        in_transaction!(&self.db, tx: Kind => {
-            sqlx::query(ADD)
-                .bind(clean(id))
-                .bind(clean(username))
-                .bind(email.as_deref().map(clean))
-                .bind(role.word())
-                .bind(password_hash.as_deref())
-                .bind(*disabled)
-                .bind(*created)
-                .bind(*changed)
-                .execute(&mut *tx)
-                .await
-                .map_err(StoreError::naming("account id", "account"))?;
-            for login in &logins {
-                sqlx::query(ADD_LOGIN)
-                    .bind(login)
-                    .bind(clean(id))
-                    .execute(&mut *tx)
-                    .await
-                    .map_err(StoreError::naming("username or email", "account"))?;
-            }
-        });
+        in_transaction!(&self.db, tx: Kind => add_account!(account, tx));
         Ok(())
     }
 
@@ -221,30 +229,54 @@ impl Store {
         Ok(renamed > 0)
     }
 
-    /// Gives an account another password, or none. False when there is no such account.
+    /// Gives an account another password, or none. Whoever came in by the old one is out: its
+    /// sessions end, and so do its links to choose a password. False when there is no such account.
     pub async fn set_password(
         &self,
         id: &str,
         hash: Option<&str>,
         at: Micros,
     ) -> Result<bool, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
-            sqlx::query(SET_PASSWORD).bind(clean(id)).bind(hash).bind(at).execute(pool).await?
-                .rows_affected()
-        }) > 0)
+        let changed;
+        in_transaction!(&self.db, tx: Kind => {
+            changed = sqlx::query(SET_PASSWORD)
+                .bind(clean(id))
+                .bind(hash)
+                .bind(at)
+                .execute(&mut *tx)
+                .await?
+                .rows_affected();
+            for end in ENDED_BY_PASSWORD {
+                sqlx::query(end).bind(clean(id)).execute(&mut *tx).await?;
+            }
+        });
+        Ok(changed > 0)
     }
 
-    /// Locks an account out or lets it in again. False when there is no such account.
+    /// Locks an account out, which ends its sessions and links, or lets it in again. False when
+    /// there is no such account.
     pub async fn set_disabled(
         &self,
         id: &str,
         disabled: bool,
         at: Micros,
     ) -> Result<bool, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
-            sqlx::query(SET_DISABLED).bind(clean(id)).bind(disabled).bind(at).execute(pool).await?
-                .rows_affected()
-        }) > 0)
+        let changed;
+        in_transaction!(&self.db, tx: Kind => {
+            changed = sqlx::query(SET_DISABLED)
+                .bind(clean(id))
+                .bind(disabled)
+                .bind(at)
+                .execute(&mut *tx)
+                .await?
+                .rows_affected();
+            if disabled {
+                for end in ENDED_BY_LOCK {
+                    sqlx::query(end).bind(clean(id)).execute(&mut *tx).await?;
+                }
+            }
+        });
+        Ok(changed > 0)
     }
 
     /// Gives an account another role. False when there is no such account.

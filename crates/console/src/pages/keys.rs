@@ -1,37 +1,37 @@
-//! Making and revoking keys.
+//! Making, changing, rotating and revoking keys.
 
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use canon::Money;
-use catalog::Kind;
 use http::StatusCode;
 use ledger::Micros;
-use maud::{Markup, html};
+use maud::html;
 use store::{Account, KeyRecord};
 
+use super::key_form::{self, Terms};
+use super::key_shown::shown_once;
 use super::overview::KeyState;
-use super::{Tab, copyable, tabs};
 use crate::desk::Desk;
-use crate::form::{Fields, Input, Wrongs, described, disguised, notes};
+use crate::fields::another_look;
+use crate::form::{Fields, Wrongs};
 use crate::session::Signed;
 use crate::shell::{Shell, good, page, see_other};
-use crate::snippet::{self, Format};
 use crate::trouble::Trouble;
 use crate::{KeyAsk, address, show};
 
-const DAY: Micros = 24 * 3_600 * 1_000_000;
+const HOUR: Micros = 3_600 * 1_000_000;
 /// How many keys that are not revoked an account may have.
 const MOST_KEYS: usize = 100;
-const LONGEST_NAME: usize = 60;
-const LONGEST_DAYS: i64 = 3_650;
-const MOST_MODELS: usize = 50;
-/// Longer than any honest value of a short field.
-const FAR_TOO_LONG: usize = 4_096;
-const LEAST_CAP: Money = Money::nanos(10_000_000);
-const LARGEST_CAP: Money = Money::nanos(1_000_000_000_000_000);
+/// How long an old value may work on after a rotation: the word in the form, what it says, and how
+/// long it is.
+const OVERLAPS: [(&str, &str, Micros); 4] = [
+    ("day", "for a day", 24 * HOUR),
+    ("hour", "for an hour", HOUR),
+    ("week", "for a week", 7 * 24 * HOUR),
+    ("none", "not at all", 0),
+];
 
 /// `GET /console/keys`: where a browser lands that reloads a sent form.
 pub(crate) async fn list(_: Signed) -> Response {
@@ -57,7 +57,7 @@ pub(crate) async fn create(
     }
     let account = &signed.account;
     let mut wrongs = Wrongs::default();
-    let ask = read(&desk, &fields, &mut wrongs)?;
+    let terms = Terms::read(&desk, &fields, None, &mut wrongs)?;
     let own = desk.store.keys_of(&account.id).await?;
     if own.iter().filter(|key| key.revoked.is_none()).count() >= MOST_KEYS {
         wrongs.add("name", format!("An account may have {MOST_KEYS} keys. Revoke one first."));
@@ -65,152 +65,36 @@ pub(crate) async fn create(
     if !wrongs.is_empty() {
         return Ok(form(StatusCode::BAD_REQUEST, account, &fields, &wrongs));
     }
-    let (record, text) = desk.host.new_key(&account.id, ask).map_err(|error| {
-        tracing::error!("a key could not be made: {error}");
-        Trouble::Broken
-    })?;
+    let ask = KeyAsk {
+        name: terms.name.clone(),
+        cap: terms.cap,
+        models: terms.models.clone(),
+        expires: terms.expires,
+    };
+    let (mut record, text) = desk.host.new_key(&account.id, ask).map_err(broken)?;
+    terms.apply(&mut record);
     desk.store.add_key(&record).await?;
     desk.host.key_changed(record.clone());
     desk.note(&account.id, "key.create", &record.id, &record.name).await;
-    Ok(good(&Shell::signed("Your new key", account), &shown_once(&desk, &record, &text)))
+    Ok(good(
+        &Shell::signed("Your new key", account),
+        &shown_once(&desk, &record, &text, "Your new key"),
+    ))
 }
 
-/// Reads the form; what is wrong with it goes to `wrongs`.
-fn read(desk: &Desk, fields: &Fields, wrongs: &mut Wrongs) -> Result<KeyAsk, Trouble> {
-    let name = fields.short("name", FAR_TOO_LONG)?;
-    if name.is_empty() {
-        wrongs.add("name", "Give the key a name, so that you know it again.");
-    } else if name.chars().count() > LONGEST_NAME {
-        wrongs.add("name", format!("At most {LONGEST_NAME} characters, please."));
-    } else if disguised(name) {
-        wrongs.add("name", "This name holds characters that cannot be seen.");
-    }
-    let cap = match cap(fields.short("cap", FAR_TOO_LONG)?, fields.ticked("unlimited")) {
-        Ok(cap) => cap,
-        Err(why) => {
-            wrongs.add("cap", why);
-            None
-        }
-    };
-    let days = match days(fields.short("days", FAR_TOO_LONG)?) {
-        Ok(days) => days,
-        Err(why) => {
-            wrongs.add("days", why);
-            None
-        }
-    };
-    let models = models(fields.get("models"));
-    if models.len() > MOST_MODELS {
-        wrongs.add("models", format!("At most {MOST_MODELS} models, please."));
-    } else {
-        let known = |id: &String| desk.catalog(|catalog| catalog.get(id).is_some());
-        let unknown: Vec<String> = models.iter().filter(|id| !known(id)).cloned().collect();
-        if !unknown.is_empty() {
-            let shown: String = unknown.join(", ").chars().take(120).collect();
-            wrongs.add("models", format!("This gateway has no model {shown}."));
-        }
-    }
-    let expires = days.map(|days| desk.now().saturating_add(days.saturating_mul(DAY)));
-    Ok(KeyAsk { name: name.to_owned(), cap, models, expires })
-}
-
-fn cap(text: &str, unlimited: bool) -> Result<Option<Money>, &'static str> {
-    let text = text.strip_prefix('$').unwrap_or(text).trim();
-    match (text.is_empty(), unlimited) {
-        (true, true) => return Ok(None),
-        (true, false) => return Err("Set a cap in US dollars, or tick Unlimited Quota."),
-        (false, true) => return Err("Either a cap or Unlimited Quota, not both."),
-        (false, false) => {}
-    }
-    let cap: Money =
-        text.parse().map_err(|_| "Write an amount in US dollars, such as 25 or 2.50.")?;
-    if cap < LEAST_CAP {
-        return Err("At least 0.01 dollars, please.");
-    }
-    if cap > LARGEST_CAP {
-        return Err("At most 1000000 dollars; tick Unlimited Quota for more.");
-    }
-    Ok(Some(cap))
-}
-
-fn days(text: &str) -> Result<Option<i64>, &'static str> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    match text.parse::<i64>() {
-        Ok(days) if (1..=LONGEST_DAYS).contains(&days) => Ok(Some(days)),
-        Ok(_) | Err(_) => Err("A whole number of days from 1 to 3650, or nothing."),
-    }
-}
-
-/// The ids in a list, each once, in order.
-fn models(text: &str) -> Vec<String> {
-    let mut ids: Vec<String> = Vec::new();
-    for id in text.split([',', '\n', '\r']).map(str::trim).filter(|id| !id.is_empty()) {
-        if !ids.iter().any(|known| known == id) {
-            ids.push(id.to_owned());
-        }
-    }
-    ids
+fn broken(error: String) -> Trouble {
+    tracing::error!("a key could not be made: {error}");
+    Trouble::Broken
 }
 
 fn form(status: StatusCode, account: &Account, fields: &Fields, wrongs: &Wrongs) -> Response {
-    let models_wrong = wrongs.of("models");
-    let models_help = "One id per line. Leave empty to allow every model.";
     let body = html! {
         section.card {
             p.crumbs { a href="/console" { "Console" } " / Keys" }
             h1 { "New key" }
-            @if !wrongs.is_empty() {
-                p.objection role="alert" { "Some fields need another look." }
-            }
+            (another_look(wrongs))
             form method="post" action="/console/keys" {
-                (Input {
-                    name: "name",
-                    label: "Name",
-                    value: fields.get("name"),
-                    required: true,
-                    focus: true,
-                    help: Some("Where it is used, for example: website, nightly report."),
-                    ..Input::default()
-                }.show(wrongs))
-                fieldset {
-                    legend { "Quota" }
-                    label.tick {
-                        input type="checkbox" name="unlimited" value="yes" data-disables="cap"
-                            checked[fields.ticked("unlimited")];
-                        span {
-                            "Unlimited Quota"
-                            span.help { "The key may spend without an upper end." }
-                        }
-                    }
-                    (Input {
-                        name: "cap",
-                        label: "Spending cap in US dollars",
-                        value: fields.get("cap"),
-                        mode: Some("decimal"),
-                        optional: false,
-                        help: Some("Calls that would pass it are refused."),
-                        ..Input::default()
-                    }.show(wrongs))
-                }
-                (Input {
-                    name: "days",
-                    label: "Expires after days",
-                    value: fields.get("days"),
-                    mode: Some("numeric"),
-                    help: Some("Leave empty for a key that does not expire."),
-                    ..Input::default()
-                }.show(wrongs))
-                div.field.wrong[models_wrong.is_some()] {
-                    label for="models" { "Models" span.optional { " optional" } }
-                    textarea id="models" name="models" rows="3" autocapitalize="none"
-                        spellcheck="false" aria-invalid=[models_wrong.map(|_| "true")]
-                        aria-describedby=[described("models", models_wrong, Some(models_help))] {
-                        (fields.get("models"))
-                    }
-                    (notes("models", models_wrong, Some(models_help)))
-                }
+                (key_form::show(fields, wrongs, false))
                 div.actions {
                     button.button type="submit" { "Create key" }
                     a.button.quiet href="/console" { "Cancel" }
@@ -221,51 +105,142 @@ fn form(status: StatusCode, account: &Account, fields: &Fields, wrongs: &Wrongs)
     page(status, &Shell::signed("New key", account), &body)
 }
 
-/// The page that shows a key's text, the only time it is shown.
-fn shown_once(desk: &Desk, record: &KeyRecord, text: &str) -> Markup {
-    let (url, formats) = (desk.url(), desk.formats());
-    let model = desk.catalog(|catalog| {
-        let allowed = |id: &str| record.models.is_empty() || record.models.iter().any(|m| m == id);
-        let mut chats = catalog.iter().filter(|model| model.kind == Kind::Chat);
-        chats.find(|model| allowed(&model.id)).map(|model| model.id.clone())
-    });
-    let mut shown = Vec::new();
-    if let Some(model) = &model {
-        let format = formats.iter().find(|format| format.suits(Kind::Chat));
-        shown.extend(format.map(|format| ("curl", "curl", format.curl(&url, model, text))));
-        if formats.contains(&Format::Chat) {
-            shown.push(("python", "Python", snippet::python(&url, model, text)));
-        }
+/// `GET /console/keys/{id}/edit`
+pub(crate) async fn edit(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, Trouble> {
+    let key = find(&desk, &signed, id).await?;
+    if key.revoked.is_some() {
+        return Ok(see_other("/console"));
     }
-    let environment = snippet::environment(&url, text, &formats);
-    if !environment.is_empty() {
-        shown.push(("env", "Environment", environment));
+    let fields = key_form::fields_of(&key);
+    Ok(edit_form(StatusCode::OK, &signed.account, &key, &fields, &Wrongs::default()))
+}
+
+/// `POST /console/keys/{id}/edit`
+pub(crate) async fn change(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    id: Result<Path<String>, PathRejection>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let mut key = find(&desk, &signed, id).await?;
+    if key.revoked.is_some() {
+        return Ok(see_other("/console"));
     }
-    let shown: Vec<Tab> = shown
-        .into_iter()
-        .map(|(id, title, text)| Tab { id: id.to_owned(), title, body: copyable(id, title, &text) })
-        .collect();
-    html! {
-        section.card.broad {
+    let mut wrongs = Wrongs::default();
+    let terms = Terms::read(&desk, &fields, Some(&key), &mut wrongs)?;
+    if !wrongs.is_empty() {
+        let status = StatusCode::BAD_REQUEST;
+        return Ok(edit_form(status, &signed.account, &key, &fields, &wrongs));
+    }
+    terms.apply(&mut key);
+    key.changed = desk.now();
+    desk.store.update_key(&key).await?;
+    tell(&desk, &key.id).await?;
+    desk.note(&signed.account.id, "key.edit", &key.id, &key.name).await;
+    Ok(see_other("/console"))
+}
+
+fn edit_form(
+    status: StatusCode,
+    account: &Account,
+    key: &KeyRecord,
+    fields: &Fields,
+    wrongs: &Wrongs,
+) -> Response {
+    let here = format!("/console/keys/{}", address::value(&key.id));
+    let body = html! {
+        section.card {
             p.crumbs { a href="/console" { "Console" } " / Keys" }
-            h1 { "Your new key" }
-            p { "Copy " strong { bdi { (record.name) } } " now. "
-                "It is shown this once: the gateway keeps no copy it could show again." }
-            div.secret {
-                code id="key" { (text) }
-                button.copy type="button" hidden data-copy="key" { "Copy" }
+            h1 { "Edit " bdi { (key.name) } }
+            p.muted { code { "sk-pt-" (key.id) "-…" } " · spent " (show::money(key.spent)) }
+            (another_look(wrongs))
+            form method="post" action={ (here) "/edit" } {
+                (key_form::show(fields, wrongs, true))
+                div.actions {
+                    button.button type="submit" { "Save" }
+                    a.button.quiet href="/console" { "Cancel" }
+                }
             }
-            p.help {
-                "Keep it in an environment variable on your server; never in a repository, a web "
-                "page or a screenshot."
+            p.beside {
+                a href={ (here) "/rotate" } { "Rotate the key" }
+                a.danger href={ (here) "/revoke" } { "Revoke the key" }
             }
-            @if !shown.is_empty() {
-                h2 { "Use it" }
-                (tabs("use", &shown))
-            }
-            p.actions { a.button href="/console" { "I have copied it" } }
         }
+    };
+    page(status, &Shell::signed("Edit a key", account), &body)
+}
+
+/// `GET /console/keys/{id}/rotate`
+pub(crate) async fn ask_rotate(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, Trouble> {
+    let key = find(&desk, &signed, id).await?;
+    if key.revoked.is_some() {
+        return Ok(see_other("/console"));
     }
+    let body = html! {
+        section.card {
+            p.crumbs { a href="/console" { "Console" } " / Keys" }
+            h1 { "Rotate this key?" }
+            p { strong { bdi { (key.name) } } " gets a new value. What it may do and what it has "
+                "spent stay as they are." }
+            @if key.old_until.is_some_and(|until| until > desk.now()) {
+                p.objection { "It was rotated not long ago: the value before that one ends now." }
+            }
+            form method="post"
+                action={ "/console/keys/" (address::value(&key.id)) "/rotate" } {
+                div.field {
+                    label for="overlap" { "The old value works on" }
+                    select #overlap name="overlap" {
+                        @for (word, says, _) in OVERLAPS { option value=(word) { (says) } }
+                    }
+                }
+                div.actions {
+                    button.button type="submit" { "Make the new value" }
+                    a.button.quiet href="/console" { "Cancel" }
+                }
+            }
+        }
+    };
+    Ok(good(&Shell::signed("Rotate a key", &signed.account), &body))
+}
+
+/// `POST /console/keys/{id}/rotate`
+pub(crate) async fn rotate(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    id: Result<Path<String>, PathRejection>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let key = find(&desk, &signed, id).await?;
+    let wanted = fields.get("overlap");
+    let overlap = OVERLAPS.iter().find(|(word, _, _)| *word == wanted);
+    let (_, _, overlap) =
+        overlap.ok_or(Trouble::Bad("`overlap` is one of: day, hour, week, none."))?;
+    let (hash, text) = desk.host.new_value(&key.id).map_err(broken)?;
+    let now = desk.now();
+    if !desk.store.rotate_key(&key.id, &hash, now.saturating_add(*overlap), now).await? {
+        return Ok(see_other("/console"));
+    }
+    tell(&desk, &key.id).await?;
+    desk.note(&signed.account.id, "key.rotate", &key.id, &key.name).await;
+    let body = shown_once(&desk, &key, &text, "The new value");
+    Ok(good(&Shell::signed("The new value", &signed.account), &body))
+}
+
+/// Tells running calls of a change. Read back: the store decides what the record says, and the ring
+/// must agree with it.
+async fn tell(desk: &Desk, id: &str) -> Result<(), Trouble> {
+    if let Some(record) = desk.store.key(id).await? {
+        desk.host.key_changed(record);
+    }
+    Ok(())
 }
 
 /// The key with that id, if the account may see and change it. To others it does not exist.
@@ -333,41 +308,8 @@ pub(crate) async fn revoke(
 ) -> Result<Response, Trouble> {
     let key = find(&desk, &signed, id).await?;
     if desk.store.revoke_key(&key.id, desk.now()).await? {
-        // Read back: the store decides what the record says, and the ring must agree with it.
-        if let Some(record) = desk.store.key(&key.id).await? {
-            desk.host.key_changed(record);
-        }
+        tell(&desk, &key.id).await?;
         desk.note(&signed.account.id, "key.revoke", &key.id, &key.name).await;
     }
     Ok(see_other("/console"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cap_is_an_honest_amount_or_unlimited() {
-        assert_eq!(cap("", true), Ok(None));
-        assert_eq!(cap("$2.50", false), Ok(Some(Money::nanos(2_500_000_000))));
-        for bad in ["", "0", "-1", "0.000000001", "1e18", "NaN", "ten", "1000001", "1,5", "5 USD"] {
-            assert!(cap(bad, false).is_err(), "{bad}");
-        }
-        assert!(cap("5", true).is_err());
-    }
-
-    #[test]
-    fn days_are_whole_and_few() {
-        assert_eq!(days(""), Ok(None));
-        assert_eq!(days("30"), Ok(Some(30)));
-        for bad in ["0", "-1", "1.5", "3651", "99999999999999999999", "x"] {
-            assert!(days(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn model_lists_may_be_written_with_commas_or_lines() {
-        assert_eq!(models(" a, b\r\nc/d:e\n\na "), ["a", "b", "c/d:e"]);
-        assert!(models(" ,\n").is_empty());
-    }
 }

@@ -1,18 +1,55 @@
 //! The pages, one file per part of the site.
 
+pub(crate) mod account;
 pub(crate) mod calls;
+pub(crate) mod confirm;
 pub(crate) mod front;
+pub(crate) mod identity;
+mod key_form;
+mod key_shown;
 pub(crate) mod keys;
 pub(crate) mod login;
 pub(crate) mod model;
 pub(crate) mod models;
 pub(crate) mod overview;
+pub(crate) mod people;
 pub(crate) mod playground;
 pub(crate) mod reference;
+pub(crate) mod reset;
+pub(crate) mod second;
 pub(crate) mod setup;
+pub(crate) mod signup;
 pub(crate) mod usage;
 
+use std::sync::Arc;
+
+use axum::response::Response;
 use maud::{Markup, html};
+use store::Account;
+
+use crate::desk::Desk;
+use crate::mails;
+use crate::shell::{Shell, good};
+
+/// A page that says one thing.
+fn told(title: &str, says: &str) -> Response {
+    let body = html! {
+        section.card {
+            h1 { (title) }
+            p { (says) }
+            p.beside { a href="/login" { "Back to sign in" } }
+        }
+    };
+    good(&Shell::outside(title), &body)
+}
+
+/// Tells the owner of an account what happened to it, where there is an address and mail.
+fn tell_owner(desk: &Desk, account: &Account, what: &str) {
+    let Some(to) = account.email.as_deref().filter(|_| desk.host.can_mail()) else { return };
+    let mail = mails::changed(to, &account.username, what);
+    let host = Arc::clone(&desk.host);
+    tokio::spawn(async move { mails::send_by(host.as_ref(), mail).await });
+}
 
 /// Text to copy, with a button that the script brings to life.
 fn copyable(id: &str, what: &str, text: &str) -> Markup {

@@ -114,7 +114,7 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(good(&Shell::signed("Overview", &signed.account), &body))
+    Ok(good(&Shell::signed("Overview", &signed.account).at("/console"), &body))
 }
 
 fn figures(keys: &[KeyRecord], today: &[Entry], now: Micros) -> Markup {
@@ -209,9 +209,9 @@ fn key_row(key: &KeyRecord, owner: Option<&Account>, signed: &Signed, now: Micro
             td data-label="State" { (state.badge()) }
             td.act {
                 @if state != KeyState::Revoked && may {
-                    a.danger href={ "/console/keys/" (address::value(&key.id)) "/revoke" } {
-                        "Revoke" span.unseen { " " (key.name) }
-                    }
+                    @let here = format!("/console/keys/{}", address::value(&key.id));
+                    a href={ (here) "/edit" } { "Edit" span.unseen { " " (key.name) } }
+                    a.danger href={ (here) "/revoke" } { "Revoke" span.unseen { " " (key.name) } }
                 }
             }
         }

@@ -13,7 +13,7 @@ use crate::form::{Fields, Input, Wrongs};
 use crate::guard::SETUP;
 use crate::shell::{Shell, page};
 use crate::trouble::Trouble;
-use crate::{address, password, random, session};
+use crate::{address, fields, names, random, session};
 
 const LONGEST: usize = 4_096;
 
@@ -69,7 +69,16 @@ pub(crate) async fn claim(
         }
     };
     desk.note(&account.id, "account.setup", &account.id, "").await;
-    session::start(&desk, &headers, &account).await
+    let (email, host) = (entered.email.to_owned(), Arc::clone(&desk));
+    if !email.is_empty() && account.email.is_none() {
+        let account = account.clone();
+        tokio::spawn(async move {
+            if let Err(trouble) = super::confirm::ask(&host, &account, &email).await {
+                tracing::error!("a mail to confirm an address could not be written: {trouble:?}");
+            }
+        });
+    }
+    session::start(&desk, &headers, &account, "/console").await
 }
 
 /// Takes the word out of the store; of all who try at once, one gets it.
@@ -99,7 +108,8 @@ async fn become_owner(
     entered: &Entered<'_>,
     hash: &str,
 ) -> Result<Account, StoreError> {
-    let email = (!entered.email.is_empty()).then_some(entered.email);
+    // Where mail can be sent, an address counts once it is confirmed.
+    let email = (!entered.email.is_empty() && !desk.host.can_mail()).then_some(entered.email);
     let now = desk.now();
     let renamed = desk.store.rename_account(&owner.id, entered.username, email, now).await?;
     if !renamed || !desk.store.set_password(&owner.id, Some(hash), now).await? {
@@ -111,53 +121,16 @@ async fn become_owner(
 fn objections(entered: &Entered<'_>) -> Wrongs {
     let Entered { username, email, password, again } = entered;
     let mut wrongs = Wrongs::default();
-    if let Some(why) = username_objection(username) {
+    if let Some(why) = names::username_objection(username) {
         wrongs.add("username", why);
     }
-    if !email.is_empty() && !is_address(email) {
+    if !email.is_empty() && !names::is_address(email) {
         wrongs.add("email", "This does not look like an e-mail address.");
     }
-    if let Some(why) = password::objection(password, &[username, email]) {
-        wrongs.add("password", why);
-    } else if password != again {
-        wrongs.add("again", "The two passwords differ. Type the same one twice.");
+    if let Some((field, why)) = names::password_objection(password, again, &[username, email]) {
+        wrongs.add(field, why);
     }
     wrongs
-}
-
-fn username_objection(name: &str) -> Option<&'static str> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if name.is_empty() {
-        return Some("Choose a username.");
-    }
-    if !(2..=40).contains(&name.len()) {
-        return Some("Between 2 and 40 characters, please.");
-    }
-    if !name.chars().all(plain) || !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        return Some(
-            "Letters, digits, dots, dashes and underscores only, a letter or digit first.",
-        );
-    }
-    None
-}
-
-/// Whether a text is one plain address: what cannot be mistaken for two, or for a header.
-fn is_address(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_graphic() && !"\"(),:;<>[\\]@".contains(c);
-    let Some((local, domain)) = text.split_once('@') else { return false };
-    let labels: Vec<&str> = domain.split('.').collect();
-    let label = |l: &&str| {
-        !l.is_empty()
-            && l.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-            && !l.starts_with('-')
-            && !l.ends_with('-')
-    };
-    text.len() <= 254
-        && !local.is_empty()
-        && local.len() <= 64
-        && local.chars().all(plain)
-        && labels.len() >= 2
-        && labels.iter().all(label)
 }
 
 fn form(status: StatusCode, token: &str, entered: &Entered<'_>, wrongs: &Wrongs) -> Response {
@@ -168,9 +141,7 @@ fn form(status: StatusCode, token: &str, entered: &Entered<'_>, wrongs: &Wrongs)
                 "Make the account that owns this gateway. This page works once; afterwards you "
                 "sign in with what you choose here."
             }
-            @if !wrongs.is_empty() {
-                p.objection role="alert" { "Some fields need another look." }
-            }
+            (fields::another_look(wrongs))
             form method="post" action={ "/console/setup/" (address::value(token)) } {
                 (Input {
                     name: "username",
@@ -190,65 +161,10 @@ fn form(status: StatusCode, token: &str, entered: &Entered<'_>, wrongs: &Wrongs)
                     help: Some("You can sign in with it, too."),
                     ..Input::default()
                 }.show(wrongs))
-                (Input {
-                    name: "password",
-                    label: "Password",
-                    kind: "password",
-                    complete: "new-password",
-                    required: true,
-                    help: Some("At least 10 characters. A few random words do well."),
-                    ..Input::default()
-                }.show(wrongs))
-                (Input {
-                    name: "again",
-                    label: "Password again",
-                    kind: "password",
-                    complete: "new-password",
-                    required: true,
-                    ..Input::default()
-                }.show(wrongs))
+                (fields::new_password(wrongs, false))
                 button.button.wide type="submit" { "Create the owner" }
             }
         }
     };
     page(status, &Shell::outside("Set up"), &body)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn usernames_are_plain() {
-        for bad in ["", "a", "../x", "<script>", "a b", "-a", "анна", "a@b", &"a".repeat(41)] {
-            assert!(username_objection(bad).is_some(), "{bad}");
-        }
-        for good in ["owner", "Anna.B-2_x", "42"] {
-            assert_eq!(username_objection(good), None, "{good}");
-        }
-    }
-
-    #[test]
-    fn an_address_is_one_address() {
-        let long = format!("{}@example.com", "a".repeat(65));
-        for bad in [
-            "a",
-            "a@b",
-            "@b.c",
-            "a@.c",
-            "a@b.c,d@e.f",
-            "a@b.c\ncc:d@e.f",
-            "a b@c.d",
-            "a@b@c.d",
-            "\"a\"@b.c",
-            "a@-b.c",
-            "a@b.c.",
-            &long,
-        ] {
-            assert!(!is_address(bad), "{bad}");
-        }
-        for good in ["anna@example.com", "a+tag@mail.example.co.uk", "o'neil@example.org"] {
-            assert!(is_address(good), "{good}");
-        }
-    }
 }

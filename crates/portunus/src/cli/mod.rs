@@ -6,6 +6,7 @@ mod ledger;
 mod models;
 mod serve;
 mod simulate;
+mod users;
 
 use clap::{Args, Parser, Subcommand};
 use std::io::{IsTerminal as _, Write as _};
@@ -65,6 +66,9 @@ enum Command {
     /// Make, list, revoke and rotate API keys
     #[command(subcommand)]
     Keys(keys::Keys),
+    /// Make, list and lock accounts, and hand out links to get into them
+    #[command(subcommand)]
+    Users(users::Users),
     /// List the models this gateway serves
     Models,
     /// Prove the ledger, or export it
@@ -117,6 +121,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Serve { listen: own } => serve::serve(&common, own.or(listen)).await,
         Command::Check => check::check(&common),
         Command::Keys(command) => keys::run(&common, command).await,
+        Command::Users(command) => users::run(&common, command).await,
         Command::Models => models::list(&common),
         Command::Ledger(command) => ledger::run(&common, command).await,
         Command::Simulate { listen, canned, faults } => {

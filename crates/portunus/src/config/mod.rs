@@ -8,6 +8,7 @@ mod door;
 mod models;
 mod outbound;
 mod overrides;
+mod people;
 mod providers;
 mod raw;
 mod routes;
@@ -23,6 +24,7 @@ pub(crate) use watch::watch;
 pub(crate) use words::{duration, nearest};
 
 use catalog::Catalog;
+use console::IdentityProvider;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,7 @@ use std::time::Duration;
 use upstream::{Outbound, Provider, Timeouts};
 
 use crate::limits::Net;
+use crate::mail::Post;
 use crate::telemetry::Collector;
 use raw::{RawConfig, RawShared, RawTimeouts};
 
@@ -83,6 +86,10 @@ pub struct Config {
     pub catalog: Catalog,
     /// Who serves each model.
     pub routes: HashMap<String, Arc<Route>>,
+    /// Where mail goes.
+    pub mail: Option<Post>,
+    /// The providers of identities to sign in with.
+    pub identities: Vec<IdentityProvider>,
     /// What the operator should know.
     pub warnings: Vec<String>,
 }
@@ -193,16 +200,11 @@ fn check(
         models,
     } = raw;
     let mut warnings = Vec::new();
-    let later = [
-        ("[files]", files.is_some()),
-        ("[mail]", mail.is_some()),
-        ("[identity]", !identity.is_empty()),
-    ];
-    for (section, set) in later {
-        if set {
-            warnings.push(format!("{section} is read but nothing in this version uses it"));
-        }
+    if files.is_some() {
+        warnings.push("[files] is read but nothing in this version uses it".to_owned());
     }
+    let mail = mail.map(people::mail).transpose()?;
+    let identities = people::identities(identity, env)?;
     let listen =
         given.listen.clone().or(server.listen).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let listen = address("server.listen", &listen)?;
@@ -283,6 +285,8 @@ fn check(
         providers,
         catalog,
         routes,
+        mail,
+        identities,
         warnings,
     })
 }

@@ -78,6 +78,7 @@ pub(crate) struct RawIdentity {
     pub(crate) issuer: String,
     pub(crate) client_id: String,
     pub(crate) client_secret: Secret,
+    pub(crate) admits: Option<String>,
 }
 
 /// Durations as text; any of them may also stand under a provider or a model.

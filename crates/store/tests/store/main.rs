@@ -13,6 +13,7 @@ mod kept;
 mod keys;
 mod leases;
 mod limits;
+mod links;
 mod opening;
 mod people;
 mod place;

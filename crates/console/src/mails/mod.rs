@@ -1,0 +1,86 @@
+//! The mails the console sends, one file each, as text and as HTML.
+//!
+//! A mail is handed to the gateway in a task of its own: how long a mail server takes must not tell
+//! whether there was anything to send.
+
+mod changed;
+mod confirm;
+mod invite;
+mod known;
+mod reset;
+mod signup;
+
+pub(crate) use changed::changed;
+pub(crate) use confirm::confirm;
+pub(crate) use invite::invite;
+pub(crate) use known::known;
+pub(crate) use reset::reset;
+pub(crate) use signup::signup;
+
+use maud::{DOCTYPE, html};
+
+use crate::desk::Desk;
+use crate::{Host, Mail};
+
+/// A letter before it is a mail.
+struct Letter<'a> {
+    to: &'a str,
+    subject: &'a str,
+    /// What it says, a paragraph each.
+    says: &'a [String],
+    /// Where to go, and what the button says.
+    button: Option<(&'a str, &'a str)>,
+    /// The small print.
+    small: &'a str,
+}
+
+impl Letter<'_> {
+    fn mail(&self) -> Mail {
+        let Self { to, subject, says, button, small } = self;
+        let mut text = says.join("\n\n");
+        if let Some((url, _)) = button {
+            text.push_str(&format!("\n\n{url}"));
+        }
+        text.push_str(&format!("\n\n{small}\n\nPortunus\n"));
+        // Mail programs know nothing of stylesheets, so the styles stand in the elements.
+        let html = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head { meta charset="utf-8"; title { (subject) } }
+                body style="margin:0;padding:24px;background:#f6f5f0;color:#1b2427;font:16px/1.55 system-ui,sans-serif" {
+                    div style="max-width:30em;margin:0 auto;padding:28px;background:#ffffff;border:1px solid #dedbd1;border-radius:12px" {
+                        h1 style="margin:0 0 16px;font-size:20px" { (subject) }
+                        @for says in *says { p style="margin:0 0 16px" { (says) } }
+                        @if let Some((url, label)) = button {
+                            p style="margin:0 0 16px" {
+                                a href=(url) style="display:inline-block;padding:12px 20px;border-radius:8px;background:#0b5d66;color:#ffffff;font-weight:600;text-decoration:none" { (label) }
+                            }
+                            p style="margin:0 0 16px;font-size:13px;color:#566166;word-break:break-all" { (url) }
+                        }
+                        p style="margin:0;font-size:13px;color:#566166" { (small) }
+                    }
+                }
+            }
+        };
+        Mail {
+            to: (*to).to_owned(),
+            subject: (*subject).to_owned(),
+            text,
+            html: html.into_string(),
+        }
+    }
+}
+
+/// Sends a mail. Whoever waits for it is told nothing; a failure is in the log.
+pub(crate) async fn send(desk: &Desk, mail: Mail) {
+    send_by(desk.host.as_ref(), mail).await;
+}
+
+/// Sends a mail where there is no desk any more.
+pub(crate) async fn send_by(host: &dyn Host, mail: Mail) {
+    let subject = mail.subject.clone();
+    match host.send_mail(mail).await {
+        Ok(()) => tracing::info!(subject, "a mail was sent: {subject}"),
+        Err(error) => tracing::error!(subject, "a mail could not be sent: {error}"),
+    }
+}

@@ -1,0 +1,120 @@
+//! Usernames and e-mail addresses: what they may look like.
+
+use crate::password;
+
+/// What is wrong with a username, if anything.
+pub(crate) fn username_objection(name: &str) -> Option<&'static str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() {
+        return Some("Choose a username.");
+    }
+    if !(2..=40).contains(&name.len()) {
+        return Some("Between 2 and 40 characters, please.");
+    }
+    if !name.chars().all(plain) || !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Some(
+            "Letters, digits, dots, dashes and underscores only, a letter or digit first.",
+        );
+    }
+    None
+}
+
+/// What is wrong with the username of someone who is not the owner: names that would make others
+/// believe they deal with the house are nobody's.
+pub(crate) fn newcomer_objection(name: &str) -> Option<&'static str> {
+    const RESERVED: [&str; 10] = [
+        "admin",
+        "administrator",
+        "root",
+        "owner",
+        "portunus",
+        "security",
+        "support",
+        "system",
+        "postmaster",
+        "no-reply",
+    ];
+    if RESERVED.contains(&name.to_ascii_lowercase().as_str()) {
+        return Some("This name is reserved. Choose another.");
+    }
+    username_objection(name)
+}
+
+/// Whether a text is one plain address: what cannot be mistaken for two, or for a header.
+pub(crate) fn is_address(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_graphic() && !"\"(),:;<>[\\]@".contains(c);
+    let Some((local, domain)) = text.split_once('@') else { return false };
+    let labels: Vec<&str> = domain.split('.').collect();
+    let label = |l: &&str| {
+        !l.is_empty()
+            && l.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+            && !l.starts_with('-')
+            && !l.ends_with('-')
+    };
+    text.len() <= 254
+        && !local.is_empty()
+        && local.len() <= 64
+        && local.chars().all(plain)
+        && labels.len() >= 2
+        && labels.iter().all(label)
+}
+
+/// What is wrong with a password that was typed twice: the field and why.
+pub(crate) fn password_objection(
+    password: &str,
+    again: &str,
+    names: &[&str],
+) -> Option<(&'static str, String)> {
+    if let Some(why) = password::objection(password, names) {
+        return Some(("password", why));
+    }
+    let differ = "The two passwords differ. Type the same one twice.";
+    (password != again).then(|| ("again", differ.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usernames_are_plain() {
+        for bad in ["", "a", "../x", "<script>", "a b", "-a", "анна", "a@b", &"a".repeat(41)] {
+            assert!(username_objection(bad).is_some(), "{bad}");
+        }
+        for good in ["owner", "Anna.B-2_x", "42"] {
+            assert_eq!(username_objection(good), None, "{good}");
+        }
+    }
+
+    #[test]
+    fn names_of_the_house_are_nobodys() {
+        for bad in ["admin", "ROOT", "Portunus", "", "../x"] {
+            assert!(newcomer_objection(bad).is_some(), "{bad}");
+        }
+        assert_eq!(newcomer_objection("anna"), None);
+    }
+
+    #[test]
+    fn an_address_is_one_address() {
+        let long = format!("{}@example.com", "a".repeat(65));
+        for bad in [
+            "a",
+            "a@b",
+            "@b.c",
+            "a@.c",
+            "a@b.c,d@e.f",
+            "a@b.c\ncc:d@e.f",
+            "a b@c.d",
+            "a@b@c.d",
+            "\"a\"@b.c",
+            "a@-b.c",
+            "a@b.c.",
+            &long,
+        ] {
+            assert!(!is_address(bad), "{bad}");
+        }
+        for good in ["anna@example.com", "a+tag@mail.example.co.uk", "o'neil@example.org"] {
+            assert!(is_address(good), "{good}");
+        }
+    }
+}

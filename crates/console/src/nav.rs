@@ -1,0 +1,39 @@
+//! The places of the console, in the order they are listed. A new page adds a line.
+
+use maud::{Markup, html};
+use store::Role;
+
+/// A place of the console.
+struct Place {
+    path: &'static str,
+    title: &'static str,
+    /// Who finds it in the list. What a page shows and does is decided by the page.
+    seen_by: &'static [Role],
+}
+
+const EVERYONE: &[Role] = &Role::ALL;
+const ADMINISTRATORS: &[Role] = &[Role::Owner, Role::Admin];
+
+const PLACES: [Place; 3] = [
+    Place { path: "/console", title: "Overview", seen_by: EVERYONE },
+    Place { path: "/console/people", title: "People", seen_by: ADMINISTRATORS },
+    Place { path: "/console/account", title: "Your account", seen_by: EVERYONE },
+];
+
+/// The list for somebody of that role who is at that place.
+pub(crate) fn bar(role: Role, here: &str) -> Markup {
+    html! {
+        nav.places aria-label="Console" {
+            ul {
+                @for place in PLACES.iter().filter(|place| place.seen_by.contains(&role)) {
+                    li {
+                        a href=(place.path)
+                            aria-current=[(place.path == here).then_some("page")] {
+                            (place.title)
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

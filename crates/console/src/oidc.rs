@@ -1,0 +1,294 @@
+//! Signing in through a provider of identities (OpenID Connect, the code flow with PKCE).
+//!
+//! The way out leaves a word in the browser and its digest, together with the state, in the store;
+//! only the browser that left can come back, once, within ten minutes, from the provider it went
+//! to. Who somebody is, is the pair of issuer and subject; an address is never enough.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ledger::Micros;
+use openidconnect::core::{
+    CoreAuthDisplay, CoreAuthenticationFlow, CoreClaimName, CoreClaimType, CoreClient,
+    CoreClientAuthMethod, CoreGrantType, CoreIdToken, CoreJsonWebKey,
+    CoreJweContentEncryptionAlgorithm, CoreJweKeyManagementAlgorithm, CoreJwsSigningAlgorithm,
+    CoreResponseMode, CoreResponseType, CoreSubjectIdentifierType,
+};
+use openidconnect::{
+    AdditionalProviderMetadata, AuthorizationCode, ClientId, ClientSecret, CsrfToken, HttpRequest,
+    HttpResponse, IssuerUrl, Nonce, PkceCodeChallenge, PkceCodeVerifier, ProviderMetadata,
+    RedirectUrl, Scope, TokenResponse as _,
+};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use store::{Link, Purpose};
+
+use crate::cookies::{self, Jar};
+use crate::desk::Desk;
+use crate::form::Fields;
+use crate::links::{self, LIFE, Note};
+use crate::shell::sent_to;
+use crate::trouble::Trouble;
+use crate::{IdentityProvider, address, random};
+
+/// How long a provider's description and keys are good, and how often at most they are fetched.
+const FRESH: Micros = 300 * 1_000_000;
+/// How far a provider's clock may differ from ours.
+const SKEW: Micros = 60 * 1_000_000;
+const LONGEST: usize = 4_096;
+
+/// What we want to know of a provider beyond what the crate reads.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+struct Further {
+    #[serde(default)]
+    authorization_response_iss_parameter_supported: bool,
+}
+
+impl AdditionalProviderMetadata for Further {}
+
+type Metadata = ProviderMetadata<
+    Further,
+    CoreAuthDisplay,
+    CoreClientAuthMethod,
+    CoreClaimName,
+    CoreClaimType,
+    CoreGrantType,
+    CoreJweContentEncryptionAlgorithm,
+    CoreJweKeyManagementAlgorithm,
+    CoreJsonWebKey,
+    CoreResponseMode,
+    CoreResponseType,
+    CoreSubjectIdentifierType,
+>;
+
+/// Providers' descriptions, with the time they were fetched.
+#[derive(Default)]
+pub(crate) struct Described(Mutex<HashMap<String, (Micros, Metadata)>>);
+
+/// Who came back.
+pub(crate) struct Person {
+    pub(crate) issuer: String,
+    pub(crate) subject: String,
+    pub(crate) email: Option<String>,
+    pub(crate) email_verified: bool,
+    pub(crate) name: Option<String>,
+}
+
+/// Someone who came back, the provider they come from, and what they left with.
+pub(crate) struct Return {
+    pub(crate) provider: IdentityProvider,
+    pub(crate) person: Person,
+    pub(crate) link: Link,
+}
+
+/// Why a request to a provider failed; for the log.
+#[derive(Debug)]
+struct Unanswered(String);
+
+impl std::fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unanswered {}
+
+fn provider(desk: &Desk, name: &str) -> Result<IdentityProvider, Trouble> {
+    let found = desk.host.identities().into_iter().find(|provider| provider.name == name);
+    found.ok_or(Trouble::NotFound)
+}
+
+fn fetcher(
+    desk: &Desk,
+) -> impl Fn(HttpRequest) -> crate::Later<Result<HttpResponse, Unanswered>> + use<> {
+    let host = Arc::clone(&desk.host);
+    move |request| {
+        let answer = host.fetch(request);
+        Box::pin(async move { answer.await.map_err(Unanswered) })
+    }
+}
+
+/// The provider's description of itself and its keys.
+async fn described(desk: &Desk, provider: &IdentityProvider) -> Result<Metadata, Trouble> {
+    let now = desk.now();
+    let known = desk.described.0.lock().get(&provider.issuer).cloned();
+    if let Some((at, metadata)) = known
+        && now.saturating_sub(at) < FRESH
+    {
+        return Ok(metadata);
+    }
+    let issuer = IssuerUrl::new(provider.issuer.clone()).map_err(|_| Trouble::Broken)?;
+    let metadata = Metadata::discover_async(issuer, &fetcher(desk)).await.map_err(|error| {
+        away(provider, &error);
+        Trouble::ProviderAway
+    })?;
+    desk.described.0.lock().insert(provider.issuer.clone(), (now, metadata.clone()));
+    Ok(metadata)
+}
+
+fn away(provider: &IdentityProvider, error: &dyn std::error::Error) {
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    tracing::error!(
+        identity = provider.name,
+        "the identity provider `{}` could not be asked: {error} {cause}",
+        provider.name
+    );
+}
+
+fn redirect(desk: &Desk, provider: &IdentityProvider) -> Result<RedirectUrl, Trouble> {
+    let url = format!("{}/auth/{}/callback", desk.url(), address::value(&provider.name));
+    RedirectUrl::new(url).map_err(|_| Trouble::Broken)
+}
+
+/// Sends a browser to a provider: to sign in, or, with an account, to link it.
+pub(crate) async fn depart(
+    desk: &Desk,
+    name: &str,
+    account_id: Option<&str>,
+    next: &str,
+) -> Result<Response, Trouble> {
+    let provider = provider(desk, name)?;
+    let metadata = described(desk, &provider).await?;
+    let client = CoreClient::from_provider_metadata(
+        metadata,
+        ClientId::new(provider.client_id.clone()),
+        Some(ClientSecret::new(provider.client_secret.clone())),
+    )
+    .set_redirect_uri(redirect(desk, &provider)?);
+    let words = [random::word(), random::word(), random::word()];
+    let [Ok(state), Ok(nonce), Ok(cookie)] = words else { return Err(Trouble::Broken) };
+    let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
+    let (url, state, nonce) = client
+        .authorize_url(
+            CoreAuthenticationFlow::AuthorizationCode,
+            || CsrfToken::new(state),
+            || Nonce::new(nonce),
+        )
+        .add_scope(Scope::new("email".to_owned()))
+        .add_scope(Scope::new("profile".to_owned()))
+        .set_pkce_challenge(challenge)
+        .url();
+    let note = Note {
+        identity: Some(provider.name.clone()),
+        nonce: Some(nonce.secret().clone()),
+        verifier: Some(verifier.secret().clone()),
+        next: Some(next.to_owned()),
+        ..Note::default()
+    };
+    let hash = way_back(state.secret(), &cookie);
+    links::add(desk, hash, Purpose::Return, account_id, &note, LIFE.step).await?;
+    let mut response = sent_to(url.as_str());
+    cookies::set(desk, &mut response, Jar::Flow, &cookie, LIFE.step / 1_000_000);
+    Ok(response)
+}
+
+/// What the store keeps of a way back: good only for the browser and the state together.
+fn way_back(state: &str, cookie: &str) -> Vec<u8> {
+    random::digest(&format!("{cookie}.{state}"))
+}
+
+/// Takes somebody in who comes back from a provider. Everything is checked before anything is
+/// believed.
+pub(crate) async fn arrive(
+    desk: &Desk,
+    name: &str,
+    headers: &http::HeaderMap,
+    asked: &Fields,
+) -> Result<Return, Trouble> {
+    const STALE: Trouble = Trouble::Bad(
+        "This sign-in began elsewhere, or too long ago. Go to the sign-in page and begin again.",
+    );
+    let provider = provider(desk, name)?;
+    let state = asked.one("state", LONGEST)?;
+    let cookie = cookies::sent(desk, headers, Jar::Flow).ok_or(STALE)?;
+    let link = desk.store.take_link(&way_back(state, &cookie), Purpose::Return).await?;
+    let link = link.filter(|link| links::alive(desk, link)).ok_or(STALE)?;
+    let note = links::note(&link);
+    if note.identity.as_deref() != Some(name) {
+        return Err(STALE);
+    }
+    let refused = || Trouble::Refused("The identity provider did not let you in.");
+    let metadata = described(desk, &provider).await?;
+    // RFC 9207: an answer that names its issuer must name the one that was asked.
+    let issuer = asked.one("iss", LONGEST)?;
+    let must = metadata.additional_metadata().authorization_response_iss_parameter_supported;
+    if (must || !issuer.is_empty()) && issuer != provider.issuer {
+        tracing::warn!(identity = name, "an answer of `{name}` names another issuer");
+        return Err(refused());
+    }
+    let code = asked.one("code", LONGEST)?;
+    if code.is_empty() {
+        tracing::info!(identity = name, "`{name}` refused a sign-in");
+        return Err(refused());
+    }
+    let (Some(nonce), Some(verifier)) = (note.nonce, note.verifier) else { return Err(STALE) };
+    let client = CoreClient::from_provider_metadata(
+        metadata,
+        ClientId::new(provider.client_id.clone()),
+        Some(ClientSecret::new(provider.client_secret.clone())),
+    )
+    .set_redirect_uri(redirect(desk, &provider)?);
+    let fetch = fetcher(desk);
+    let exchange = client
+        .exchange_code(AuthorizationCode::new(code.to_owned()))
+        .map_err(|_| refused())?
+        .set_pkce_verifier(PkceCodeVerifier::new(verifier))
+        .request_async(&fetch);
+    let tokens = exchange.await.map_err(|error| {
+        away(&provider, &error);
+        refused()
+    })?;
+    let token = tokens.id_token().ok_or_else(refused)?;
+    let now = desk.now();
+    let verifier = client
+        .id_token_verifier()
+        // Signed with the provider's own key; neither unsigned nor with a secret others know.
+        .set_allowed_algs([
+            CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256,
+            CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha384,
+            CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha512,
+            CoreJwsSigningAlgorithm::RsaSsaPssSha256,
+            CoreJwsSigningAlgorithm::EcdsaP256Sha256,
+            CoreJwsSigningAlgorithm::EcdsaP384Sha384,
+            CoreJwsSigningAlgorithm::EdDsa,
+        ])
+        .set_time_fn(move || time(now.saturating_sub(SKEW)).into());
+    let claims = token.claims(&verifier, &Nonce::new(nonce)).map_err(|error| {
+        tracing::warn!(identity = name, "a token of `{name}` was refused: {error}");
+        refused()
+    })?;
+    if !of_now(token, now) {
+        tracing::warn!(identity = name, "a token of `{name}` is from the future");
+        return Err(refused());
+    }
+    let person = Person {
+        issuer: claims.issuer().to_string(),
+        subject: claims.subject().to_string(),
+        email: claims.email().map(|email| email.to_string()),
+        email_verified: claims.email_verified().unwrap_or(false),
+        name: claims.preferred_username().map(|name| name.to_string()),
+    };
+    Ok(Return { provider, person, link })
+}
+
+fn time(at: Micros) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(at).unwrap_or(0))
+}
+
+/// Whether neither `nbf` nor `iat` lies ahead; the crate leaves both to us.
+fn of_now(token: &CoreIdToken, now: Micros) -> bool {
+    #[derive(Deserialize)]
+    struct Times {
+        nbf: Option<f64>,
+        iat: Option<f64>,
+    }
+    let text = token.to_string();
+    let payload = text.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+    let times = payload.and_then(|bytes| serde_json::from_slice::<Times>(&bytes).ok());
+    let latest = (now.saturating_add(SKEW) / 1_000_000) as f64;
+    times.is_some_and(|times| [times.nbf, times.iat].into_iter().flatten().all(|at| at <= latest))
+}

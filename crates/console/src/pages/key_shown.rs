@@ -1,0 +1,66 @@
+//! The page that shows a key's value, with what to paste where.
+
+use catalog::Kind;
+use maud::{Markup, html};
+use store::KeyRecord;
+
+use super::{Tab, copyable, tabs};
+use crate::desk::Desk;
+use crate::snippet::{self, Format};
+
+/// The page that shows a key's text, the only time it is shown.
+pub(super) fn shown_once(desk: &Desk, record: &KeyRecord, text: &str, title: &str) -> Markup {
+    let (url, formats) = (desk.url(), desk.formats());
+    let model = desk.catalog(|catalog| {
+        let allowed = |id: &str| record.models.is_empty() || record.models.iter().any(|m| m == id);
+        let mut chats = catalog.iter().filter(|model| model.kind == Kind::Chat);
+        chats.find(|model| allowed(&model.id)).map(|model| model.id.clone())
+    });
+    let mut shown = Vec::new();
+    if let Some(model) = &model {
+        let format = formats.iter().find(|format| format.suits(Kind::Chat));
+        shown.extend(format.map(|format| ("curl", "curl", format.curl(&url, model, text))));
+        if formats.contains(&Format::Chat) {
+            shown.push(("python", "Python", snippet::python(&url, model, text)));
+            shown.push(("node", "Node", snippet::node(&url, model, text)));
+        }
+        if formats.contains(&Format::Messages) {
+            shown.push(("claude", "Claude Code", snippet::claude_code(&url, model, text)));
+        }
+        if formats.contains(&Format::Responses) {
+            shown.push(("codex", "Codex", snippet::codex(&url, model, text)));
+        }
+        if formats.contains(&Format::Native) {
+            shown.push(("gemini", "Gemini CLI", snippet::gemini_cli(&url, model, text)));
+        }
+    }
+    let environment = snippet::environment(&url, text, &formats);
+    if !environment.is_empty() {
+        shown.push(("env", "Environment", environment));
+    }
+    let shown: Vec<Tab> = shown
+        .into_iter()
+        .map(|(id, title, text)| Tab { id: id.to_owned(), title, body: copyable(id, title, &text) })
+        .collect();
+    html! {
+        section.card.broad {
+            p.crumbs { a href="/console" { "Console" } " / Keys" }
+            h1 { (title) }
+            p { "Copy " strong { bdi { (record.name) } } " now. "
+                "It is shown this once: the gateway keeps no copy it could show again." }
+            div.secret {
+                code id="key" { (text) }
+                button.copy type="button" hidden data-copy="key" { "Copy" }
+            }
+            p.help {
+                "Keep it in an environment variable on your server; never in a repository, a web "
+                "page or a screenshot."
+            }
+            @if !shown.is_empty() {
+                h2 { "Use it" }
+                (tabs("use", &shown))
+            }
+            p.actions { a.button href="/console" { "I have copied it" } }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Codes that change every half minute (RFC 6238), and recovery codes on paper.
+
+use aws_lc_rs::{hmac, rand};
+use ledger::Micros;
+
+use crate::random;
+use crate::trouble::Trouble;
+
+/// How long a code is shown, in seconds.
+const STEP: i64 = 30;
+/// How many steps a clock may be off.
+const DRIFT: i64 = 1;
+const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+/// How many recovery codes there are.
+pub(crate) const PAPERS: usize = 10;
+
+/// A new secret, as it is written down.
+pub(crate) fn new_secret() -> Result<String, Trouble> {
+    let mut bytes = [0_u8; 20];
+    rand::fill(&mut bytes).map_err(|_| Trouble::Broken)?;
+    Ok(base32(&bytes))
+}
+
+/// The address that apps read from a picture.
+pub(crate) fn uri(username: &str, place: &str, secret: &str) -> String {
+    let (name, place) = (crate::address::value(username), crate::address::value(place));
+    format!("otpauth://totp/{place}:{name}?secret={secret}&issuer={place}")
+}
+
+/// The step a code belongs to, if it is one of now.
+pub(crate) fn step_of(secret: &[u8], code: &str, now: Micros) -> Option<i64> {
+    let digits: String = code.chars().filter(|c| !c.is_whitespace()).collect();
+    let current = now.div_euclid(1_000_000).div_euclid(STEP);
+    // All are computed, so that the time does not tell which one fits.
+    let fits = |step: &i64| random::same(&code_at(secret, *step), &digits);
+    let steps = (current - DRIFT)..=(current + DRIFT);
+    steps.filter(fits).last()
+}
+
+fn code_at(secret: &[u8], step: i64) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret);
+    let tag = hmac::sign(&key, &step.to_be_bytes());
+    let bytes = tag.as_ref();
+    let offset = bytes.last().map_or(0, |last| usize::from(last & 0x0f));
+    let four = bytes.iter().skip(offset).take(4);
+    let number = four.fold(0_u32, |sum, byte| (sum << 8) | u32::from(*byte)) & 0x7fff_ffff;
+    format!("{:06}", number % 1_000_000)
+}
+
+/// Recovery codes, to be shown once.
+pub(crate) fn recovery_codes() -> Result<Vec<String>, Trouble> {
+    let mut codes = Vec::with_capacity(PAPERS);
+    for _ in 0..PAPERS {
+        let mut bytes = [0_u8; 10];
+        rand::fill(&mut bytes).map_err(|_| Trouble::Broken)?;
+        let text = base32(&bytes).to_lowercase();
+        let pieces: Vec<String> =
+            text.as_bytes().chunks(4).map(|four| String::from_utf8_lossy(four).into()).collect();
+        codes.push(pieces.join("-"));
+    }
+    Ok(codes)
+}
+
+/// What the store keeps of a recovery code.
+pub(crate) fn digest_of(code: &str) -> Vec<u8> {
+    let plain: String = code.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+    random::digest(&plain.to_lowercase())
+}
+
+/// Whether a code is the one with that digest.
+pub(crate) fn is_recovery(digest: &[u8], code: &str) -> bool {
+    aws_lc_rs::constant_time::verify_slices_are_equal(digest, &digest_of(code)).is_ok()
+}
+
+/// Bytes as letters and digits that are hard to mistake.
+pub(crate) fn base32(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    let (mut held, mut bits) = (0_u32, 0);
+    for byte in bytes {
+        held = (held << 8) | u32::from(*byte);
+        bits += 8;
+        while bits >= 5 {
+            bits -= 5;
+            let letter = LETTERS.get((held >> bits) as usize & 31);
+            out.extend(letter.map(|letter| char::from(*letter)));
+        }
+        held &= (1 << bits) - 1;
+    }
+    if bits > 0 {
+        let letter = LETTERS.get((held << (5 - bits)) as usize & 31);
+        out.extend(letter.map(|letter| char::from(*letter)));
+    }
+    out
+}
+
+/// The bytes behind letters and digits; `None` when they are none of ours.
+pub(crate) fn from_base32(text: &str) -> Option<Vec<u8>> {
+    let (mut out, mut held, mut bits) = (Vec::new(), 0_u32, 0);
+    for letter in text.bytes() {
+        let value = LETTERS.iter().position(|known| *known == letter)?;
+        held = (held << 5) | u32::try_from(value).ok()?;
+        bits += 5;
+        if bits >= 8 {
+            bits -= 8;
+            out.push(u8::try_from((held >> bits) & 0xff).ok()?);
+            held &= (1 << bits) - 1;
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &[u8] = b"12345678901234567890";
+
+    #[test]
+    fn codes_are_those_of_the_standard() {
+        // RFC 6238, appendix B; the last six of its eight digits.
+        for (seconds, code) in [
+            (59_i64, "287082"),
+            (1_111_111_109, "081804"),
+            (1_111_111_111, "050471"),
+            (1_234_567_890, "005924"),
+            (2_000_000_000, "279037"),
+        ] {
+            assert_eq!(code_at(SECRET, seconds / STEP), code);
+            assert_eq!(step_of(SECRET, code, seconds * 1_000_000), Some(seconds / STEP));
+        }
+    }
+
+    #[test]
+    fn a_code_is_good_for_its_time_and_its_neighbours() {
+        let at = |seconds: i64| step_of(SECRET, "287082", seconds * 1_000_000);
+        assert_eq!([at(30), at(59), at(89), at(0)], [Some(1); 4]);
+        assert_eq!([at(90), at(-1)], [None; 2]);
+        for bad in ["", "28708", "2870822", "28708a", "-87082"] {
+            assert_eq!(step_of(SECRET, bad, 59_000_000), None, "{bad}");
+        }
+        assert_eq!(step_of(SECRET, "287 082", 59_000_000), Some(1));
+    }
+
+    #[test]
+    fn base32_goes_both_ways() {
+        assert_eq!(base32(b"foobar"), "MZXW6YTBOI");
+        for n in 0..40 {
+            let bytes: Vec<u8> = (0..n).collect();
+            assert_eq!(from_base32(&base32(&bytes)), Some(bytes));
+        }
+        assert_eq!(from_base32("a1"), None);
+    }
+
+    #[test]
+    fn recovery_codes_are_read_however_they_are_typed() {
+        let codes = recovery_codes().unwrap();
+        assert_eq!(codes.len(), PAPERS);
+        for code in &codes {
+            let digest = digest_of(code);
+            assert!(is_recovery(&digest, &code.to_uppercase().replace('-', " ")));
+            assert!(!is_recovery(&digest, "aaaa-bbbb-cccc-dddd"));
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! `portunus users`: make, list and lock accounts, and hand out links to get into them. Works beside
+//! a running gateway, which learns of it with the next page it serves.
+
+use clap::Subcommand;
+use ledger::{Clock as _, SystemClock};
+use serde_json::{Value, json};
+use std::io::{IsTerminal as _, Read as _};
+use std::process::ExitCode;
+use store::{Account, Role, Store};
+
+use super::{Common, say};
+use crate::app::open_store;
+use crate::config::Config;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Users {
+    /// Make an account; without a password on standard input a link to choose one is printed
+    Create {
+        /// The name to sign in with
+        name: String,
+        /// The address to sign in with and to write to
+        #[arg(long, value_name = "ADDRESS")]
+        email: Option<String>,
+        /// What it may do: owner, admin, member or viewer
+        #[arg(long, default_value = "member", value_parser = role)]
+        role: Role,
+    },
+    /// Print a link with which somebody makes an account of their own
+    Invite {
+        /// The address the account will have
+        #[arg(long, value_name = "ADDRESS")]
+        email: Option<String>,
+        /// What it may do: owner, admin, member or viewer
+        #[arg(long, default_value = "member", value_parser = role)]
+        role: Role,
+    },
+    /// List all accounts
+    List,
+    /// Print a link with which an account chooses another password; it works once, for half an hour
+    ResetPassword {
+        /// The account's name or address
+        name: String,
+    },
+    /// Lock an account out and end its sessions
+    Disable {
+        /// The account's name or address
+        name: String,
+        /// Revoke its keys too
+        #[arg(long)]
+        keys: bool,
+    },
+    /// Let a locked account in again
+    Enable {
+        /// The account's name or address
+        name: String,
+    },
+}
+
+fn role(word: &str) -> Result<Role, String> {
+    Role::by_word(word).ok_or_else(|| "write owner, admin, member or viewer".to_owned())
+}
+
+pub(super) async fn run(common: &Common, command: Users) -> anyhow::Result<ExitCode> {
+    let config = common.load()?;
+    let store = open_store(&config).await?;
+    let desk = Desk { common, config: &config, store: &store };
+    let outcome = match command {
+        Users::Create { name, email, role } => desk.create(&name, email, role).await,
+        Users::Invite { email, role } => desk.invite(email.as_deref(), role).await,
+        Users::List => desk.list().await,
+        Users::ResetPassword { name } => desk.reset(&name).await,
+        Users::Disable { name, keys } => desk.disable(&name, keys).await,
+        Users::Enable { name } => desk.enable(&name).await,
+    };
+    store.close().await;
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+struct Desk<'a> {
+    common: &'a Common,
+    config: &'a Config,
+    store: &'a Store,
+}
+
+impl Desk<'_> {
+    /// A line for people, or an object for machines.
+    fn tell(&self, line: &str, object: &Value) {
+        if self.common.json { say(&object.to_string()) } else { say(line) }
+    }
+
+    async fn note(&self, action: &str, subject: &str, detail: &str) -> anyhow::Result<()> {
+        let now = SystemClock.now();
+        Ok(self.store.add_audit(now, "command line", action, subject, detail).await?)
+    }
+
+    async fn find(&self, name: &str) -> anyhow::Result<Account> {
+        let found = self.store.account_by_login(name).await?;
+        found
+            .ok_or_else(|| anyhow::anyhow!("there is no account `{name}`; see portunus users list"))
+    }
+
+    fn link(&self, path: &str) -> String {
+        format!("{}{path}", self.config.public_url)
+    }
+
+    async fn create(&self, name: &str, email: Option<String>, role: Role) -> anyhow::Result<()> {
+        if let Some(why) = console::names_objection(name, email.as_deref()) {
+            anyhow::bail!(why);
+        }
+        let hash = match password()? {
+            Some(password) => {
+                let names = [name, email.as_deref().unwrap_or_default()];
+                let hash = console::hash_password(&password, &names);
+                Some(hash.map_err(|why| anyhow::anyhow!("the password: {why}"))?)
+            }
+            None => None,
+        };
+        let now = SystemClock.now();
+        let account = Account {
+            id: uuid::Uuid::now_v7().to_string(),
+            username: name.to_owned(),
+            email,
+            role,
+            password_hash: hash,
+            disabled: false,
+            created: now,
+            changed: now,
+        };
+        self.store.add_account(&account).await?;
+        self.note("account.create", &account.id, role.word()).await?;
+        let mut object = show(&account);
+        let mut line = format!("The account {name} is made.");
+        if account.password_hash.is_none() {
+            let path = console::reset_link(self.store, &account, now).await;
+            let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
+            line = format!(
+                "{link}\n\n{line} The link lets its owner choose a password, once, \
+                            within half an hour."
+            );
+            if let Some(object) = object.as_object_mut() {
+                object.insert("link".to_owned(), Value::from(link));
+            }
+        }
+        self.tell(&line, &object);
+        Ok(())
+    }
+
+    async fn invite(&self, email: Option<&str>, role: Role) -> anyhow::Result<()> {
+        if let Some(why) = console::names_objection("somebody", email) {
+            anyhow::bail!(why);
+        }
+        let path = console::invite_link(self.store, role, email, SystemClock.now()).await;
+        let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
+        self.note("account.invite", email.unwrap_or_default(), role.word()).await?;
+        let line = format!("{link}\n\nThe link makes one account, within a week.");
+        self.tell(&line, &json!({ "link": link, "role": role.word(), "email": email }));
+        Ok(())
+    }
+
+    async fn list(&self) -> anyhow::Result<()> {
+        let accounts = self.store.accounts().await?;
+        if !self.common.json {
+            say(&format!("{:20}  {:8}  {:8}  {}", "name", "role", "state", "e-mail"));
+        }
+        for account in &accounts {
+            let line = format!(
+                "{:20}  {:8}  {:8}  {}",
+                account.username,
+                account.role.word(),
+                state(account),
+                account.email.as_deref().unwrap_or("-")
+            );
+            self.tell(&line, &show(account));
+        }
+        Ok(())
+    }
+
+    async fn reset(&self, name: &str) -> anyhow::Result<()> {
+        let account = self.find(name).await?;
+        if account.disabled {
+            anyhow::bail!("the account `{name}` is locked; let it in again with: users enable");
+        }
+        let path = console::reset_link(self.store, &account, SystemClock.now()).await;
+        let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
+        self.note("account.reset_link", &account.id, "").await?;
+        let line = format!(
+            "{link}\n\nThe link lets {} choose another password, once, within half an hour.",
+            account.username
+        );
+        self.tell(&line, &json!({ "id": account.id, "name": account.username, "link": link }));
+        Ok(())
+    }
+
+    async fn disable(&self, name: &str, keys: bool) -> anyhow::Result<()> {
+        let account = self.find(name).await?;
+        let others = self.store.accounts().await?;
+        let owns = |other: &Account| {
+            other.role == Role::Owner && !other.disabled && other.id != account.id
+        };
+        if account.role == Role::Owner && !others.iter().any(owns) {
+            anyhow::bail!("`{name}` is the only owner; make another one first");
+        }
+        let now = SystemClock.now();
+        self.store.set_disabled(&account.id, true, now).await?;
+        let mut revoked = 0;
+        if keys {
+            for key in self.store.keys_of(&account.id).await? {
+                revoked += u32::from(self.store.revoke_key(&key.id, now).await?);
+            }
+        }
+        self.note("account.disable", &account.id, "").await?;
+        let line = format!(
+            "The account {} is locked out. {}",
+            account.username,
+            if keys {
+                format!("{revoked} of its keys are revoked.")
+            } else {
+                "Its keys go on working; revoke them with --keys.".to_owned()
+            }
+        );
+        let object = json!({ "id": account.id, "disabled": true, "keys_revoked": revoked });
+        self.tell(&line, &object);
+        Ok(())
+    }
+
+    async fn enable(&self, name: &str) -> anyhow::Result<()> {
+        let account = self.find(name).await?;
+        self.store.set_disabled(&account.id, false, SystemClock.now()).await?;
+        self.note("account.enable", &account.id, "").await?;
+        let line = format!("The account {} may sign in again.", account.username);
+        self.tell(&line, &json!({ "id": account.id, "disabled": false }));
+        Ok(())
+    }
+}
+
+/// A password on standard input, if something other than a person is there: arguments are seen by
+/// everyone on the machine.
+fn password() -> anyhow::Result<Option<String>> {
+    let mut input = std::io::stdin();
+    if input.is_terminal() {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    input.by_ref().take(4_096).read_to_string(&mut text)?;
+    let text = text.trim_end_matches(['\r', '\n']);
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+fn state(account: &Account) -> &'static str {
+    if account.disabled {
+        "locked"
+    } else if account.password_hash.is_none() {
+        "no password"
+    } else {
+        "active"
+    }
+}
+
+fn show(account: &Account) -> Value {
+    let time = |micros: i64| jiff::Timestamp::from_microsecond(micros).map(|t| t.to_string()).ok();
+    json!({
+        "id": account.id,
+        "name": account.username,
+        "email": account.email,
+        "role": account.role.word(),
+        "state": state(account),
+        "created_at": time(account.created),
+    })
+}

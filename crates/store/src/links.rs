@@ -1,0 +1,172 @@
+//! Words that are good for one deed: links in mails, invitations, the steps of a sign-in. Only a
+//! hash of the word is stored.
+
+use ledger::Micros;
+use sqlx::FromRow;
+
+use crate::db::{clean, on_reader, on_writer, unknown_word};
+use crate::{Store, StoreError};
+
+/// What a link is for. One made for one deed does nothing for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// To make an account for the address it was sent to.
+    SignUp,
+    /// To make an account that somebody was invited to.
+    Invite,
+    /// To choose another password.
+    Reset,
+    /// To prove that an address is the account's.
+    Email,
+    /// The password was right; a second factor is to come.
+    Second,
+    /// To be signed with a passkey.
+    Challenge,
+    /// To come back from a provider of identities.
+    Return,
+}
+
+impl Purpose {
+    const ALL: [Self; 7] = [
+        Self::SignUp,
+        Self::Invite,
+        Self::Reset,
+        Self::Email,
+        Self::Second,
+        Self::Challenge,
+        Self::Return,
+    ];
+
+    /// The word in records.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::SignUp => "signup",
+            Self::Invite => "invite",
+            Self::Reset => "reset",
+            Self::Email => "email",
+            Self::Second => "second",
+            Self::Challenge => "challenge",
+            Self::Return => "return",
+        }
+    }
+}
+
+/// A link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The hash of the word.
+    pub hash: Vec<u8>,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// The account it concerns, if there is one.
+    pub account_id: Option<String>,
+    /// What its maker wants to know again when it is used.
+    pub data: String,
+    /// When it was made.
+    pub created: Micros,
+    /// When it ends. The store has no clock: whoever asks compares.
+    pub expires: Micros,
+}
+
+#[derive(FromRow)]
+struct LinkRow {
+    hash: Vec<u8>,
+    purpose: String,
+    account_id: Option<String>,
+    data: String,
+    created: Micros,
+    expires: Micros,
+}
+
+impl TryFrom<LinkRow> for Link {
+    type Error = sqlx::Error;
+
+    fn try_from(row: LinkRow) -> Result<Self, sqlx::Error> {
+        let LinkRow { hash, purpose, account_id, data, created, expires } = row;
+        let known = Purpose::ALL.into_iter().find(|known| known.word() == purpose);
+        let purpose = known.ok_or_else(|| unknown_word(&purpose))?;
+        Ok(Self { hash, purpose, account_id, data, created, expires })
+    }
+}
+
+const ADD: &str = "INSERT INTO links (hash, purpose, account_id, data, created, expires) \
+    VALUES ($1, $2, $3, $4, $5, $6)";
+const GET: &str =
+    "SELECT hash, purpose, account_id, data, created, expires FROM links WHERE hash = $1";
+const TAKE: &str = "DELETE FROM links WHERE hash = $1 AND purpose = $2 \
+    RETURNING hash, purpose, account_id, data, created, expires";
+const ALL_FOR: &str = "SELECT hash, purpose, account_id, data, created, expires FROM links \
+    WHERE purpose = $1 ORDER BY created, hash";
+const DROP_OF: &str = "DELETE FROM links WHERE account_id = $1 AND purpose = $2";
+const SWEEP: &str = "DELETE FROM links WHERE expires <= $1";
+
+impl Store {
+    /// Adds a link.
+    pub async fn add_link(&self, link: &Link) -> Result<(), StoreError> {
+        let Link { hash, purpose, account_id, data, created, expires } = link;
+        on_writer!(&self.db, pool => {
+            sqlx::query(ADD)
+                .bind(hash)
+                .bind(purpose.word())
+                .bind(account_id.as_deref().map(clean))
+                .bind(clean(data))
+                .bind(*created)
+                .bind(*expires)
+                .execute(pool)
+                .await
+                .map_err(StoreError::naming("link", "account"))?;
+        });
+        Ok(())
+    }
+
+    /// The link with that hash, expired or not. It stays good.
+    pub async fn link(&self, hash: &[u8]) -> Result<Option<Link>, StoreError> {
+        let row: Option<LinkRow> = on_reader!(&self.db, pool => {
+            sqlx::query_as(GET).bind(hash).fetch_optional(pool).await?
+        });
+        Ok(row.map(Link::try_from).transpose()?)
+    }
+
+    /// Uses a link up: of all who try, one gets it. Expired or not.
+    pub async fn take_link(
+        &self,
+        hash: &[u8],
+        purpose: Purpose,
+    ) -> Result<Option<Link>, StoreError> {
+        let row: Option<LinkRow> = on_writer!(&self.db, pool => {
+            sqlx::query_as(TAKE).bind(hash).bind(purpose.word()).fetch_optional(pool).await?
+        });
+        Ok(row.map(Link::try_from).transpose()?)
+    }
+
+    /// Every link for that purpose, the oldest first.
+    pub async fn links_for(&self, purpose: Purpose) -> Result<Vec<Link>, StoreError> {
+        let rows: Vec<LinkRow> = on_reader!(&self.db, pool => {
+            sqlx::query_as(ALL_FOR).bind(purpose.word()).fetch_all(pool).await?
+        });
+        Ok(rows.into_iter().map(Link::try_from).collect::<Result<_, _>>()?)
+    }
+
+    /// Takes an account's links for that purpose back.
+    pub async fn drop_links_of(
+        &self,
+        account_id: &str,
+        purpose: Purpose,
+    ) -> Result<u64, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(DROP_OF)
+                .bind(clean(account_id))
+                .bind(purpose.word())
+                .execute(pool)
+                .await?
+                .rows_affected()
+        }))
+    }
+
+    /// Forgets the links that ended before `now`.
+    pub async fn sweep_links(&self, now: Micros) -> Result<u64, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(SWEEP).bind(now).execute(pool).await?.rows_affected()
+        }))
+    }
+}

@@ -1,0 +1,189 @@
+//! One-time links, identities and second factors, and what ends them.
+
+use std::sync::Arc;
+
+use store::{Account, Factor, FactorKind, Identity, Link, Purpose, Session, Store, StoreError};
+use tokio::task::JoinSet;
+
+use crate::on_both;
+use crate::place::Place;
+use crate::samples::{account, id};
+
+on_both!(
+    a_link_is_used_once_and_for_its_own_deed,
+    a_new_password_ends_sessions_and_links_to_choose_one,
+    a_lock_ends_sessions_and_links,
+    an_identity_is_one_accounts_only,
+    an_account_and_its_identity_come_together_or_not_at_all,
+    a_code_counts_once,
+    factors_are_removed_by_their_owner_only,
+);
+
+fn link(purpose: Purpose, account: Option<&Account>, n: u8) -> Link {
+    Link {
+        hash: vec![n; 32],
+        purpose,
+        account_id: account.map(|account| account.id.clone()),
+        data: "{}".to_owned(),
+        created: 1,
+        expires: 10 + i64::from(n),
+    }
+}
+
+async fn with_account(place: &Place) -> (Store, Account) {
+    let store = place.open().await;
+    let anna = account("anna");
+    store.add_account(&anna).await.unwrap();
+    (store, anna)
+}
+
+async fn a_link_is_used_once_and_for_its_own_deed(place: Arc<Place>) {
+    let (store, anna) = with_account(&place).await;
+    let reset = link(Purpose::Reset, Some(&anna), 1);
+    let invite = link(Purpose::Invite, None, 2);
+    for link in [&reset, &invite] {
+        store.add_link(link).await.unwrap();
+        assert_eq!(store.link(&link.hash).await.unwrap().as_ref(), Some(link));
+    }
+    assert_eq!(store.links_for(Purpose::Invite).await.unwrap(), std::slice::from_ref(&invite));
+    assert_eq!(store.take_link(&reset.hash, Purpose::Invite).await.unwrap(), None);
+    let mut tries = JoinSet::new();
+    for _ in 0..20 {
+        let (store, hash) = (store.clone(), reset.hash.clone());
+        tries.spawn(async move { store.take_link(&hash, Purpose::Reset).await.unwrap() });
+    }
+    let got: Vec<Link> = tries.join_all().await.into_iter().flatten().collect();
+    assert_eq!(got, [reset]);
+    assert_eq!(store.sweep_links(invite.expires - 1).await.unwrap(), 0);
+    assert_eq!(store.sweep_links(invite.expires).await.unwrap(), 1);
+    let nobodys = Link { account_id: Some("nobody".to_owned()), ..link(Purpose::Reset, None, 3) };
+    assert_eq!(store.add_link(&nobodys).await, Err(StoreError::Missing("account")));
+    store.close().await;
+}
+
+async fn give_all(store: &Store, anna: &Account) {
+    let session =
+        Session { hash: vec![9; 32], account_id: anna.id.clone(), created: 1, expires: 9, seen: 1 };
+    store.add_session(&session).await.unwrap();
+    for (purpose, n) in [(Purpose::Reset, 1), (Purpose::Second, 2), (Purpose::Email, 3)] {
+        store.add_link(&link(purpose, Some(anna), n)).await.unwrap();
+    }
+}
+
+async fn left(store: &Store) -> Vec<bool> {
+    let mut left = vec![store.session(&[9; 32]).await.unwrap().is_some()];
+    for n in 1..=3 {
+        left.push(store.link(&[n; 32]).await.unwrap().is_some());
+    }
+    left
+}
+
+async fn a_new_password_ends_sessions_and_links_to_choose_one(place: Arc<Place>) {
+    let (store, anna) = with_account(&place).await;
+    let bert = account("bert");
+    store.add_account(&bert).await.unwrap();
+    give_all(&store, &anna).await;
+    assert!(store.set_password(&bert.id, Some("new"), 2).await.unwrap());
+    assert_eq!(left(&store).await, [true; 4], "another's password ends nothing");
+    assert!(store.set_password(&anna.id, Some("new"), 2).await.unwrap());
+    assert_eq!(left(&store).await, [false, false, false, true]);
+    store.close().await;
+}
+
+async fn a_lock_ends_sessions_and_links(place: Arc<Place>) {
+    let (store, anna) = with_account(&place).await;
+    give_all(&store, &anna).await;
+    assert!(store.set_disabled(&anna.id, false, 2).await.unwrap());
+    assert_eq!(left(&store).await, [true; 4]);
+    assert!(store.set_disabled(&anna.id, true, 2).await.unwrap());
+    assert_eq!(left(&store).await, [false; 4]);
+    store.close().await;
+}
+
+fn identity(account: &Account, issuer: &str, subject: &str) -> Identity {
+    Identity {
+        issuer: issuer.to_owned(),
+        subject: subject.to_owned(),
+        account_id: account.id.clone(),
+        label: "anna@example.com".to_owned(),
+        created: 1,
+    }
+}
+
+async fn an_identity_is_one_accounts_only(place: Arc<Place>) {
+    let (store, anna) = with_account(&place).await;
+    let bert = account("bert");
+    store.add_account(&bert).await.unwrap();
+    let one = identity(&anna, "https://a.example", "7");
+    store.add_identity(&one).await.unwrap();
+    let stolen = identity(&bert, "https://a.example", "7");
+    assert_eq!(store.add_identity(&stolen).await, Err(StoreError::Conflict("identity")));
+    store.add_identity(&identity(&bert, "https://b.example", "7")).await.unwrap();
+    let found = store.account_by_identity("https://a.example", "7").await.unwrap();
+    assert_eq!(found.unwrap().id, anna.id);
+    let other = store.account_by_identity("https://b.example", "7").await.unwrap();
+    assert_eq!(other.unwrap().id, bert.id);
+    assert_eq!(store.identities_of(&anna.id).await.unwrap(), [one]);
+    assert!(!store.drop_identity(&bert.id, "https://a.example", "7").await.unwrap());
+    assert!(store.drop_identity(&anna.id, "https://a.example", "7").await.unwrap());
+    store.close().await;
+}
+
+async fn an_account_and_its_identity_come_together_or_not_at_all(place: Arc<Place>) {
+    let (store, anna) = with_account(&place).await;
+    store.add_identity(&identity(&anna, "https://a.example", "7")).await.unwrap();
+    let cleo = account("cleo");
+    let taken = store.add_account_of(&cleo, &identity(&cleo, "https://a.example", "7")).await;
+    assert_eq!(taken, Err(StoreError::Conflict("identity")));
+    assert_eq!(store.account_by_login("cleo").await.unwrap(), None);
+    let named = account("Anna");
+    let taken = store.add_account_of(&named, &identity(&named, "https://a.example", "8")).await;
+    assert_eq!(taken, Err(StoreError::Conflict("username or email")));
+    store.add_account_of(&cleo, &identity(&cleo, "https://a.example", "8")).await.unwrap();
+    assert_eq!(store.account_by_login("cleo").await.unwrap(), Some(cleo));
+    store.close().await;
+}
+
+fn factor(account: &Account, kind: FactorKind) -> Factor {
+    Factor {
+        id: id(),
+        account_id: account.id.clone(),
+        kind,
+        name: "phone".to_owned(),
+        secret: vec![1, 2, 3],
+        counter: 0,
+        created: 1,
+        used: None,
+    }
+}
+
+async fn a_code_counts_once(place: Arc<Place>) {
+    let (store, anna) = with_account(&place).await;
+    let totp = factor(&anna, FactorKind::Totp);
+    store.add_factor(&totp).await.unwrap();
+    assert_eq!(store.factor(&totp.id).await.unwrap(), Some(totp.clone()));
+    assert!(store.use_factor(&totp.id, 0, 2).await.unwrap(), "one that counts nothing");
+    assert!(store.use_factor(&totp.id, 41, 2).await.unwrap());
+    for old in [41, 40, 0] {
+        assert!(!store.use_factor(&totp.id, old, 3).await.unwrap(), "{old}");
+    }
+    assert!(store.use_factor(&totp.id, 42, 4).await.unwrap());
+    assert_eq!(store.factor(&totp.id).await.unwrap().unwrap().used, Some(4));
+    store.close().await;
+}
+
+async fn factors_are_removed_by_their_owner_only(place: Arc<Place>) {
+    let (store, anna) = with_account(&place).await;
+    let bert = account("bert");
+    store.add_account(&bert).await.unwrap();
+    let totp = factor(&anna, FactorKind::Totp);
+    store.add_factor(&totp).await.unwrap();
+    assert!(!store.drop_factor(&bert.id, &totp.id).await.unwrap());
+    let codes: Vec<Factor> = (0..3).map(|_| factor(&anna, FactorKind::Recovery)).collect();
+    store.replace_factors(&anna.id, FactorKind::Recovery, &codes).await.unwrap();
+    let fewer: Vec<Factor> = (0..2).map(|_| factor(&anna, FactorKind::Recovery)).collect();
+    store.replace_factors(&anna.id, FactorKind::Recovery, &fewer).await.unwrap();
+    assert_eq!(store.factors_of(&anna.id).await.unwrap().len(), 3);
+    assert!(store.drop_factor(&anna.id, &totp.id).await.unwrap());
+    store.close().await;
+}
