@@ -26,6 +26,8 @@ pub enum Trouble {
     Gone,
     /// The same request is already running.
     Conflict,
+    /// It was changed since the caller looked at it.
+    Stale,
     /// More bytes than allowed.
     TooLarge,
     /// A content type that is not served here.
@@ -111,6 +113,7 @@ impl Fault {
             | Trouble::NoModel
             | Trouble::NotFound
             | Trouble::Gone
+            | Trouble::Stale
             | Trouble::TooLarge
             | Trouble::MediaType
             | Trouble::HeadTooLarge

@@ -12,10 +12,14 @@ struct Place {
 }
 
 const EVERYONE: &[Role] = &Role::ALL;
+const SPENDERS: &[Role] = &[Role::Owner, Role::Admin, Role::Member];
 const ADMINISTRATORS: &[Role] = &[Role::Owner, Role::Admin];
 
-const PLACES: [Place; 3] = [
+const PLACES: [Place; 6] = [
     Place { path: "/console", title: "Overview", seen_by: EVERYONE },
+    Place { path: "/console/usage", title: "Usage", seen_by: EVERYONE },
+    Place { path: "/console/calls", title: "Calls", seen_by: EVERYONE },
+    Place { path: "/console/playground", title: "Playground", seen_by: SPENDERS },
     Place { path: "/console/people", title: "People", seen_by: ADMINISTRATORS },
     Place { path: "/console/account", title: "Your account", seen_by: EVERYONE },
 ];

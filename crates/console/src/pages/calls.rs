@@ -115,7 +115,7 @@ pub(crate) async fn list(
             }
         }
     };
-    Ok(good(&Shell::signed("Calls", &signed.account), &body))
+    Ok(good(&Shell::signed("Calls", &signed.account).at("/console/calls"), &body))
 }
 
 /// The wishes of an address, with another place to begin.
@@ -160,7 +160,7 @@ pub(crate) async fn receipt(
             }
         }
     };
-    Ok(good(&Shell::signed("Receipt", &signed.account), &body))
+    Ok(good(&Shell::signed("Receipt", &signed.account).at("/console/calls"), &body))
 }
 
 fn facts(entry: &Entry, key: &str, operator: bool) -> Markup {

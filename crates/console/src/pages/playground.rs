@@ -71,7 +71,7 @@ pub(crate) async fn show(
             script src=(assets::playground().path()) defer {}
         }
     };
-    Ok(good(&Shell::signed("Playground", &signed.account), &body))
+    Ok(good(&Shell::signed("Playground", &signed.account).at("/console/playground"), &body))
 }
 
 fn page(desk: &Desk, keys: &[KeyRecord], models: &[Choice], wanted: &str) -> Markup {

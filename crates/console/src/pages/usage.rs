@@ -261,7 +261,7 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(good(&Shell::signed("Usage", &signed.account), &body))
+    Ok(good(&Shell::signed("Usage", &signed.account).at("/console/usage"), &body))
 }
 
 /// The calls behind a view, as a file. The list of calls knows no lane and no status.

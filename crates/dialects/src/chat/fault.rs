@@ -87,6 +87,7 @@ const fn words(trouble: Trouble) -> (u16, &'static str, Option<&'static str>) {
         Trouble::NoMethod => (405, INVALID, Some("method_not_supported")),
         Trouble::SlowCaller => (408, INVALID, Some("request_timeout")),
         Trouble::Conflict => (409, INVALID, Some("request_in_progress")),
+        Trouble::Stale => (412, INVALID, Some("precondition_failed")),
         Trouble::Gone => (410, INVALID, Some("resource_expired")),
         Trouble::TooLarge => (413, INVALID, Some("request_too_large")),
         Trouble::MediaType => (415, INVALID, Some("unsupported_media_type")),

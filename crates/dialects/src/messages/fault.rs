@@ -111,6 +111,7 @@ const fn kind(trouble: Trouble) -> (u16, &'static str) {
         Trouble::NoMethod => (405, INVALID),
         Trouble::SlowCaller => (408, INVALID),
         Trouble::Conflict => (409, INVALID),
+        Trouble::Stale => (412, INVALID),
         Trouble::Gone => (410, "not_found_error"),
         Trouble::TooLarge => (413, "request_too_large"),
         Trouble::MediaType => (415, INVALID),

@@ -140,6 +140,7 @@ const fn spoken(trouble: Trouble) -> (u16, &'static str, Option<&'static str>) {
         Trouble::NoMethod => (405, "UNIMPLEMENTED", None),
         Trouble::SlowCaller => (408, "DEADLINE_EXCEEDED", None),
         Trouble::Conflict => (409, "ABORTED", None),
+        Trouble::Stale => (412, "FAILED_PRECONDITION", None),
         Trouble::Gone => (410, "NOT_FOUND", None),
         Trouble::TooLarge => (413, INVALID, None),
         Trouble::MediaType => (415, INVALID, None),

@@ -163,6 +163,7 @@ pub(super) fn error(fault: &Fault) -> Value {
         | Trouble::TooLarge
         | Trouble::MediaType
         | Trouble::HeadTooLarge
+        | Trouble::Stale
         | Trouble::Expectation
         | Trouble::Upgrade
         | Trouble::SlowCaller

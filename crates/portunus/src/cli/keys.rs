@@ -11,7 +11,7 @@ use store::{BudgetTerms, KeyRecord, Limits, Store};
 use super::{Common, say};
 use crate::app::{NewKey, open_store, owner_account, pepper};
 use crate::config::duration;
-use crate::keys::{KeyRing, NewToken, hash};
+use crate::keys::{KeyRing, NewToken, hash, state, told};
 use crate::limits::{Net, Shared};
 
 #[derive(Debug, Subcommand)]
@@ -227,7 +227,7 @@ async fn set(common: &Common, store: &Store, mut record: KeyRecord) -> anyhow::R
     record.changed = SystemClock.now();
     store.update_key(&record).await?;
     if common.json {
-        say(&show(&record).to_string());
+        say(&told(&record, SystemClock.now()).to_string());
     } else {
         say(&format!("The key {} is changed; running gateways know within seconds.", record.id));
     }
@@ -312,7 +312,7 @@ async fn create(
     terms.apply(&mut record);
     store.add_key(&record).await?;
     if common.json {
-        let mut shown = show(&record);
+        let mut shown = told(&record, SystemClock.now());
         if let Some(shown) = shown.as_object_mut() {
             shown.insert("key".to_owned(), Value::from(text));
         }
@@ -327,7 +327,7 @@ async fn list(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
     let keys = store.keys().await?;
     if common.json {
         for key in &keys {
-            say(&show(key).to_string());
+            say(&told(key, SystemClock.now()).to_string());
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -340,7 +340,7 @@ async fn list(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
         say(&format!(
             "{:12}  {:8}  {:>14}  {:>14}  {}",
             key.id,
-            state(key),
+            state(key, SystemClock.now()),
             key.spent,
             key.cap.map_or_else(|| "unlimited".to_owned(), |cap| cap.to_string()),
             key.name
@@ -383,39 +383,4 @@ async fn rotate(
         say(&format!("{}\n\nThe old value works on for {overlap}.", token.text));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn state(key: &KeyRecord) -> &'static str {
-    if key.revoked.is_some() {
-        "revoked"
-    } else if key.expires.is_some_and(|expires| expires <= SystemClock.now()) {
-        "expired"
-    } else {
-        "live"
-    }
-}
-
-fn show(key: &KeyRecord) -> Value {
-    let time = |micros: i64| jiff::Timestamp::from_microsecond(micros).map(|t| t.to_string()).ok();
-    json!({
-        "id": key.id,
-        "name": key.name,
-        "state": state(key),
-        "cap_usd": key.cap.map(|cap| cap.to_string()),
-        "spent_usd": key.spent.to_string(),
-        "models": key.models,
-        "account_id": key.account_id,
-        "limits": {
-            "rpm": key.limits.rpm,
-            "tpm": key.limits.tpm,
-            "concurrency": key.limits.concurrency,
-        },
-        "ips": key.ips,
-        "budget": key.budget.map(|BudgetTerms { most, period }| {
-            json!({ "most_usd": most.to_string(), "per": period.word() })
-        }),
-        "expires_at": key.expires.and_then(time),
-        "created_at": time(key.created),
-        "last_used_at": key.last_used.and_then(time),
-    })
 }

@@ -2,7 +2,9 @@
 
 mod ring;
 mod token;
+mod told;
 
 pub use ring::{Key, KeyRing};
 pub(crate) use token::word;
 pub use token::{NewToken, Token, hash};
+pub(crate) use told::{state, told};

@@ -3,6 +3,7 @@
 //! A keyed handler takes the caller's key as an argument, so it cannot be mounted without its
 //! guard; a public one cannot get at a key at all.
 
+mod admin;
 mod catalog;
 mod chat;
 mod count;
@@ -137,6 +138,24 @@ fn table() -> Vec<Route> {
         keyed!(GET "/v1/key" => key::show),
         keyed!(GET "/v1/usage/{request_id}" => key::receipt),
         keyed!(GET "/metrics" => health::metrics),
+        keyed!(GET "/api/admin/keys" => admin::list_keys),
+        keyed!(POST "/api/admin/keys" => admin::create_key),
+        keyed!(GET "/api/admin/keys/{id}" => admin::get_key),
+        keyed!(PATCH "/api/admin/keys/{id}" => admin::change_key),
+        keyed!(DELETE "/api/admin/keys/{id}" => admin::revoke_key),
+        keyed!(POST "/api/admin/keys/{id}/rotate" => admin::rotate_key),
+        keyed!(GET "/api/admin/users" => admin::list_users),
+        keyed!(POST "/api/admin/users" => admin::create_user),
+        keyed!(GET "/api/admin/users/{id}" => admin::get_user),
+        keyed!(PATCH "/api/admin/users/{id}" => admin::change_user),
+        keyed!(POST "/api/admin/users/{id}/reset" => admin::reset_user),
+        keyed!(GET "/api/admin/providers" => admin::providers),
+        keyed!(GET "/api/admin/models" => admin::models),
+        keyed!(GET "/api/admin/usage" => admin::usage),
+        keyed!(GET "/api/admin/audit" => admin::audit),
+        keyed!(GET "/api/admin/settings" => admin::settings),
+        keyed!(PATCH "/api/admin/settings" => admin::set_settings),
+        keyed!(GET "/api/admin/health" => admin::health),
         public!(GET "/api/models" => catalog::list),
         public!(GET "/healthz" => health::alive),
         public!(GET "/readyz" => health::ready),

@@ -14,7 +14,7 @@ use super::json;
 use crate::app::App;
 
 const BASE: &str = include_str!("../../assets/openapi/base.json");
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     include_str!("../../assets/openapi/chat.json"),
     include_str!("../../assets/openapi/responses.json"),
     include_str!("../../assets/openapi/messages.json"),
@@ -22,6 +22,7 @@ const PARTS: [&str; 8] = [
     include_str!("../../assets/openapi/images.json"),
     include_str!("../../assets/openapi/models.json"),
     include_str!("../../assets/openapi/account.json"),
+    include_str!("../../assets/openapi/admin.json"),
     include_str!("../../assets/openapi/operations.json"),
 ];
 

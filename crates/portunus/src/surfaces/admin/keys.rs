@@ -1,0 +1,245 @@
+//! Keys of all accounts: list, make, change, rotate, revoke.
+
+use axum::response::Response;
+use canon::{Fault, Money};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::{Account, BudgetTerms, KeyRecord};
+
+use super::{Asked, admin, away, body, id_in, may_change, missing, note, sent, thing, unchanged};
+use crate::app::{App, NewKey};
+use crate::config::duration;
+use crate::keys::{NewToken, hash, told};
+use crate::limits::Net;
+use crate::surfaces::query::pairs;
+
+const AT: &str = "/api/admin/keys/";
+
+/// What can be said of a key; what is left out stays as it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    #[serde(default)]
+    account_id: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    /// `null` is unlimited.
+    #[serde(default, deserialize_with = "sent")]
+    cap_usd: Option<Option<String>>,
+    #[serde(default)]
+    models: Option<Vec<String>>,
+    /// How long it lives from now, such as `30d`; `null` is for ever.
+    #[serde(default, deserialize_with = "sent")]
+    expires_in: Option<Option<String>>,
+    #[serde(default)]
+    limits: Option<Pace>,
+    #[serde(default)]
+    ips: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "sent")]
+    budget: Option<Option<Budget>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pace {
+    #[serde(default)]
+    rpm: Option<u32>,
+    #[serde(default)]
+    tpm: Option<u32>,
+    #[serde(default)]
+    concurrency: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Budget {
+    most_usd: String,
+    per: String,
+}
+
+impl Wish {
+    /// Makes the record what is wished.
+    fn apply(self, record: &mut KeyRecord, now: i64) -> Result<(), Fault> {
+        let Self { account_id: _, name, cap_usd, models, expires_in, limits, ips, budget } = self;
+        if let Some(name) = name {
+            if name.trim().is_empty() || name.len() > 200 {
+                return Err(Fault::invalid("name", "must have 1 to 200 bytes"));
+            }
+            record.name = name;
+        }
+        if let Some(cap) = cap_usd {
+            record.cap = cap.map(|text| amount("cap_usd", &text)).transpose()?;
+        }
+        if let Some(models) = models {
+            record.models = models;
+        }
+        if let Some(life) = expires_in {
+            record.expires = life.map(|text| later(&text, now)).transpose()?;
+        }
+        if let Some(Pace { rpm, tpm, concurrency }) = limits {
+            let limits =
+                [("limits.rpm", rpm), ("limits.tpm", tpm), ("limits.concurrency", concurrency)];
+            if let Some((field, _)) = limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
+                return Err(Fault::invalid(field, "must be above zero; leave it out for no limit"));
+            }
+            record.limits = store::Limits { rpm, tpm, concurrency };
+        }
+        if let Some(ips) = ips {
+            for text in &ips {
+                Net::read(text).map_err(|why| Fault::invalid("ips", why))?;
+            }
+            record.ips = ips;
+        }
+        if let Some(budget) = budget {
+            record.budget = budget.map(terms).transpose()?;
+        }
+        Ok(())
+    }
+}
+
+fn amount(field: &'static str, text: &str) -> Result<Money, Fault> {
+    let money: Money = text
+        .parse()
+        .map_err(|_| Fault::invalid(field, "write an amount in USD as text, such as \"5.00\""))?;
+    if money.is_negative() {
+        return Err(Fault::invalid(field, "must not be below zero"));
+    }
+    Ok(money)
+}
+
+fn later(text: &str, now: i64) -> Result<i64, Fault> {
+    let life = duration(text).map_err(|why| Fault::invalid("expires_in", why))?;
+    Ok(now.saturating_add(i64::try_from(life.as_micros()).unwrap_or(i64::MAX)))
+}
+
+fn terms(Budget { most_usd, per }: Budget) -> Result<BudgetTerms, Fault> {
+    let most = amount("budget.most_usd", &most_usd)?;
+    let period = ledger::Period::by_word(&per)
+        .ok_or_else(|| Fault::invalid("budget.per", "write day, week or month"))?;
+    Ok(BudgetTerms { most, period })
+}
+
+pub(in crate::surfaces) async fn list(asked: Asked) -> Result<Response, Fault> {
+    admin(&asked).await?;
+    let query = pairs(asked.request.uri().query().unwrap_or_default());
+    let account = query.into_iter().find(|(name, _)| name == "account_id").map(|(_, id)| id);
+    let store = &asked.app.store;
+    let keys = match &account {
+        Some(account) => store.keys_of(account).await,
+        None => store.keys().await,
+    };
+    let now = asked.app.clock.now();
+    Ok(super::list(keys.map_err(away)?.iter().map(|key| told(key, now)).collect()))
+}
+
+/// The key of a path, the account it belongs to and who asks.
+async fn find(asked: &Asked, behind: &str) -> Result<(Account, KeyRecord), Fault> {
+    let who = admin(asked).await?;
+    let id = id_in(asked, AT, behind);
+    let record = asked.app.store.key(&id).await.map_err(away)?.ok_or_else(|| missing("key"))?;
+    Ok((who, record))
+}
+
+async fn owned(app: &App, who: &Account, account_id: &str) -> Result<Account, Fault> {
+    let owner = app.store.account(account_id).await.map_err(away)?;
+    let owner = owner.ok_or_else(|| Fault::invalid("account_id", "there is no such account"))?;
+    may_change(who, &owner)?;
+    Ok(owner)
+}
+
+pub(in crate::surfaces) async fn get(asked: Asked) -> Result<Response, Fault> {
+    let (_, record) = find(&asked, "").await?;
+    Ok(thing(StatusCode::OK, &told(&record, asked.app.clock.now())))
+}
+
+pub(in crate::surfaces) async fn create(asked: Asked) -> Result<Response, Fault> {
+    let who = admin(&asked).await?;
+    let Asked { app, request, .. } = asked;
+    let wish: Wish = body(request).await?;
+    let now = app.clock.now();
+    let owner = wish.account_id.clone().unwrap_or_else(|| who.id.clone());
+    let owner = owned(&app, &who, &owner).await?;
+    if wish.name.is_none() {
+        return Err(Fault::invalid("name", "`name` is required"));
+    }
+    if wish.cap_usd.is_none() {
+        let say = "`cap_usd` is required: an amount, or null for unlimited";
+        return Err(Fault::invalid("cap_usd", say));
+    }
+    let key = NewKey { name: String::new(), cap: None, models: vec![], expires: None };
+    let made = key.make(&owner.id, &app.ring, now);
+    let (mut record, text) = made.map_err(|e| Fault::internal(e.to_string()))?;
+    wish.apply(&mut record, now)?;
+    app.store.add_key(&record).await.map_err(away)?;
+    note(&app, &who, "key.create", &record.id, &record.name).await;
+    console::Host::key_changed(app.as_ref(), record.clone());
+    let mut value = told(&record, now);
+    if let Value::Object(fields) = &mut value {
+        fields.insert("key".to_owned(), Value::from(text));
+    }
+    Ok(thing(StatusCode::CREATED, &value))
+}
+
+pub(in crate::surfaces) async fn change(asked: Asked) -> Result<Response, Fault> {
+    let (who, mut record) = find(&asked, "").await?;
+    let Asked { app, request, .. } = asked;
+    owned(&app, &who, &record.account_id).await?;
+    let now = app.clock.now();
+    unchanged(request.headers(), &told(&record, now))?;
+    let wish: Wish = body(request).await?;
+    if wish.account_id.as_ref().is_some_and(|id| *id != record.account_id) {
+        return Err(Fault::invalid("account_id", "a key stays with its account"));
+    }
+    wish.apply(&mut record, now)?;
+    record.changed = now;
+    app.store.update_key(&record).await.map_err(away)?;
+    note(&app, &who, "key.change", &record.id, &record.name).await;
+    fresh(&app, &record.id).await
+}
+
+pub(in crate::surfaces) async fn revoke(asked: Asked) -> Result<Response, Fault> {
+    let (who, record) = find(&asked, "").await?;
+    let app = asked.app;
+    owned(&app, &who, &record.account_id).await?;
+    unchanged(asked.request.headers(), &told(&record, app.clock.now()))?;
+    if app.store.revoke_key(&record.id, app.clock.now()).await.map_err(away)? {
+        note(&app, &who, "key.revoke", &record.id, &record.name).await;
+    }
+    fresh(&app, &record.id).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Overlap {
+    /// How long the old value works on.
+    #[serde(default)]
+    overlap: Option<String>,
+}
+
+pub(in crate::surfaces) async fn rotate(asked: Asked) -> Result<Response, Fault> {
+    let (who, record) = find(&asked, "/rotate").await?;
+    let Asked { app, request, .. } = asked;
+    owned(&app, &who, &record.account_id).await?;
+    let Overlap { overlap } = body(request).await?;
+    let now = app.clock.now();
+    let until = later(overlap.as_deref().unwrap_or("24h"), now)?;
+    let token = NewToken::with_id(record.id.clone()).map_err(|e| Fault::internal(e.to_string()))?;
+    let new = hash(app.ring.pepper(), &token.text);
+    if !app.store.rotate_key(&record.id, &new, until, now).await.map_err(away)? {
+        return Err(Fault::invalid("", "the key is revoked"));
+    }
+    note(&app, &who, "key.rotate", &record.id, &record.name).await;
+    fresh(&app, &record.id).await?;
+    let value = json!({
+        "id": record.id, "name": record.name, "key": token.text, "old_until": super::time(until),
+    });
+    Ok(thing(StatusCode::OK, &value))
+}
+
+/// The key as the store has it now; callers learn of it at once.
+async fn fresh(app: &App, id: &str) -> Result<Response, Fault> {
+    let record = app.store.key(id).await.map_err(away)?.ok_or_else(|| missing("key"))?;
+    console::Host::key_changed(app, record.clone());
+    Ok(thing(StatusCode::OK, &told(&record, app.clock.now())))
+}

@@ -1,0 +1,154 @@
+//! `/api/admin`: administration in JSON, for a key of an owner's or administrator's account.
+//!
+//! Everything that can be changed carries an `ETag`; a change that names one with `If-Match` is
+//! made only if nobody changed the thing in between. Every change is in the audit log.
+
+mod keys;
+mod look;
+mod users;
+
+pub(super) use keys::{change as change_key, create as create_key, get as get_key};
+pub(super) use keys::{list as list_keys, revoke as revoke_key, rotate as rotate_key};
+pub(super) use look::{audit, health, models, providers, set_settings, settings, usage};
+pub(super) use users::{change as change_user, create as create_user, get as get_user};
+pub(super) use users::{list as list_users, reset as reset_user};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use axum::body::{Body, to_bytes};
+use axum::response::Response;
+use canon::{Fault, Trouble};
+use http::header::{ETAG, HeaderValue, IF_MATCH};
+use http::{HeaderMap, Request, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use store::{Account, Role, StoreError};
+
+use super::Asked;
+use crate::app::App;
+
+/// The largest body of a change.
+const LARGEST: usize = 64 << 10;
+
+/// Who asks, if it is somebody who may.
+async fn admin(asked: &Asked) -> Result<Account, Fault> {
+    let account = asked.app.store.account(&asked.key.record.account_id).await.map_err(away)?;
+    match account {
+        Some(account) if !account.disabled => match account.role {
+            Role::Owner | Role::Admin => Ok(account),
+            Role::Member | Role::Viewer => Err(forbidden("administration is for administrators")),
+        },
+        Some(_) | None => Err(forbidden("administration is for administrators")),
+    }
+}
+
+/// Whether somebody may change what belongs to another: owners all, administrators what is below
+/// them and their own.
+fn may_change(own: &Account, other: &Account) -> Result<(), Fault> {
+    let may = match (own.role, other.role) {
+        (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => true,
+        (Role::Admin, Role::Owner | Role::Admin) => own.id == other.id,
+        (Role::Member | Role::Viewer, _) => false,
+    };
+    if may { Ok(()) } else { Err(forbidden("this belongs to somebody you may not change")) }
+}
+
+fn forbidden(say: &'static str) -> Fault {
+    Fault::new(Trouble::Forbidden, say)
+}
+
+fn missing(what: &str) -> Fault {
+    Fault::new(Trouble::NotFound, format!("there is no such {what}"))
+}
+
+/// What the store could not do, as far as it is the caller's business.
+fn away(error: StoreError) -> Fault {
+    match error {
+        StoreError::Conflict(what) => Fault::invalid("", format!("there is already one: {what}")),
+        StoreError::Unreachable(_)
+        | StoreError::Missing(_)
+        | StoreError::Newer { .. }
+        | StoreError::Other(_) => {
+            Fault::new(Trouble::Overload, "the store does not answer at the moment")
+                .note(error.to_string())
+        }
+    }
+}
+
+/// The body of a change. What it does not know it refuses, so that a misspelt field is no surprise.
+async fn body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Fault> {
+    let bytes = to_bytes(request.into_body(), LARGEST).await.map_err(|_| {
+        Fault::new(Trouble::TooLarge, format!("the body is larger than {LARGEST} bytes"))
+    })?;
+    let reader = &mut serde_json::Deserializer::from_slice(&bytes);
+    serde_path_to_error::deserialize(reader).map_err(|wrong| {
+        let path = wrong.path().to_string();
+        let path = if path == "." { String::new() } else { path };
+        Fault::invalid(path, wrong.into_inner().to_string())
+    })
+}
+
+/// The word that stands for a thing as it is now.
+fn tag(value: &Value) -> String {
+    let hash = digest(&SHA256, value.to_string().as_bytes());
+    let hex: String = hash.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    format!("\"{hex}\"")
+}
+
+/// Agrees to a change unless it was meant for the thing as it was before somebody else changed it.
+fn unchanged(headers: &HeaderMap, now: &Value) -> Result<(), Fault> {
+    let Some(wanted) = headers.get(IF_MATCH) else { return Ok(()) };
+    let tag = tag(now);
+    let fits = |one: &str| one.trim() == "*" || one.trim().trim_start_matches("W/") == tag;
+    match wanted.to_str() {
+        Ok(text) if text.split(',').any(fits) => Ok(()),
+        Ok(_) | Err(_) => Err(Fault::new(
+            Trouble::Stale,
+            "it was changed since you looked; get it again and repeat your change",
+        )),
+    }
+}
+
+/// A thing, with its tag.
+fn thing(status: StatusCode, value: &Value) -> Response {
+    let mut response = super::json(value.to_string());
+    *response.status_mut() = status;
+    if let Ok(tag) = HeaderValue::from_str(&tag(value)) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
+
+/// A list of things.
+fn list(data: Vec<Value>) -> Response {
+    super::json(json!({ "success": true, "total": data.len(), "data": data }).to_string())
+}
+
+/// Notes who did what; that it could not be noted is told to the log.
+async fn note(app: &App, who: &Account, action: &str, subject: &str, detail: &str) {
+    let noted = app.store.add_audit(app.clock.now(), &who.id, action, subject, detail).await;
+    if let Err(error) = noted {
+        tracing::error!(action, subject, "the audit log could not be written: {error}");
+    }
+}
+
+/// The last piece of a path, or the one before a verb.
+fn id_in(asked: &Asked, before: &str, behind: &str) -> String {
+    let path = asked.request.uri().path();
+    let id = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
+    id.unwrap_or_default().to_owned()
+}
+
+/// A moment as people and machines read it.
+fn time(micros: i64) -> Option<String> {
+    jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).ok()
+}
+
+/// A field that was sent, `null` included.
+fn sent<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
