@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use canon::{Money, Usage};
 use catalog::{Catalog, Directory};
-use console::{Host, KeyAsk};
+use console::{Host, IdentityProvider, KeyAsk, Later, Mail};
 use ledger::{Clock, Entry, Micros, Outcome, SystemClock};
 use store::{Account, KeyRecord, Limits, Role, Store};
 
@@ -47,6 +47,31 @@ impl Host for Preview {
         let id: String = secret.chars().skip(24).collect();
         let text = format!("sk-pt-{id}-{secret}preview");
         Ok((key(&id, account_id, ask, self.now()), text))
+    }
+
+    fn new_value(&self, key_id: &str) -> Result<(Vec<u8>, String), String> {
+        Ok((vec![1; 32], format!("sk-pt-{key_id}-{}preview", uuid::Uuid::now_v7().simple())))
+    }
+
+    fn check_network(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn can_mail(&self) -> bool {
+        true
+    }
+
+    fn send_mail(&self, mail: Mail) -> Later<Result<(), String>> {
+        println!("to {}: {}\n\n{}", mail.to, mail.subject, mail.text);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn identities(&self) -> Vec<IdentityProvider> {
+        Vec::new()
+    }
+
+    fn fetch(&self, _: http::Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>> {
+        Box::pin(async { Err("nobody there".to_owned()) })
     }
 
     fn key_changed(&self, _: KeyRecord) {}

@@ -2,9 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod account;
+mod device;
+mod factors;
 mod gateway;
 mod guards;
+mod identity;
 mod keys;
 mod pages;
+mod people;
+mod provider;
+mod recovery;
 mod setup;
 mod signin;
