@@ -9,7 +9,6 @@ const provider = new Provider(`http://localhost:${port}`, {
     redirect_uris: [`${gateway}/auth/corp/callback`],
   }],
   claims: { openid: ["sub"], email: ["email", "email_verified"], profile: ["preferred_username"] },
-  conformIdTokenClaims: false,
   cookies: { keys: ["browser tests"] },
   pkce: { required: () => true },
   findAccount: (_, id) => ({

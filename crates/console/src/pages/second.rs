@@ -136,8 +136,7 @@ pub(crate) async fn begin(
     State(desk): State<Arc<Desk>>,
     extensions: Extensions,
 ) -> Result<Response, Trouble> {
-    desk.throttle.admit("", place(&extensions), desk.now()).map_err(Trouble::TooOften)?;
-    desk.throttle.forgive("", place(&extensions));
+    desk.throttle.admit_place(place(&extensions), desk.now()).map_err(Trouble::TooOften)?;
     let challenge = passkey::challenge(&desk, None, passkey::GET).await?;
     Ok(Json(json!({
         "challenge": challenge,
@@ -155,8 +154,6 @@ pub(crate) async fn passkey(
     headers: HeaderMap,
     fields: Fields,
 ) -> Result<Response, Trouble> {
-    let place = place(&extensions);
-    desk.throttle.admit("", place, desk.now()).map_err(Trouble::TooOften)?;
     let next = address::inside(fields.get("next")).unwrap_or("/console");
     let found = passkey::signed(&desk, &Shown::read(&fields), None, true).await?;
     let account = match found {
@@ -167,7 +164,8 @@ pub(crate) async fn passkey(
         tracing::info!("a sign-in was refused");
         return Err(Trouble::Refused("This passkey was not accepted. Sign in another way."));
     };
-    desk.throttle.forgive("", place);
+    // Counted when it was begun.
+    desk.throttle.forgive_place(place(&extensions));
     // Challenges that were not used end by themselves; those of this account can go now.
     desk.store.drop_links_of(&account.id, Purpose::Challenge).await?;
     signin::welcome(&desk, &headers, &account, "passkey", next).await

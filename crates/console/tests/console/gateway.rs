@@ -112,7 +112,7 @@ impl Host for Keeper {
 
     fn fetch(
         &self,
-        request: http::Request<Vec<u8>>,
+        request: Request<Vec<u8>>,
     ) -> Later<Result<http::Response<Vec<u8>>, String>> {
         let provider = self.provider.lock().clone();
         Box::pin(async move { provider.ok_or("nobody there".to_owned())?.answer(&request) })

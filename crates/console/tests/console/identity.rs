@@ -36,8 +36,8 @@ impl Stage {
     }
 
     fn gone(got: &Got) -> Gone {
-        assert_eq!(got.status, StatusCode::SEE_OTHER, "{}", got.body);
-        let place = got.header("location").to_owned();
+        assert_eq!(got.status, StatusCode::OK, "{}", got.body);
+        let place = got.header("refresh").strip_prefix("0; url=").unwrap().to_owned();
         let query = |name: &str| {
             let mut pairs = place.split_once('?').unwrap().1.split('&');
             let found = pairs.find_map(|pair| pair.strip_prefix(&format!("{name}=")));

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use store::{Account, Role, Store};
 
 use super::{Common, say};
-use crate::app::open_store;
+use crate::app::{open_store, owner_of};
 use crate::config::Config;
 
 #[derive(Debug, Subcommand)]
@@ -126,6 +126,8 @@ impl Desk<'_> {
             None
         };
         let now = SystemClock.now();
+        // Whoever comes first must not stand in the way of the one who owns the gateway.
+        owner_of(self.store, now).await?;
         let account = Account {
             id: uuid::Uuid::now_v7().to_string(),
             username: name.to_owned(),
