@@ -11,7 +11,6 @@
 )]
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -19,7 +18,7 @@ use axum::response::Response;
 
 use canon::{Money, Usage};
 use catalog::{Catalog, Directory};
-use console::{Host, KeyAsk};
+use console::{Host, IdentityProvider, KeyAsk, Later, Mail};
 use http::Request;
 use ledger::{Clock, Entry, Micros, Outcome, SystemClock};
 use store::{Account, KeyRecord, Limits, Role, Store};
@@ -53,7 +52,7 @@ impl Host for Preview {
         key: String,
         _: SocketAddr,
         request: Request<Body>,
-    ) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+    ) -> Later<Response> {
         let said = format!("{key} asked for {}", request.uri());
         Box::pin(async move { Response::new(Body::from(said)) })
     }
@@ -67,6 +66,31 @@ impl Host for Preview {
         let id: String = secret.chars().skip(24).collect();
         let text = format!("sk-pt-{id}-{secret}preview");
         Ok((key(&id, account_id, ask, self.now()), text))
+    }
+
+    fn new_value(&self, key_id: &str) -> Result<(Vec<u8>, String), String> {
+        Ok((vec![1; 32], format!("sk-pt-{key_id}-{}preview", uuid::Uuid::now_v7().simple())))
+    }
+
+    fn check_network(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn can_mail(&self) -> bool {
+        true
+    }
+
+    fn send_mail(&self, mail: Mail) -> Later<Result<(), String>> {
+        println!("to {}: {}\n\n{}", mail.to, mail.subject, mail.text);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn identities(&self) -> Vec<IdentityProvider> {
+        Vec::new()
+    }
+
+    fn fetch(&self, _: http::Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>> {
+        Box::pin(async { Err("nobody there".to_owned()) })
     }
 
     fn key_changed(&self, _: KeyRecord) {}

@@ -64,10 +64,7 @@ pub trait Host: Send + Sync + 'static {
 
     /// Sends a request to a provider of identities. Redirects are not followed, and the answer is
     /// small. The error is for the log.
-    fn fetch(
-        &self,
-        request: http::Request<Vec<u8>>,
-    ) -> Later<Result<http::Response<Vec<u8>>, String>>;
+    fn fetch(&self, request: Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>>;
 
     /// Tells that a key was stored or changed, so that calls learn of it at once.
     fn key_changed(&self, record: KeyRecord);

@@ -11,17 +11,19 @@ use std::time::{Duration, SystemTime};
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{HeaderValue, header};
 use ledger::Micros;
+use maud::html;
 use openidconnect::core::{
     CoreAuthDisplay, CoreAuthenticationFlow, CoreClaimName, CoreClaimType, CoreClient,
     CoreClientAuthMethod, CoreGrantType, CoreIdToken, CoreJsonWebKey,
     CoreJweContentEncryptionAlgorithm, CoreJweKeyManagementAlgorithm, CoreJwsSigningAlgorithm,
-    CoreResponseMode, CoreResponseType, CoreSubjectIdentifierType,
+    CoreResponseMode, CoreResponseType, CoreSubjectIdentifierType, CoreUserInfoClaims,
 };
 use openidconnect::{
     AdditionalProviderMetadata, AuthorizationCode, ClientId, ClientSecret, CsrfToken, HttpRequest,
-    HttpResponse, IssuerUrl, Nonce, PkceCodeChallenge, PkceCodeVerifier, ProviderMetadata,
-    RedirectUrl, Scope, TokenResponse as _,
+    HttpResponse, IssuerUrl, Nonce, OAuth2TokenResponse as _, PkceCodeChallenge, PkceCodeVerifier,
+    ProviderMetadata, RedirectUrl, Scope, TokenResponse as _,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -31,7 +33,7 @@ use crate::cookies::{self, Jar};
 use crate::desk::Desk;
 use crate::form::Fields;
 use crate::links::{self, LIFE, Note};
-use crate::shell::sent_to;
+use crate::shell::{Shell, good};
 use crate::trouble::Trouble;
 use crate::{IdentityProvider, address, random};
 
@@ -181,9 +183,25 @@ pub(crate) async fn depart(
     };
     let hash = way_back(state.secret(), &cookie);
     links::add(desk, hash, Purpose::Return, account_id, &note, LIFE.step).await?;
-    let mut response = sent_to(url.as_str());
+    let mut response = onward(&provider.name, url.as_str());
     cookies::set(desk, &mut response, Jar::Flow, &cookie, LIFE.step / 1_000_000);
     Ok(response)
+}
+
+/// The page that sends a browser on to a provider. Not a redirect: our forms may lead to our own
+/// pages only, and browsers hold redirects to that too.
+fn onward(name: &str, url: &str) -> Response {
+    let body = html! {
+        section.card {
+            h1 { "On to " (name) }
+            p.actions { a.button href=(url) { "Go on" } }
+        }
+    };
+    let mut response = good(&Shell::outside("On your way"), &body);
+    if let Ok(value) = HeaderValue::try_from(format!("0; url={url}")) {
+        response.headers_mut().insert(header::REFRESH, value);
+    }
+    response
 }
 
 /// What the store keeps of a way back: good only for the browser and the state together.
@@ -265,13 +283,28 @@ pub(crate) async fn arrive(
         tracing::warn!(identity = name, "a token of `{name}` is from the future");
         return Err(refused());
     }
-    let person = Person {
+    let mut person = Person {
         issuer: claims.issuer().to_string(),
         subject: claims.subject().to_string(),
         email: claims.email().map(|email| email.to_string()),
         email_verified: claims.email_verified().unwrap_or(false),
         name: claims.preferred_username().map(|name| name.to_string()),
     };
+    // Some tell no more in the token than who it is; the rest is to be asked for.
+    let (access, subject) = (tokens.access_token().clone(), claims.subject().clone());
+    if person.email.is_none()
+        && let Ok(asking) = client.user_info(access, Some(subject))
+    {
+        let told: Result<CoreUserInfoClaims, _> = asking.request_async(&fetch).await;
+        match told {
+            Ok(told) => {
+                person.email = told.email().map(|email| email.to_string());
+                person.email_verified = told.email_verified().unwrap_or(false);
+                person.name = person.name.or(told.preferred_username().map(|n| n.to_string()));
+            }
+            Err(error) => away(&provider, &error),
+        }
+    }
     Ok(Return { provider, person, link })
 }
 

@@ -133,6 +133,18 @@ impl Throttle {
         self.count(&[Tallied::Name(name.to_lowercase())], now)
     }
 
+    /// Counts a try from a place, for no name in particular.
+    pub(crate) fn admit_place(&self, place: Place, now: Micros) -> Result<(), u64> {
+        self.count(&[Tallied::Place(place)], now)
+    }
+
+    /// Takes a try from a place back: it ended well.
+    pub(crate) fn forgive_place(&self, place: Place) {
+        if let Some(tally) = self.tallies.lock().get_mut(&Tallied::Place(place)) {
+            tally.tries = tally.tries.saturating_sub(1);
+        }
+    }
+
     fn count(&self, all: &[Tallied], now: Micros) -> Result<(), u64> {
         let rates = &self.rates;
         let mut tallies = self.tallies.lock();
@@ -173,9 +185,8 @@ impl Throttle {
         let mut tallies = self.tallies.lock();
         tallies.remove(&Tallied::NameAndPlace(name.clone(), place));
         tallies.remove(&Tallied::Name(name));
-        if let Some(tally) = tallies.get_mut(&Tallied::Place(place)) {
-            tally.tries = tally.tries.saturating_sub(1);
-        }
+        drop(tallies);
+        self.forgive_place(place);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::telemetry::Telemetry;
 /// The name under which the key pepper is kept in the store.
 const PEPPER: &str = "key_pepper";
 /// The name under which the one-time set-up word is kept until it is used.
-pub(crate) const SETUP: &str = "setup_token";
+const SETUP: &str = "setup_token";
 /// Every how many seconds it is asked what other nodes spent of budgets.
 const BUDGETS: u64 = 5;
 /// How long the store may be silent before a gateway that is not the only one sends callers to
@@ -279,7 +279,7 @@ impl App {
 }
 
 /// The account that owns a new gateway. It has no password until the set-up link is used.
-pub(crate) fn owner_account(now: i64) -> Account {
+fn owner_account(now: i64) -> Account {
     Account {
         id: uuid::Uuid::now_v7().to_string(),
         username: "owner".to_owned(),
@@ -290,6 +290,18 @@ pub(crate) fn owner_account(now: i64) -> Account {
         created: now,
         changed: now,
     }
+}
+
+/// The gateway's owner. Where there is none yet, it is made, together with the set-up word.
+pub(crate) async fn owner_of(store: &Store, now: i64) -> anyhow::Result<Account> {
+    let accounts = store.accounts().await?;
+    if let Some(owner) = accounts.into_iter().find(|account| account.role == Role::Owner) {
+        return Ok(owner);
+    }
+    let owner = owner_account(now);
+    store.add_account(&owner).await?;
+    store.put_setting(SETUP, &crate::keys::word(32)?).await?;
+    Ok(owner)
 }
 
 /// What a new key is to be.

@@ -290,3 +290,55 @@ fn a_keys_limits_are_set_shown_changed_and_taken_away() {
     let stranger = ["keys", "create", "--name", "x", "--unlimited", "--account", "nobody"];
     fails(&folder.run(&stranger), 1, "nobody");
 }
+
+#[test]
+fn accounts_are_made_listed_helped_and_locked() {
+    let folder = Folder::new("users");
+    let (child, greeting) = serve(&folder, "127.0.0.1:0");
+    let url =
+        greeting.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+    let email = ["--email", "anna@example.com"];
+    let create = ["users", "create", "anna", "--role", "admin", "--json"];
+    let made = folder.json(&[&create[..], &email].concat());
+    assert_eq!((&made["name"], &made["role"]), (&"anna".into(), &"admin".into()));
+    assert_eq!(made["state"], "no password");
+    let path = made["link"].as_str().unwrap().split_once("/link/").unwrap().1.to_owned();
+    let status = || {
+        let arguments = ["-s", "-o", "/dev/null", "-w", "%{http_code} %{redirect_url}"];
+        let output = Command::new("curl").args(arguments).arg(format!("{url}/link/{path}"));
+        String::from_utf8(output.output().unwrap().stdout).unwrap()
+    };
+    assert!(status().starts_with("303") && status().ends_with("/reset/new"), "{}", status());
+
+    let reset = folder.json(&["users", "reset-password", "ANNA@example.com", "--json"]);
+    assert!(reset["link"].as_str().unwrap().contains("/link/"));
+    let invite = folder.json(&["users", "invite", "--role", "viewer", "--json"]);
+    assert_eq!(invite["role"], "viewer");
+    let locked = folder.json(&["users", "disable", "anna", "--json"]);
+    assert_eq!(locked["disabled"], true);
+    assert!(status().starts_with("400"), "a lock ends its links: {}", status());
+    assert_eq!(terminate(child), Some(0));
+
+    let listed = String::from_utf8(folder.run(&["users", "list", "--json"]).stdout).unwrap();
+    let states: Vec<Value> = listed.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(states.len(), 2);
+    assert_eq!(states[1]["state"], "locked");
+    assert!(!listed.contains("argon2"), "{listed}");
+    fails(&folder.run(&["users", "reset-password", "anna"]), 1, "is locked");
+    fails(&folder.run(&["users", "disable", "owner"]), 1, "only owner");
+    fails(&folder.run(&["users", "disable", "nobody"]), 1, "no account `nobody`");
+    fails(&folder.run(&["users", "create", "../x"]), 1, "Letters, digits");
+    fails(&folder.run(&["users", "create", "b2", "--email", "x"]), 1, "e-mail address");
+    fails(&folder.run(&["users", "create", "ANNA"]), 1, "already taken");
+    fails(&folder.run(&["users", "create", "bert", "--role", "king"]), 2, "owner, admin");
+    assert!(folder.run(&["users", "enable", "anna"]).status.success());
+    let with_password = |name: &str, password: &str| {
+        let mut command = program(&folder);
+        command.args(["users", "create", name, "--password-stdin"]).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), password.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    fails(&with_password("cleo", "password123\n"), 1, "first to be guessed");
+    assert!(with_password("cleo", "three harbour lights\n").status.success());
+}

@@ -175,3 +175,39 @@ fn media_is_fetched_for_those_the_directory_or_the_file_names() {
     let media = read("", &env).unwrap().media;
     assert_eq!((media.fetch, media.fetcher.limits().size), (false, 1 << 20));
 }
+
+#[test]
+fn mail_and_identity_providers_are_checked_at_the_start() {
+    let good = r#"
+        [mail]
+        url = "smtps://user:secret-word@mail.example.com"
+        from = "Portunus <no-reply@example.com>"
+        [identity.corp]
+        issuer = "https://id.example.com"
+        client_id = "portunus"
+        client_secret = { env = "CORP_SECRET" }
+        admits = "viewer"
+    "#;
+    let config = read(good, &[("CORP_SECRET", "secret-word")]).unwrap();
+    assert!(config.mail.is_some() && config.warnings.is_empty(), "{:?}", config.warnings);
+    assert_eq!(config.identities[0].admits, Some(store::Role::Viewer));
+    assert!(!format!("{config:?}").contains("secret-word"), "a secret is never printed");
+    let cases: [(&str, &str, &str); 7] = [
+        ("smtps://user", "http://user", "mail.url"),
+        ("no-reply@example.com>", "no-reply@example.com>\\r\\nBcc: eve@evil.example", "mail.from"),
+        ("https://id.example.com", "id.example.com", "identity.corp.issuer"),
+        ("https://id.example.com", "https://id.example.com?x=1", "identity.corp.issuer"),
+        ("\"viewer\"", "\"owner\"", "identity.corp.admits"),
+        ("\"portunus\"", "\"\"", "identity.corp.client_id"),
+        ("[identity.corp]", "[identity.\"../x\"]", "identity.../x"),
+    ];
+    for (from, to, field) in cases {
+        let wrong = read(&good.replace(from, to), &[("CORP_SECRET", "secret-word")]).unwrap_err();
+        assert!(wrong.contains(field) && !wrong.contains("secret-word"), "{field}: {wrong}");
+    }
+    let unset = read(good, &[]).unwrap_err();
+    assert!(
+        unset.contains("identity.corp.client_secret") && unset.contains("CORP_SECRET"),
+        "{unset}"
+    );
+}

@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "a command line speaks on standard output")]
 
 mod bench;
+mod browser;
 mod gateway;
 mod http;
 mod losses;

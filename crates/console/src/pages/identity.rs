@@ -80,14 +80,14 @@ async fn attach(
     next: &str,
 ) -> Result<Response, Trouble> {
     let signed = session::find(desk, headers).await?;
-    if !signed.is_some_and(|signed| signed.account.id == account_id) {
+    if signed.is_none_or(|signed| signed.account.id != account_id) {
         return Err(Trouble::Refused("You were signed out meanwhile. Sign in and try again."));
     }
     match desk.store.add_identity(&identity(desk, account_id, person)).await {
         Ok(()) => desk.note(account_id, "identity.add", account_id, &person.issuer).await,
         Err(StoreError::Conflict(_)) => {
             let owner = desk.store.account_by_identity(&person.issuer, &person.subject).await?;
-            if !owner.is_some_and(|owner| owner.id == account_id) {
+            if owner.is_none_or(|owner| owner.id != account_id) {
                 return Err(Trouble::Refused("This identity belongs to another account here."));
             }
         }

@@ -177,7 +177,7 @@ fn date(text: &str, before: Option<Micros>, now: Micros) -> Result<Option<Micros
     }
     let day: Date = text.parse().map_err(|_| WRONG)?;
     let begin = day.to_zoned(TimeZone::UTC).map_err(|_| WRONG)?.timestamp().as_microsecond();
-    let end = begin.saturating_add(DAY);
+    let end = begin.saturating_add(DAY - 1);
     let far = now.saturating_add(LONGEST_DAYS * DAY + DAY);
     if end <= now || end > far { Err(WRONG) } else { Ok(Some(end)) }
 }
@@ -389,7 +389,7 @@ mod tests {
         let now = 1_800_000_000_000_000;
         assert_eq!(date("", Some(5), now), Ok(None));
         assert_eq!(date("1970-01-01", Some(5), now), Ok(Some(5)), "a time that stays");
-        assert_eq!(date("2027-01-15", None, now), Ok(Some(1_800_057_600_000_000)));
+        assert_eq!(date("2027-01-15", None, now), Ok(Some(1_800_057_599_999_999)));
         for bad in ["2027-01-14", "1970-01-01", "2099-01-01", "soon", "2027-02-30", "-1"] {
             assert!(date(bad, None, now).is_err(), "{bad}");
         }

@@ -14,7 +14,7 @@ use super::login::{passkey_fields, place};
 use crate::desk::Desk;
 use crate::form::{Fields, Input, Wrongs};
 use crate::passkey::{self, Shown};
-use crate::shell::{Shell, page, see_other};
+use crate::shell::{Shell, page};
 use crate::signin::{self, Halfway};
 use crate::trouble::Trouble;
 use crate::{address, totp};
@@ -24,10 +24,14 @@ pub(crate) async fn show(
     State(desk): State<Arc<Desk>>,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
-    Ok(match Halfway::of(&desk, &headers).await? {
-        Some(halfway) => form(StatusCode::OK, &halfway, None),
-        None => see_other("/login"),
-    })
+    Ok(form(StatusCode::OK, &halfway(&desk, &headers).await?, None))
+}
+
+/// Who passed the first step in this browser.
+async fn halfway(desk: &Desk, headers: &HeaderMap) -> Result<Halfway, Trouble> {
+    Halfway::of(desk, headers).await?.ok_or(Trouble::Bad(
+        "This sign-in began elsewhere, or too long ago. Go to the sign-in page and begin again.",
+    ))
 }
 
 /// `POST /login/second`
@@ -37,7 +41,7 @@ pub(crate) async fn enter(
     headers: HeaderMap,
     fields: Fields,
 ) -> Result<Response, Trouble> {
-    let Some(halfway) = Halfway::of(&desk, &headers).await? else { return Ok(see_other("/login")) };
+    let halfway = halfway(&desk, &headers).await?;
     let code = fields.short("code", 64)?;
     if code.is_empty() {
         return Ok(form(StatusCode::BAD_REQUEST, &halfway, Some("Enter the code.")));
@@ -91,7 +95,7 @@ pub(crate) async fn begin_second(
     State(desk): State<Arc<Desk>>,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
-    let Some(halfway) = Halfway::of(&desk, &headers).await? else { return Ok(see_other("/login")) };
+    let halfway = halfway(&desk, &headers).await?;
     let passkeys = halfway.factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
     let allowed: Vec<&str> = passkeys.map(|factor| factor.id.as_str()).collect();
     let challenge = passkey::challenge(&desk, Some(&halfway.account.id), passkey::GET).await?;
@@ -111,7 +115,7 @@ pub(crate) async fn enter_second(
     headers: HeaderMap,
     fields: Fields,
 ) -> Result<Response, Trouble> {
-    let Some(halfway) = Halfway::of(&desk, &headers).await? else { return Ok(see_other("/login")) };
+    let halfway = halfway(&desk, &headers).await?;
     let id = halfway.account.id.clone();
     desk.codes.admit(&id, place(&extensions), desk.now()).map_err(Trouble::TooOften)?;
     let shown = Shown::read(&fields);
@@ -132,8 +136,7 @@ pub(crate) async fn begin(
     State(desk): State<Arc<Desk>>,
     extensions: Extensions,
 ) -> Result<Response, Trouble> {
-    desk.throttle.admit("", place(&extensions), desk.now()).map_err(Trouble::TooOften)?;
-    desk.throttle.forgive("", place(&extensions));
+    desk.throttle.admit_place(place(&extensions), desk.now()).map_err(Trouble::TooOften)?;
     let challenge = passkey::challenge(&desk, None, passkey::GET).await?;
     Ok(Json(json!({
         "challenge": challenge,
@@ -151,8 +154,6 @@ pub(crate) async fn passkey(
     headers: HeaderMap,
     fields: Fields,
 ) -> Result<Response, Trouble> {
-    let place = place(&extensions);
-    desk.throttle.admit("", place, desk.now()).map_err(Trouble::TooOften)?;
     let next = address::inside(fields.get("next")).unwrap_or("/console");
     let found = passkey::signed(&desk, &Shown::read(&fields), None, true).await?;
     let account = match found {
@@ -163,7 +164,8 @@ pub(crate) async fn passkey(
         tracing::info!("a sign-in was refused");
         return Err(Trouble::Refused("This passkey was not accepted. Sign in another way."));
     };
-    desk.throttle.forgive("", place);
+    // Counted when it was begun.
+    desk.throttle.forgive_place(place(&extensions));
     // Challenges that were not used end by themselves; those of this account can go now.
     desk.store.drop_links_of(&account.id, Purpose::Challenge).await?;
     signin::welcome(&desk, &headers, &account, "passkey", next).await

@@ -2,9 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use argon2::password_hash::PasswordHasher;
 use axum::Router;
@@ -13,13 +12,16 @@ use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{Money, Usage};
 use catalog::{Catalog, Directory, Kind, Lane, Model, Prices};
-use console::{Host, KeyAsk};
+use console::{Host, IdentityProvider, KeyAsk, Later, Mail};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use ledger::{Clock, Entry, Micros, Outcome, TestClock};
 use parking_lot::Mutex;
 use store::{Account, KeyRecord, Limits, Role, Store};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tower::ServiceExt;
+
+use crate::provider::Provider;
 
 pub(crate) const PASSWORD: &str = "three harbour lights";
 pub(crate) const SECOND: Micros = 1_000_000;
@@ -33,6 +35,32 @@ pub(crate) struct Keeper {
     pub(crate) clock: TestClock,
     pub(crate) changed: Mutex<Vec<KeyRecord>>,
     made: AtomicUsize,
+    /// Whether mail can be sent, where it goes, and where it comes out again.
+    pub(crate) mail: AtomicBool,
+    outgoing: UnboundedSender<Mail>,
+    incoming: tokio::sync::Mutex<UnboundedReceiver<Mail>>,
+    /// The provider of identities, if there is one.
+    pub(crate) provider: Mutex<Option<Arc<Provider>>>,
+}
+
+impl Keeper {
+    /// The next mail.
+    pub(crate) async fn mail(&self) -> Mail {
+        self.incoming.lock().await.recv().await.unwrap()
+    }
+
+    /// Whether there is no mail at the moment.
+    pub(crate) async fn no_mail(&self) -> bool {
+        self.incoming.lock().await.try_recv().is_err()
+    }
+
+    /// The path of the link in the next mail, and whom it is for.
+    pub(crate) async fn link(&self) -> (String, String) {
+        let mail = self.mail().await;
+        let line = mail.text.lines().find(|line| line.contains("/link/")).unwrap();
+        assert!(mail.html.contains(line), "{}", mail.html);
+        (line.strip_prefix(self.url).unwrap().to_owned(), mail.to)
+    }
 }
 
 impl Host for Keeper {
@@ -57,7 +85,7 @@ impl Host for Keeper {
         key: String,
         _: SocketAddr,
         request: Request<Body>,
-    ) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+    ) -> Later<Response> {
         let said = format!("{key} asked for {}", request.uri());
         Box::pin(async move { Response::new(Body::from(said)) })
     }
@@ -70,6 +98,36 @@ impl Host for Keeper {
         let id = format!("made{:04}", self.made.fetch_add(1, Ordering::Relaxed));
         let text = format!("sk-pt-{id}-secretsecretsecret");
         Ok((key(&id, account_id, &ask.name, ask.cap, ask.models, ask.expires), text))
+    }
+
+    fn new_value(&self, key_id: &str) -> Result<(Vec<u8>, String), String> {
+        Ok((vec![8; 32], format!("sk-pt-{key_id}-newnewnew")))
+    }
+
+    fn check_network(&self, text: &str) -> Result<(), String> {
+        let address = text.split('/').next().unwrap();
+        address
+            .parse::<std::net::IpAddr>()
+            .map(|_| ())
+            .map_err(|_| format!("`{text}` is no address"))
+    }
+
+    fn can_mail(&self) -> bool {
+        self.mail.load(Ordering::Relaxed)
+    }
+
+    fn send_mail(&self, mail: Mail) -> Later<Result<(), String>> {
+        let sent = self.outgoing.send(mail).map_err(|e| e.to_string());
+        Box::pin(async move { sent })
+    }
+
+    fn identities(&self) -> Vec<IdentityProvider> {
+        self.provider.lock().iter().flat_map(|provider| provider.known()).collect()
+    }
+
+    fn fetch(&self, request: Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>> {
+        let provider = self.provider.lock().clone();
+        Box::pin(async move { provider.ok_or("nobody there".to_owned())?.answer(&request) })
     }
 
     fn key_changed(&self, record: KeyRecord) {
@@ -234,16 +292,36 @@ impl Gateway {
             released: None,
             lanes: vec![Lane::new("secret-upstream", "x")],
         });
+        let (outgoing, incoming) = unbounded_channel();
         let host = Arc::new(Keeper {
             catalog: Catalog::new(models),
             url,
             clock: TestClock::at(START),
             changed: Mutex::default(),
             made: AtomicUsize::new(0),
+            mail: AtomicBool::new(false),
+            outgoing,
+            incoming: tokio::sync::Mutex::new(incoming),
+            provider: Mutex::default(),
         });
         let router = console::router(store.clone(), Arc::clone(&host) as Arc<dyn Host>)
             .fallback(|| async { console::not_found() });
         Self { store, host, router, folder }
+    }
+
+    /// The same gateway with a mail server.
+    pub(crate) async fn with_mail() -> Self {
+        let gateway = Self::new().await;
+        gateway.host.mail.store(true, Ordering::Relaxed);
+        gateway
+    }
+
+    /// The cookie of a browser that opened a link.
+    pub(crate) async fn open(&self, link: &str, page: &str) -> String {
+        let got = self.get(link).send().await;
+        got.goes_to(page);
+        assert_eq!(got.header("referrer-policy"), "no-referrer");
+        got.cookie()
     }
 
     pub(crate) async fn account(&self, name: &str, role: Role) -> Account {

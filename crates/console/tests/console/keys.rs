@@ -233,3 +233,107 @@ async fn an_account_cannot_have_keys_without_end() {
     console.shows("Page 1 of 4");
     gateway.get("/console?page=99").cookie(&cookie).send().await.shows("Page 4 of 4");
 }
+
+#[tokio::test]
+async fn a_key_is_edited_within_its_terms() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    gateway.key_of(&anna, "abc", "website").await;
+    let cookie = gateway.sign_in("anna").await;
+    let page = gateway.get("/console/keys/abc/edit").cookie(&cookie).send().await;
+    page.shows("value=\"website\"");
+    page.shows("value=\"5\"");
+    let fields = [
+        ("name", "shop"),
+        ("cap", "2"),
+        ("expires", "2027-06-30"),
+        ("models", "demo-chat"),
+        ("rpm", "60"),
+        ("tpm", "100000"),
+        ("concurrency", "4"),
+        ("budget", "1.50"),
+        ("budget_period", "week"),
+        ("ips", "10.0.0.0/8\n192.0.2.7"),
+        ("spent", "0"),
+        ("account_id", "x"),
+        ("revoked", ""),
+    ];
+    let got = gateway.post("/console/keys/abc/edit", &fields).cookie(&cookie).send().await;
+    got.goes_to("/console");
+    let key = gateway.store.key("abc").await.unwrap().unwrap();
+    assert_eq!((key.name.as_str(), key.cap), ("shop", Some(Money::nanos(2_000_000_000))));
+    assert_eq!(
+        (key.limits.rpm, key.limits.tpm, key.limits.concurrency),
+        (Some(60), Some(100_000), Some(4))
+    );
+    assert_eq!(key.ips, ["10.0.0.0/8", "192.0.2.7"]);
+    assert_eq!(key.budget.unwrap().period, ledger::Period::Week);
+    assert_eq!((key.account_id, key.hash), (anna.id.clone(), vec![7; 32]));
+    assert_eq!(gateway.host.changed.lock().last().unwrap().name, "shop");
+    let page = gateway.get("/console/keys/abc/edit").cookie(&cookie).send().await;
+    for shown in ["value=\"60\"", "value=\"1.5\"", "value=\"2027-06-30\"", "10.0.0.0/8\n192.0.2.7"]
+    {
+        page.shows(shown);
+    }
+    let cases: [(&str, &str); 6] = [
+        ("rpm", "0"),
+        ("tpm", "many"),
+        ("concurrency", "-1"),
+        ("budget", "NaN"),
+        ("ips", "somewhere"),
+        ("expires", "2020-01-01"),
+    ];
+    for (field, value) in cases {
+        let fields = [("name", "x"), ("cap", "1"), (field, value)];
+        for path in ["/console/keys/abc/edit", "/console/keys"] {
+            if path == "/console/keys" && field == "expires" {
+                continue;
+            }
+            let got = gateway.post(path, &fields).cookie(&cookie).send().await;
+            assert_eq!(got.status, StatusCode::BAD_REQUEST, "{path} {field}");
+            got.shows(&format!("id=\"{field}-wrong\""));
+        }
+    }
+    assert_eq!(gateway.store.key("abc").await.unwrap().unwrap().name, "shop");
+}
+
+#[tokio::test]
+async fn a_rotated_key_has_two_values_for_a_while() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    gateway.key_of(&anna, "abc", "website").await;
+    let cookie = gateway.sign_in("anna").await;
+    gateway.get("/console/keys/abc/rotate").cookie(&cookie).send().await.shows("for a day");
+    assert_eq!(gateway.store.key("abc").await.unwrap().unwrap().old_hash, None);
+    let post = |overlap: &'static str| {
+        gateway.post("/console/keys/abc/rotate", &[("overlap", overlap)]).cookie(&cookie).send()
+    };
+    assert_eq!(post("for ever").await.status, StatusCode::BAD_REQUEST);
+    let got = post("day").await;
+    got.shows("sk-pt-abc-newnewnew");
+    assert_eq!(got.header("cache-control"), "no-store");
+    let key = gateway.store.key("abc").await.unwrap().unwrap();
+    assert_eq!((key.hash, key.old_hash), (vec![8; 32], Some(vec![7; 32])));
+    assert_eq!(key.old_until, Some(START + DAY));
+    assert_eq!(gateway.host.changed.lock().len(), 1);
+    gateway.store.revoke_key("abc", START).await.unwrap();
+    post("day").await.goes_to("/console");
+}
+
+#[tokio::test]
+async fn keys_of_others_are_neither_edited_nor_rotated() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    gateway.account("bert", Role::Member).await;
+    let before = gateway.key_of(&anna, "annaskey", "annas").await;
+    let cookie = gateway.sign_in("bert").await;
+    let fields = [("name", "x"), ("cap", "1"), ("overlap", "day")];
+    for deed in ["edit", "rotate", "revoke"] {
+        let (foreign, missing) =
+            (format!("/console/keys/annaskey/{deed}"), format!("/console/keys/nosuchke/{deed}"));
+        let got = gateway.post(&foreign, &fields).cookie(&cookie).send().await;
+        let none = gateway.post(&missing, &fields).cookie(&cookie).send().await;
+        assert_eq!((got.status, got.body), (StatusCode::NOT_FOUND, none.body));
+    }
+    assert_eq!(gateway.store.key("annaskey").await.unwrap(), Some(before));
+}

@@ -2,11 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod account;
+mod device;
+mod factors;
 mod gateway;
 mod guards;
+mod identity;
 mod keys;
 mod pages;
+mod people;
 mod playground;
+mod provider;
+mod recovery;
 mod setup;
 mod signin;
 mod usage;

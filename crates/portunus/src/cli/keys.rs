@@ -9,7 +9,7 @@ use std::sync::Arc;
 use store::{BudgetTerms, KeyRecord, Limits, Store};
 
 use super::{Common, say};
-use crate::app::{NewKey, open_store, owner_account, pepper};
+use crate::app::{NewKey, open_store, owner_of, pepper};
 use crate::config::duration;
 use crate::keys::{KeyRing, NewToken, hash, state, told};
 use crate::limits::{Net, Shared};
@@ -294,15 +294,7 @@ async fn create(
     anyhow::ensure!(!key.name.trim().is_empty(), "--name must not be empty");
     not_negative(key.cap)?;
     let now = SystemClock.now();
-    let owner = match store.accounts().await?.into_iter().find(|a| a.role == store::Role::Owner) {
-        Some(owner) => owner,
-        None => {
-            let owner = owner_account(now);
-            store.add_account(&owner).await?;
-            store.put_setting(crate::app::SETUP, &crate::keys::word(32)?).await?;
-            owner
-        }
-    };
+    let owner = owner_of(store, now).await?;
     let ring = KeyRing::load(store.clone(), Arc::new(SystemClock), pepper).await?;
     let account = match account {
         Some(name) => find_account(store, name).await?,

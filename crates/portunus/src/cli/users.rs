@@ -4,17 +4,17 @@
 use clap::Subcommand;
 use ledger::{Clock as _, SystemClock};
 use serde_json::{Value, json};
-use std::io::{IsTerminal as _, Read as _};
+use std::io::Read as _;
 use std::process::ExitCode;
 use store::{Account, Role, Store};
 
 use super::{Common, say};
-use crate::app::open_store;
+use crate::app::{open_store, owner_of};
 use crate::config::Config;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Users {
-    /// Make an account; without a password on standard input a link to choose one is printed
+    /// Make an account; without a password a link to choose one is printed
     Create {
         /// The name to sign in with
         name: String,
@@ -24,6 +24,9 @@ pub(super) enum Users {
         /// What it may do: owner, admin, member or viewer
         #[arg(long, default_value = "member", value_parser = role)]
         role: Role,
+        /// Read its password from standard input
+        #[arg(long)]
+        password_stdin: bool,
     },
     /// Print a link with which somebody makes an account of their own
     Invite {
@@ -65,7 +68,9 @@ pub(super) async fn run(common: &Common, command: Users) -> anyhow::Result<ExitC
     let store = open_store(&config).await?;
     let desk = Desk { common, config: &config, store: &store };
     let outcome = match command {
-        Users::Create { name, email, role } => desk.create(&name, email, role).await,
+        Users::Create { name, email, role, password_stdin } => {
+            desk.create(&name, email, role, password_stdin).await
+        }
         Users::Invite { email, role } => desk.invite(email.as_deref(), role).await,
         Users::List => desk.list().await,
         Users::ResetPassword { name } => desk.reset(&name).await,
@@ -103,19 +108,26 @@ impl Desk<'_> {
         format!("{}{path}", self.config.public_url)
     }
 
-    async fn create(&self, name: &str, email: Option<String>, role: Role) -> anyhow::Result<()> {
+    async fn create(
+        &self,
+        name: &str,
+        email: Option<String>,
+        role: Role,
+        with_password: bool,
+    ) -> anyhow::Result<()> {
         if let Some(why) = console::names_objection(name, email.as_deref()) {
             anyhow::bail!(why);
         }
-        let hash = match password()? {
-            Some(password) => {
-                let names = [name, email.as_deref().unwrap_or_default()];
-                let hash = console::hash_password(&password, &names);
-                Some(hash.map_err(|why| anyhow::anyhow!("the password: {why}"))?)
-            }
-            None => None,
+        let hash = if with_password {
+            let names = [name, email.as_deref().unwrap_or_default()];
+            let hash = console::hash_password(&password()?, &names);
+            Some(hash.map_err(|why| anyhow::anyhow!("the password: {why}"))?)
+        } else {
+            None
         };
         let now = SystemClock.now();
+        // Whoever comes first must not stand in the way of the one who owns the gateway.
+        owner_of(self.store, now).await?;
         let account = Account {
             id: uuid::Uuid::now_v7().to_string(),
             username: name.to_owned(),
@@ -233,17 +245,11 @@ impl Desk<'_> {
     }
 }
 
-/// A password on standard input, if something other than a person is there: arguments are seen by
-/// everyone on the machine.
-fn password() -> anyhow::Result<Option<String>> {
-    let mut input = std::io::stdin();
-    if input.is_terminal() {
-        return Ok(None);
-    }
+/// The password on standard input: arguments are seen by everyone on the machine.
+fn password() -> anyhow::Result<String> {
     let mut text = String::new();
-    input.by_ref().take(4_096).read_to_string(&mut text)?;
-    let text = text.trim_end_matches(['\r', '\n']);
-    Ok((!text.is_empty()).then(|| text.to_owned()))
+    std::io::stdin().take(4_096).read_to_string(&mut text)?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 fn state(account: &Account) -> &'static str {

@@ -18,7 +18,7 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
 use crate::tools::{self, cargo};
-use crate::{tidy, workspace};
+use crate::{browser, tidy, workspace};
 
 /// One step of the suite, in the order they run: what is quick to check comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -41,6 +41,8 @@ pub(crate) enum Step {
     Nodes,
     /// The official clients against a running gateway
     E2e,
+    /// The console in a real browser, with real mail and a real identity provider
+    Browser,
     /// The real coding agents against a running gateway; only when asked for by name
     Agents,
 }
@@ -106,6 +108,7 @@ fn perform(step: Step) -> Result<()> {
         Step::StorePostgres => postgres::run(),
         Step::Nodes => postgres::run_nodes(),
         Step::E2e => e2e::run(),
+        Step::Browser => browser::run(),
         Step::Agents => agents::run(),
     }
 }

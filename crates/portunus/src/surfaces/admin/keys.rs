@@ -10,7 +10,7 @@ use store::{Account, BudgetTerms, KeyRecord};
 use super::{Asked, admin, away, body, id_in, may_change, missing, note, sent, thing, unchanged};
 use crate::app::{App, NewKey};
 use crate::config::duration;
-use crate::keys::{NewToken, hash, told};
+use crate::keys::{Key, NewToken, hash, told};
 use crate::limits::Net;
 use crate::surfaces::query::pairs;
 
@@ -121,7 +121,7 @@ fn terms(Budget { most_usd, per }: Budget) -> Result<BudgetTerms, Fault> {
 }
 
 pub(in crate::surfaces) async fn list(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked).await?;
+    admin(&asked.app, &asked.key).await?;
     let query = pairs(asked.request.uri().query().unwrap_or_default());
     let account = query.into_iter().find(|(name, _)| name == "account_id").map(|(_, id)| id);
     let store = &asked.app.store;
@@ -134,10 +134,9 @@ pub(in crate::surfaces) async fn list(asked: Asked) -> Result<Response, Fault> {
 }
 
 /// The key of a path, the account it belongs to and who asks.
-async fn find(asked: &Asked, behind: &str) -> Result<(Account, KeyRecord), Fault> {
-    let who = admin(asked).await?;
-    let id = id_in(asked, AT, behind);
-    let record = asked.app.store.key(&id).await.map_err(away)?.ok_or_else(|| missing("key"))?;
+async fn find(app: &App, key: &Key, id: String) -> Result<(Account, KeyRecord), Fault> {
+    let who = admin(app, key).await?;
+    let record = app.store.key(&id).await.map_err(away)?.ok_or_else(|| missing("key"))?;
     Ok((who, record))
 }
 
@@ -149,12 +148,12 @@ async fn owned(app: &App, who: &Account, account_id: &str) -> Result<Account, Fa
 }
 
 pub(in crate::surfaces) async fn get(asked: Asked) -> Result<Response, Fault> {
-    let (_, record) = find(&asked, "").await?;
+    let (_, record) = find(&asked.app, &asked.key, id_in(&asked, AT, "")).await?;
     Ok(thing(StatusCode::OK, &told(&record, asked.app.clock.now())))
 }
 
 pub(in crate::surfaces) async fn create(asked: Asked) -> Result<Response, Fault> {
-    let who = admin(&asked).await?;
+    let who = admin(&asked.app, &asked.key).await?;
     let Asked { app, request, .. } = asked;
     let wish: Wish = body(request).await?;
     let now = app.clock.now();
@@ -182,7 +181,7 @@ pub(in crate::surfaces) async fn create(asked: Asked) -> Result<Response, Fault>
 }
 
 pub(in crate::surfaces) async fn change(asked: Asked) -> Result<Response, Fault> {
-    let (who, mut record) = find(&asked, "").await?;
+    let (who, mut record) = find(&asked.app, &asked.key, id_in(&asked, AT, "")).await?;
     let Asked { app, request, .. } = asked;
     owned(&app, &who, &record.account_id).await?;
     let now = app.clock.now();
@@ -199,7 +198,7 @@ pub(in crate::surfaces) async fn change(asked: Asked) -> Result<Response, Fault>
 }
 
 pub(in crate::surfaces) async fn revoke(asked: Asked) -> Result<Response, Fault> {
-    let (who, record) = find(&asked, "").await?;
+    let (who, record) = find(&asked.app, &asked.key, id_in(&asked, AT, "")).await?;
     let app = asked.app;
     owned(&app, &who, &record.account_id).await?;
     unchanged(asked.request.headers(), &told(&record, app.clock.now()))?;
@@ -218,7 +217,7 @@ struct Overlap {
 }
 
 pub(in crate::surfaces) async fn rotate(asked: Asked) -> Result<Response, Fault> {
-    let (who, record) = find(&asked, "/rotate").await?;
+    let (who, record) = find(&asked.app, &asked.key, id_in(&asked, AT, "/rotate")).await?;
     let Asked { app, request, .. } = asked;
     owned(&app, &who, &record.account_id).await?;
     let Overlap { overlap } = body(request).await?;

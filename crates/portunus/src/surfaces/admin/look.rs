@@ -6,9 +6,11 @@ use canon::{Fault, Money};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 use store::{By, Rank, Step, UsageFilter, Used};
 
 use super::{Asked, admin, away, body, list, note, thing, time, unchanged};
+use crate::app::App;
 use crate::surfaces::query::pairs;
 
 const DAY: i64 = 24 * 3_600 * 1_000_000;
@@ -26,7 +28,7 @@ fn wish(wishes: &Map<String, Value>, name: &str) -> Option<String> {
 
 /// Who is asked for answers, with each lane and how it stands. Credentials are counted, not shown.
 pub(in crate::surfaces) async fn providers(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked).await?;
+    admin(&asked.app, &asked.key).await?;
     let config = asked.app.config();
     let mut all: Map<String, Value> = Map::new();
     for lane in config.health(asked.app.ticks()) {
@@ -52,9 +54,9 @@ pub(in crate::surfaces) async fn providers(asked: Asked) -> Result<Response, Fau
 
 /// Every model with its price list and its lanes.
 pub(in crate::surfaces) async fn models(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked).await?;
+    admin(&asked.app, &asked.key).await?;
     let config = asked.app.config();
-    let told = |model: &catalog::Model| {
+    let told = |model: &Arc<catalog::Model>| {
         let record = catalog::Record::new(model, &config.public_url);
         let mut value = serde_json::to_value(record).unwrap_or_default();
         if let Value::Object(fields) = &mut value {
@@ -69,7 +71,7 @@ pub(in crate::surfaces) async fn models(asked: Asked) -> Result<Response, Fault>
 
 /// What was used: in all, over time, and by whom.
 pub(in crate::surfaces) async fn usage(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked).await?;
+    admin(&asked.app, &asked.key).await?;
     let wishes = wishes(&asked);
     let days: i64 = match wish(&wishes, "days") {
         None => 30,
@@ -144,7 +146,7 @@ fn ms(micros: Option<i64>) -> Option<i64> {
 
 /// The latest changes, newest first.
 pub(in crate::surfaces) async fn audit(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked).await?;
+    admin(&asked.app, &asked.key).await?;
     let most = match wish(&wishes(&asked), "limit") {
         None => 100,
         Some(text) => match text.parse::<u32>() {
@@ -162,18 +164,18 @@ pub(in crate::surfaces) async fn audit(asked: Asked) -> Result<Response, Fault> 
     Ok(list(audits.iter().map(told).collect()))
 }
 
-async fn settings_now(asked: &Asked) -> Result<Value, Fault> {
+async fn settings_now(app: &App) -> Result<Value, Fault> {
     let mut all = Map::new();
     for (name, _) in SETTINGS {
-        let value = asked.app.store.setting(name).await.map_err(away)?;
+        let value = app.store.setting(name).await.map_err(away)?;
         all.insert(name.to_owned(), Value::from(value));
     }
     Ok(Value::Object(all))
 }
 
 pub(in crate::surfaces) async fn settings(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked).await?;
-    Ok(thing(StatusCode::OK, &settings_now(&asked).await?))
+    admin(&asked.app, &asked.key).await?;
+    Ok(thing(StatusCode::OK, &settings_now(&asked.app).await?))
 }
 
 #[derive(Deserialize)]
@@ -183,10 +185,10 @@ struct Settings {
     signup: Option<String>,
 }
 
-pub(in crate::surfaces) async fn set_settings(mut asked: Asked) -> Result<Response, Fault> {
-    let who = admin(&asked).await?;
-    unchanged(asked.request.headers(), &settings_now(&asked).await?)?;
-    let request = std::mem::take(&mut asked.request);
+pub(in crate::surfaces) async fn set_settings(asked: Asked) -> Result<Response, Fault> {
+    let who = admin(&asked.app, &asked.key).await?;
+    let Asked { app, request, .. } = asked;
+    unchanged(request.headers(), &settings_now(&app).await?)?;
     let Settings { signup } = body(request).await?;
     for (name, value) in [("signup", signup)] {
         let Some(value) = value else { continue };
@@ -195,15 +197,15 @@ pub(in crate::surfaces) async fn set_settings(mut asked: Asked) -> Result<Respon
         if !words.contains(&value.as_str()) {
             return Err(Fault::invalid(name, format!("write one of {}", words.join(", "))));
         }
-        asked.app.store.put_setting(name, &value).await.map_err(away)?;
-        note(&asked.app, &who, "setting.change", name, &value).await;
+        app.store.put_setting(name, &value).await.map_err(away)?;
+        note(&app, &who, "setting.change", name, &value).await;
     }
-    Ok(thing(StatusCode::OK, &settings_now(&asked).await?))
+    Ok(thing(StatusCode::OK, &settings_now(&app).await?))
 }
 
 /// Whether the parts of the whole are well.
 pub(in crate::surfaces) async fn health(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked).await?;
+    admin(&asked.app, &asked.key).await?;
     let app = &asked.app;
     let lanes = app.config().health(app.ticks());
     let good = lanes.iter().filter(|lane| lane.health.standing.word() == "good").count();

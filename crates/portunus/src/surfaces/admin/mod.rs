@@ -26,13 +26,14 @@ use store::{Account, Role, StoreError};
 
 use super::Asked;
 use crate::app::App;
+use crate::keys::Key;
 
 /// The largest body of a change.
 const LARGEST: usize = 64 << 10;
 
 /// Who asks, if it is somebody who may.
-async fn admin(asked: &Asked) -> Result<Account, Fault> {
-    let account = asked.app.store.account(&asked.key.record.account_id).await.map_err(away)?;
+async fn admin(app: &App, key: &Key) -> Result<Account, Fault> {
+    let account = app.store.account(&key.record.account_id).await.map_err(away)?;
     match account {
         Some(account) if !account.disabled => match account.role {
             Role::Owner | Role::Admin => Ok(account),

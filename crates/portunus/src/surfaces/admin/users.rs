@@ -11,6 +11,7 @@ use super::{
     Asked, admin, away, body, forbidden, id_in, may_change, missing, note, thing, unchanged,
 };
 use crate::app::App;
+use crate::keys::Key;
 
 const AT: &str = "/api/admin/users/";
 
@@ -60,25 +61,24 @@ fn may_give(own: Role, given: Role) -> Result<(), Fault> {
 }
 
 pub(in crate::surfaces) async fn list(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked).await?;
+    admin(&asked.app, &asked.key).await?;
     let accounts = asked.app.store.accounts().await.map_err(away)?;
     Ok(super::list(accounts.iter().map(told).collect()))
 }
 
-async fn find(asked: &Asked, behind: &str) -> Result<(Account, Account), Fault> {
-    let who = admin(asked).await?;
-    let id = id_in(asked, AT, behind);
-    let found = asked.app.store.account(&id).await.map_err(away)?;
+async fn find(app: &App, key: &Key, id: String) -> Result<(Account, Account), Fault> {
+    let who = admin(app, key).await?;
+    let found = app.store.account(&id).await.map_err(away)?;
     Ok((who, found.ok_or_else(|| missing("user"))?))
 }
 
 pub(in crate::surfaces) async fn get(asked: Asked) -> Result<Response, Fault> {
-    let (_, account) = find(&asked, "").await?;
+    let (_, account) = find(&asked.app, &asked.key, id_in(&asked, AT, "")).await?;
     Ok(thing(StatusCode::OK, &told(&account)))
 }
 
 pub(in crate::surfaces) async fn create(asked: Asked) -> Result<Response, Fault> {
-    let who = admin(&asked).await?;
+    let who = admin(&asked.app, &asked.key).await?;
     let Asked { app, request, .. } = asked;
     let New { name, email, role: word } = body(request).await?;
     let given = word.as_deref().map(role).transpose()?.unwrap_or(Role::Member);
@@ -114,7 +114,7 @@ async fn link(app: &App, account: &Account) -> Result<String, Fault> {
 }
 
 pub(in crate::surfaces) async fn change(asked: Asked) -> Result<Response, Fault> {
-    let (who, account) = find(&asked, "").await?;
+    let (who, account) = find(&asked.app, &asked.key, id_in(&asked, AT, "")).await?;
     let Asked { app, request, .. } = asked;
     may_change(&who, &account)?;
     unchanged(request.headers(), &told(&account))?;
@@ -145,7 +145,7 @@ pub(in crate::surfaces) async fn change(asked: Asked) -> Result<Response, Fault>
 }
 
 pub(in crate::surfaces) async fn reset(asked: Asked) -> Result<Response, Fault> {
-    let (who, account) = find(&asked, "/reset").await?;
+    let (who, account) = find(&asked.app, &asked.key, id_in(&asked, AT, "/reset")).await?;
     may_change(&who, &account)?;
     if account.disabled {
         return Err(Fault::invalid("", "the account is locked"));

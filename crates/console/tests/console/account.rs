@@ -1,0 +1,166 @@
+//! One's own account: password, address, sessions, and where a sign-in leads.
+
+use http::StatusCode;
+use store::Role;
+
+use crate::gateway::{Gateway, PASSWORD};
+
+const NEW: &str = "four quiet lanterns";
+
+#[tokio::test]
+async fn a_new_password_signs_everyone_else_out() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Viewer).await;
+    let (here, there) = (gateway.sign_in("anna").await, gateway.sign_in("anna").await);
+    let change = |current: &'static str, new: &'static str, again: &'static str| {
+        let fields = [("current", current), ("password", new), ("again", again)];
+        gateway.post("/console/account/password", &fields).cookie(&here).send()
+    };
+    let wrong = change("not my password", NEW, NEW).await;
+    assert_eq!(wrong.status, StatusCode::FORBIDDEN);
+    wrong.shows("current-wrong");
+    for (new, again, field) in [("short", "short", "password"), (NEW, "other", "again")] {
+        let got = change(PASSWORD, new, again).await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST);
+        got.shows(&format!("{field}-wrong"));
+        got.hides(PASSWORD);
+    }
+    assert_eq!(gateway.get("/console").cookie(&there).send().await.status, 200);
+    let got = change(PASSWORD, NEW, NEW).await;
+    got.goes_to("/console/account?told=password");
+    for old in [&here, &there] {
+        gateway.get("/console").cookie(old).send().await.goes_to("/login");
+    }
+    assert_eq!(gateway.get("/console").cookie(&got.cookie()).send().await.status, 200);
+}
+
+#[tokio::test]
+async fn guessing_the_password_of_an_open_browser_has_an_end() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    let fields = [("current", "wrong wrong wrong"), ("password", NEW), ("again", NEW)];
+    let mut held = 0;
+    for _ in 0..8 {
+        let got = gateway.post("/console/account/password", &fields).cookie(&cookie).send().await;
+        held += usize::from(got.status == StatusCode::TOO_MANY_REQUESTS);
+    }
+    assert_eq!(held, 3);
+}
+
+#[tokio::test]
+async fn signing_out_everywhere_is_everywhere() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Member).await;
+    gateway.account("bert", Role::Member).await;
+    let (here, there) = (gateway.sign_in("anna").await, gateway.sign_in("anna").await);
+    let other = gateway.sign_in("bert").await;
+    let got = gateway.post("/console/account/sessions/end", &[]).cookie(&here).send().await;
+    got.goes_to("/login");
+    for ended in [&here, &there] {
+        gateway.get("/console").cookie(ended).send().await.goes_to("/login");
+    }
+    assert_eq!(gateway.get("/console").cookie(&other).send().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_change_of_role_counts_with_the_next_page() {
+    let gateway = Gateway::new().await;
+    let adam = gateway.account("adam", Role::Admin).await;
+    let cookie = gateway.sign_in("adam").await;
+    let people = async || gateway.get("/console/people").cookie(&cookie).send().await.status;
+    assert_eq!(people().await, StatusCode::OK);
+    gateway.store.set_role(&adam.id, Role::Member, 2).await.unwrap();
+    assert_eq!(people().await, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn another_address_counts_once_it_is_confirmed() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("anna", Role::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    let change = |email: &'static str, proof: &'static str| {
+        let fields = [("email", email), ("email_proof", proof)];
+        gateway.post("/console/account/email", &fields).cookie(&cookie).send()
+    };
+    assert_eq!(change("new@example.com", "wrong wrong").await.status, StatusCode::FORBIDDEN);
+    assert_eq!(change("a@b.c,d@e.f", PASSWORD).await.status, StatusCode::BAD_REQUEST);
+    change("new@example.com", PASSWORD).await.goes_to("/console/account?told=sent");
+    let (link, to) = gateway.host.link().await;
+    assert_eq!(to, "new@example.com");
+    assert!(gateway.store.account_by_login("new@example.com").await.unwrap().is_none());
+    let browser = gateway.open(&link, "/confirm").await;
+    gateway.get("/confirm").cookie(&browser).send().await.shows("new@example.com");
+    assert!(gateway.store.account_by_login("new@example.com").await.unwrap().is_none());
+    let got = gateway.post("/confirm", &[]).cookie(&browser).send().await;
+    got.goes_to("/console/account?told=email");
+    assert!(gateway.store.account_by_login("new@example.com").await.unwrap().is_some());
+    assert!(gateway.store.account_by_login("anna@example.com").await.unwrap().is_none());
+    let told = gateway.host.mail().await;
+    assert_eq!(told.to, "anna@example.com", "the old address hears of it");
+}
+
+#[tokio::test]
+async fn an_address_of_another_account_is_not_told_and_not_taken() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("anna", Role::Member).await;
+    gateway.account("bert", Role::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    let fields = [("email", "BERT@example.com"), ("email_proof", PASSWORD)];
+    let got = gateway.post("/console/account/email", &fields).cookie(&cookie).send().await;
+    got.goes_to("/console/account?told=sent");
+    let mail = gateway.host.mail().await;
+    assert_eq!(mail.to, "bert@example.com");
+    assert!(!mail.text.contains("/link/"));
+}
+
+#[tokio::test]
+async fn a_sign_in_leads_to_the_page_that_was_wanted_and_nowhere_else() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Member).await;
+    let asked = gateway.get("/console/account").send().await;
+    asked.goes_to("/login?next=%2Fconsole%2Faccount");
+    let page = gateway.get("/login?next=%2Fconsole%2Faccount").send().await;
+    page.shows("name=\"next\" value=\"/console/account\"");
+    let enter = |next: &str| {
+        let fields = [("login", "anna"), ("password", PASSWORD), ("next", next)];
+        gateway.post("/login", &fields).send()
+    };
+    enter("/console/account").await.goes_to("/console/account");
+    for evil in [
+        "//evil.example",
+        "/\\evil.example",
+        "https:evil.example",
+        "https://evil.example",
+        "%2f%2fevil.example",
+        "javascript:alert(1)",
+        "/console\t/../..//evil",
+        "/console\r\nset-cookie: a=b",
+        "@evil.example",
+        "/console@evil.example",
+        "/login",
+    ] {
+        enter(evil).await.goes_to("/console");
+        let asked = format!("/login?next={}", crate::gateway::escape(evil));
+        gateway.get(&asked).send().await.hides("name=\"next\"");
+    }
+}
+
+#[tokio::test]
+async fn looking_changes_nothing() {
+    let gateway = Gateway::with_mail().await;
+    let olga = gateway.account("olga", Role::Owner).await;
+    let key = gateway.key_of(&olga, "abc", "website").await;
+    let cookie = gateway.sign_in("olga").await;
+    let before = (gateway.store.accounts().await.unwrap(), gateway.store.audits(99).await.unwrap());
+    for route in console::routes().iter().filter(|route| route.method == http::Method::GET) {
+        let path = route.path.replace("{id}", "abc").replace("{token}", "x").replace("{*id}", "x");
+        let path = path.replace("{identity}", "corp").replace("{name}", "x");
+        gateway.get(&path).cookie(&cookie).send().await;
+        gateway.ask(http::Method::HEAD, &path).cookie(&cookie).send().await;
+    }
+    let after = (gateway.store.accounts().await.unwrap(), gateway.store.audits(99).await.unwrap());
+    assert_eq!(before, after);
+    assert_eq!(gateway.store.key("abc").await.unwrap(), Some(key));
+    assert!(gateway.host.no_mail().await);
+}

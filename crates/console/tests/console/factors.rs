@@ -1,0 +1,272 @@
+//! Second factors: codes, recovery codes and passkeys, and what does not count as one.
+
+use aws_lc_rs::hmac;
+use http::StatusCode;
+use store::{FactorKind, Role};
+
+use crate::device::{Device, send};
+use crate::gateway::{Gateway, Got, PASSWORD, SECOND, START};
+
+/// What an app would show at that time.
+fn code(secret: &str, at: i64) -> String {
+    let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    let bits: String =
+        secret.chars().map(|c| format!("{:05b}", letters.find(c).unwrap())).collect();
+    let bytes: Vec<u8> = bits
+        .as_bytes()
+        .chunks_exact(8)
+        .map(|eight| u8::from_str_radix(std::str::from_utf8(eight).unwrap(), 2).unwrap())
+        .collect();
+    let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &bytes);
+    let tag = hmac::sign(&key, &(at / SECOND / 30).to_be_bytes());
+    let tag = tag.as_ref();
+    let offset = usize::from(tag[19] & 15);
+    let four: [u8; 4] = tag[offset..offset + 4].try_into().unwrap();
+    format!("{:06}", (u32::from_be_bytes(four) & 0x7fff_ffff) % 1_000_000)
+}
+
+fn now(gateway: &Gateway) -> i64 {
+    ledger::Clock::now(&gateway.host.clock)
+}
+
+/// Adds an app with codes: its secret and the recovery codes.
+async fn add_app(gateway: &Gateway, cookie: &str) -> (String, Vec<String>) {
+    let page = gateway.get("/console/account/totp").cookie(cookie).send().await;
+    page.shows("<svg class=\"qr\"");
+    let secret = page.body.split("name=\"secret\" value=\"").nth(1).unwrap();
+    let secret = secret.split('"').next().unwrap().to_owned();
+    let fields = [
+        ("secret", secret.as_str()),
+        ("code", &code(&secret, now(gateway))),
+        ("current", PASSWORD),
+    ];
+    let got = gateway.post("/console/account/totp", &fields).cookie(cookie).send().await;
+    assert_eq!(got.status, StatusCode::OK, "{}", got.body);
+    let codes = got.body.split("<code id=\"codes\">").nth(1).unwrap();
+    let codes = codes.split('<').next().unwrap().lines().map(str::to_owned).collect();
+    (secret, codes)
+}
+
+/// The cookie of a browser whose password was right.
+async fn halfway(gateway: &Gateway) -> String {
+    let got = gateway.post("/login", &[("login", "anna"), ("password", PASSWORD)]).send().await;
+    got.goes_to("/login/second");
+    assert!(!got.header("set-cookie").contains("portunus_session"));
+    got.cookie()
+}
+
+async fn second(gateway: &Gateway, cookie: &str, code: &str) -> Got {
+    gateway.post("/login/second", &[("code", code)]).cookie(cookie).send().await
+}
+
+#[tokio::test]
+async fn a_code_is_asked_for_and_good_once() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Member).await;
+    let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
+    let half = halfway(&gateway).await;
+    gateway.get("/console").cookie(&half).send().await.goes_to("/login");
+    let used = code(&secret, now(&gateway));
+    let got = second(&gateway, &half, &used).await;
+    assert_eq!(got.status, StatusCode::UNAUTHORIZED, "it was used to add the app");
+    gateway.host.clock.pass(30 * SECOND);
+    let fresh = code(&secret, now(&gateway));
+    let got = second(&gateway, &half, &fresh).await;
+    got.goes_to("/console");
+    assert_eq!(gateway.get("/console").cookie(&got.cookie()).send().await.status, 200);
+    let replay = second(&gateway, &half, &fresh).await;
+    assert_eq!(replay.status, StatusCode::BAD_REQUEST, "the first step is used up too");
+    let other = halfway(&gateway).await;
+    assert_eq!(second(&gateway, &other, &fresh).await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn guessing_codes_has_an_end() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Member).await;
+    let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
+    gateway.host.clock.pass(3_600 * SECOND);
+    let half = halfway(&gateway).await;
+    for _ in 0..5 {
+        assert_eq!(second(&gateway, &half, "000000").await.status, StatusCode::UNAUTHORIZED);
+    }
+    let right = code(&secret, now(&gateway));
+    let held = second(&gateway, &half, &right).await;
+    assert_eq!(held.status, StatusCode::TOO_MANY_REQUESTS);
+    gateway.host.clock.pass(700 * SECOND);
+    let stale = second(&gateway, &half, &code(&secret, now(&gateway))).await;
+    assert_eq!(stale.status, StatusCode::BAD_REQUEST, "the first step ended");
+    let half = halfway(&gateway).await;
+    second(&gateway, &half, &code(&secret, now(&gateway))).await.goes_to("/console");
+}
+
+#[tokio::test]
+async fn a_recovery_code_replaces_a_device_once() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    let (_, codes) = add_app(&gateway, &gateway.sign_in("anna").await).await;
+    assert_eq!(codes.len(), 10);
+    let half = halfway(&gateway).await;
+    second(&gateway, &half, &codes[3].to_uppercase()).await.goes_to("/console");
+    let half = halfway(&gateway).await;
+    assert_eq!(second(&gateway, &half, &codes[3]).await.status, StatusCode::UNAUTHORIZED);
+    let factors = gateway.store.factors_of(&anna.id).await.unwrap();
+    assert_eq!(factors.iter().filter(|f| f.kind == FactorKind::Recovery).count(), 9);
+    assert!(
+        factors.iter().all(|factor| !codes.iter().any(|code| code.as_bytes() == factor.secret))
+    );
+}
+
+#[tokio::test]
+async fn adding_and_removing_an_app_takes_the_password() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    gateway.account("bert", Role::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    let secret = "A".repeat(32);
+    for (given, current, status) in
+        [(code(&secret, START), "wrong wrong", 403), ("000000".to_owned(), PASSWORD, 400)]
+    {
+        let fields = [("secret", secret.as_str()), ("code", given.as_str()), ("current", current)];
+        let got = gateway.post("/console/account/totp", &fields).cookie(&cookie).send().await;
+        assert_eq!(got.status, status);
+    }
+    assert!(gateway.store.factors_of(&anna.id).await.unwrap().is_empty());
+    add_app(&gateway, &cookie).await;
+    let factors = gateway.store.factors_of(&anna.id).await.unwrap();
+    let app = factors.iter().find(|factor| factor.kind == FactorKind::Totp).unwrap();
+    let path = format!("/console/account/factors/{}/remove", app.id);
+    let as_bert = gateway.sign_in("bert").await;
+    let right = [("proof", PASSWORD)];
+    assert_eq!(gateway.post(&path, &right).cookie(&as_bert).send().await.status, 404);
+    let wrong = [("proof", "wrong wrong")];
+    assert_eq!(gateway.post(&path, &wrong).cookie(&cookie).send().await.status, 403);
+    let got = gateway.post(&path, &right).cookie(&cookie).send().await;
+    got.goes_to("/console/account?told=factor");
+    assert!(gateway.store.factors_of(&anna.id).await.unwrap().is_empty(), "codes go too");
+    gateway.sign_in("anna").await;
+}
+
+#[tokio::test]
+async fn a_new_password_by_mail_does_not_replace_the_second_step() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("anna", Role::Member).await;
+    add_app(&gateway, &gateway.sign_in("anna").await).await;
+    gateway.host.mail().await;
+    gateway.post("/reset", &[("login", "anna")]).send().await;
+    let browser = gateway.open(&gateway.host.link().await.0, "/reset/new").await;
+    let fields = [("password", "four quiet lanterns"), ("again", "four quiet lanterns")];
+    let got = gateway.post("/reset/new", &fields).cookie(&browser).send().await;
+    got.goes_to("/login/second");
+}
+
+async fn begin(gateway: &Gateway, path: &str, cookie: &str) -> Got {
+    let got = gateway.post(path, &[]).cookie(cookie).send().await;
+    assert_eq!(got.header("content-type"), "application/json", "{}", got.body);
+    got
+}
+
+const BEGIN_NEW: &str = "/console/account/passkeys/begin";
+const NEW: &str = "/console/account/passkeys";
+const BEGIN: &str = "/login/passkey/begin";
+const ENTER: &str = "/login/passkey";
+
+async fn with_passkey(gateway: &Gateway, name: &str, device: &Device) -> String {
+    gateway.account(name, Role::Member).await;
+    let cookie = gateway.sign_in(name).await;
+    let begun = begin(gateway, BEGIN_NEW, &cookie).await;
+    let got = send(gateway, NEW, &device.make(&begun), &cookie).await;
+    assert_eq!(got.status, StatusCode::OK, "{}", got.body);
+    got.shows("recovery codes");
+    cookie
+}
+
+#[tokio::test]
+async fn a_passkey_opens_the_door_alone_and_as_second_step() {
+    let gateway = Gateway::new().await;
+    let mut device = Device::new(1);
+    with_passkey(&gateway, "anna", &device).await;
+    let begun = begin(&gateway, BEGIN, "").await;
+    let answer = device.sign(&begun);
+    let got = send(&gateway, ENTER, &answer, "").await;
+    got.goes_to("/console");
+    gateway.get("/console").cookie(&got.cookie()).send().await.shows("anna");
+    let replayed = send(&gateway, ENTER, &answer, "").await;
+    assert_eq!(replayed.status, StatusCode::FORBIDDEN);
+
+    let half = halfway(&gateway).await;
+    gateway.get("/login/second").cookie(&half).send().await.shows("Use your passkey");
+    let begun = begin(&gateway, "/login/second/passkey/begin", &half).await;
+    assert!(begun.body.contains(&device.id()));
+    device.flags = 0x01;
+    let got = send(&gateway, "/login/second/passkey", &device.sign(&begun), &half).await;
+    got.goes_to("/console");
+}
+
+#[tokio::test]
+async fn a_passkey_shown_wrongly_opens_nothing() {
+    let gateway = Gateway::new().await;
+    let mut device = Device::new(1);
+    let cookie = with_passkey(&gateway, "anna", &device).await;
+    let other = Device::new(2);
+    let spoil: [(&str, fn(&mut Device)); 5] = [
+        ("another site", |device| device.origin = "https://evil.example"),
+        ("another host", |device| device.place = "evil.example"),
+        ("nobody there", |device| device.flags = 0x04),
+        ("nobody verified", |device| device.flags = 0x01),
+        ("a copied device", |device| device.count = 0),
+    ];
+    let begun = begin(&gateway, BEGIN, "").await;
+    device.count = 10;
+    send(&gateway, ENTER, &device.sign(&begun), "").await.goes_to("/console");
+    for (why, spoil) in spoil {
+        let begun = begin(&gateway, BEGIN, "").await;
+        let (origin, place, flags, count) =
+            (device.origin, device.place, device.flags, device.count);
+        spoil(&mut device);
+        let got = send(&gateway, ENTER, &device.sign(&begun), "").await;
+        assert_eq!(got.status, StatusCode::FORBIDDEN, "{why}");
+        assert_eq!(got.header("set-cookie"), "", "{why}");
+        (device.origin, device.place, device.flags, device.count) =
+            (origin, place, flags, count + 1);
+    }
+    let mut forged = Device::new(1);
+    forged.count = 100;
+    let begun = begin(&gateway, BEGIN, "").await;
+    assert_eq!(send(&gateway, ENTER, &forged.sign(&begun), "").await.status, 403, "another key");
+    let begun = begin(&gateway, BEGIN_NEW, &cookie).await;
+    assert_eq!(send(&gateway, ENTER, &device.sign(&begun), "").await.status, 403, "another deed");
+    let begun = begin(&gateway, BEGIN, "").await;
+    gateway.host.clock.pass(601 * SECOND);
+    assert_eq!(send(&gateway, ENTER, &device.sign(&begun), "").await.status, 403, "too late");
+    let nothing = gateway.post(ENTER, &[("id", "x")]).send().await;
+    assert_eq!(nothing.status, StatusCode::FORBIDDEN);
+    let begun = begin(&gateway, BEGIN_NEW, &cookie).await;
+    let mut answer = other.make(&begun);
+    answer[4].1 = "-65535".to_owned();
+    let got = send(&gateway, NEW, &answer, &cookie).await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST, "an algorithm nobody asked for");
+}
+
+#[tokio::test]
+async fn having_a_passkey_is_no_proof_and_anothers_is_none_either() {
+    let gateway = Gateway::new().await;
+    let anna = Device::new(1);
+    with_passkey(&gateway, "anna", &anna).await;
+    let mut bert = Device::new(2);
+    let as_bert = with_passkey(&gateway, "bert", &bert).await;
+    let half = halfway(&gateway).await;
+    for fields in [vec![], vec![("code", "passkey")], vec![("method", "passkey"), ("code", " ")]] {
+        let got = gateway.post("/login/second", &fields).cookie(&half).send().await;
+        assert!([400, 401].contains(&got.status.as_u16()));
+    }
+    let begun = begin(&gateway, "/login/second/passkey/begin", &half).await;
+    let got = send(&gateway, "/login/second/passkey", &bert.sign(&begun), &half).await;
+    assert_eq!(got.status, StatusCode::UNAUTHORIZED);
+    let begun = begin(&gateway, BEGIN, "").await;
+    let got = send(&gateway, "/login/second/passkey", &bert.sign(&begun), &half).await;
+    assert_eq!(got.status, StatusCode::UNAUTHORIZED, "a challenge for nobody in particular");
+    let begun = begin(&gateway, BEGIN_NEW, &as_bert).await;
+    let got = send(&gateway, NEW, &anna.make(&begun), &as_bert).await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST, "a passkey that is another's");
+}

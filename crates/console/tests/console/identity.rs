@@ -1,0 +1,292 @@
+//! Signing in through a provider of identities, and every way to cheat at it.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+use store::Role;
+
+use crate::gateway::{Gateway, Got, START};
+use crate::provider::{ISSUER, OTHER, Provider};
+
+/// A gateway with a provider, and a browser that went there.
+struct Stage {
+    gateway: Gateway,
+    provider: Arc<Provider>,
+}
+
+/// A browser on its way.
+struct Gone {
+    cookie: String,
+    state: String,
+    nonce: String,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let gateway = Gateway::new().await;
+        let provider = Arc::new(Provider::new());
+        *gateway.host.provider.lock() = Some(Arc::clone(&provider));
+        Self { gateway, provider }
+    }
+
+    async fn leave(&self, name: &str) -> Gone {
+        let got = self.gateway.post(&format!("/auth/{name}"), &[]).send().await;
+        Self::gone(&got)
+    }
+
+    fn gone(got: &Got) -> Gone {
+        assert_eq!(got.status, StatusCode::OK, "{}", got.body);
+        let place = got.header("refresh").strip_prefix("0; url=").unwrap().to_owned();
+        let query = |name: &str| {
+            let mut pairs = place.split_once('?').unwrap().1.split('&');
+            let found = pairs.find_map(|pair| pair.strip_prefix(&format!("{name}=")));
+            found.unwrap_or_else(|| panic!("{name} is not in {place}")).to_owned()
+        };
+        assert_eq!(query("response_type"), "code");
+        assert_eq!(query("code_challenge_method"), "S256");
+        assert!(query("code_challenge").len() >= 43);
+        assert!(query("redirect_uri").starts_with("http%3A%2F%2Fgw.example%3A8080%2Fauth%2F"));
+        Gone { cookie: got.cookie(), state: query("state"), nonce: query("nonce") }
+    }
+
+    /// What the provider says of somebody who is all right.
+    fn good(&self, gone: &Gone) -> Value {
+        json!({
+            "iss": ISSUER, "aud": "portunus", "sub": "7", "nonce": gone.nonce,
+            "iat": START / 1_000_000, "exp": START / 1_000_000 + 300,
+            "email": "anna@example.com", "email_verified": true, "preferred_username": "anna",
+        })
+    }
+
+    async fn back(&self, name: &str, gone: &Gone, query: &str) -> Got {
+        let path = format!("/auth/{name}/callback?state={}&{query}", gone.state);
+        self.gateway.get(&path).cookie(&gone.cookie).send().await
+    }
+
+    /// The whole way with a token that a test has spoilt.
+    async fn arrives(&self, spoil: impl FnOnce(&mut Value)) -> Got {
+        let gone = self.leave("corp").await;
+        let mut claims = self.good(&gone);
+        spoil(&mut claims);
+        *self.provider.claims.lock() = claims;
+        self.back("corp", &gone, &format!("code=c&iss={ISSUER}")).await
+    }
+
+    async fn nobody_got_in(&self, got: &Got, why: &str) {
+        assert!([400, 403, 409].contains(&got.status.as_u16()), "{why}: {}", got.status);
+        assert!(!got.header("set-cookie").contains("portunus_session"), "{why}");
+        assert_eq!(self.gateway.store.account_count().await.unwrap(), 0, "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_newcomer_gets_an_account_and_comes_back_to_it() {
+    let stage = Stage::new().await;
+    stage.gateway.get("/login").send().await.shows("Continue with corp");
+    let got = stage.arrives(|_| {}).await;
+    got.goes_to("/console");
+    let anna = stage.gateway.store.account_by_login("anna").await.unwrap().unwrap();
+    assert_eq!((anna.email.as_deref(), anna.role), (Some("anna@example.com"), Role::Member));
+    let redeemed = stage.provider.redeemed.lock().join("");
+    assert!(redeemed.contains("code_verifier=") && redeemed.contains("code=c"), "{redeemed}");
+    let again = stage
+        .arrives(|claims| {
+            claims["email"] = json!("another@example.com");
+            claims["email_verified"] = json!(false);
+        })
+        .await;
+    again.goes_to("/console");
+    assert_eq!(stage.gateway.store.account_count().await.unwrap(), 1, "the subject is who it is");
+    let console = stage.gateway.get("/console").cookie(&again.cookie()).send().await;
+    console.shows("anna");
+}
+
+#[tokio::test]
+async fn the_way_back_is_for_the_browser_that_left_and_good_once() {
+    let stage = Stage::new().await;
+    let (one, two) = (stage.leave("corp").await, stage.leave("corp").await);
+    *stage.provider.claims.lock() = stage.good(&one);
+    let code = format!("code=c&iss={ISSUER}");
+    let foreign =
+        Gone { cookie: two.cookie.clone(), state: one.state.clone(), nonce: String::new() };
+    let none = Gone { cookie: "x=y".to_owned(), ..stage.leave("corp").await };
+    let made_up = Gone { state: "a".repeat(64), ..stage.leave("corp").await };
+    for (gone, why) in [(&foreign, "another browser"), (&none, "none"), (&made_up, "made up")] {
+        stage.nobody_got_in(&stage.back("corp", gone, &code).await, why).await;
+    }
+    let old = stage.leave("corp").await;
+    stage.gateway.host.clock.pass(601_000_000);
+    stage.nobody_got_in(&stage.back("corp", &old, &code).await, "too late").await;
+    stage.gateway.host.clock.pass(-601_000_000);
+    stage.back("corp", &one, &code).await.goes_to("/console");
+    let replayed = stage.back("corp", &one, &code).await;
+    assert_eq!(replayed.status, StatusCode::BAD_REQUEST);
+    assert_eq!(replayed.header("set-cookie"), "");
+}
+
+#[tokio::test]
+async fn an_answer_of_another_provider_is_not_taken() {
+    let stage = Stage::new().await;
+    for (name, query, why) in [
+        ("other", format!("code=c&iss={ISSUER}"), "delivered to another's address"),
+        ("corp", format!("code=c&iss={OTHER}"), "another issuer"),
+        ("corp", "code=c".to_owned(), "no issuer from one that always says it"),
+        ("corp", format!("code=c&iss={ISSUER}&iss={OTHER}"), "two issuers"),
+        ("corp", format!("iss={ISSUER}"), "no code"),
+        ("corp", format!("error=%3Cscript%3Ealert(1)%3C%2Fscript%3E&iss={ISSUER}"), "an error"),
+    ] {
+        let gone = stage.leave("corp").await;
+        *stage.provider.claims.lock() = stage.good(&gone);
+        let got = stage.back(name, &gone, &query).await;
+        got.hides("<script>alert");
+        stage.nobody_got_in(&got, why).await;
+    }
+    assert!(stage.provider.redeemed.lock().is_empty(), "no code was handed to anyone");
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_quite_right_is_refused() {
+    let stage = Stage::new().await;
+    let now = START / 1_000_000;
+    let spoilt: [(&str, Value); 12] = [
+        ("iss", json!(OTHER)),
+        ("iss", json!("https://id.example/")),
+        ("aud", json!("another-client")),
+        ("aud", json!(["portunus", "another-client"])),
+        ("nonce", json!("0".repeat(64))),
+        ("nonce", Value::Null),
+        ("exp", json!(now - 61)),
+        ("nbf", json!(now + 61)),
+        ("iat", json!(now + 61)),
+        ("email_verified", json!(false)),
+        ("email_verified", Value::Null),
+        ("exp", Value::Null),
+    ];
+    for (claim, value) in spoilt {
+        let why = format!("{claim} {value}");
+        let got = stage
+            .arrives(|claims| match value {
+                Value::Null => drop(claims.as_object_mut().unwrap().remove(claim)),
+                value => claims[claim] = value,
+            })
+            .await;
+        stage.nobody_got_in(&got, &why).await;
+    }
+    stage.arrives(|claims| claims["exp"] = json!(now - 59)).await.goes_to("/console");
+}
+
+#[tokio::test]
+async fn a_signature_must_be_the_providers_own() {
+    let stage = Stage::new().await;
+    let (header, signature) = (&stage.provider.header, &stage.provider.signature);
+    for (head, signed, why) in [
+        (json!({ "alg": "none" }), Some(String::new()), "unsigned"),
+        (json!({ "alg": "HS256", "kid": "one" }), Some("AAAA".to_owned()), "a shared secret"),
+        (json!({ "alg": "ES256", "kid": "two" }), None, "an unknown key"),
+        (json!({ "alg": "RS256", "kid": "one" }), None, "another kind of key"),
+        (json!({ "alg": "ES256", "kid": "one" }), Some("AAAA".to_owned()), "a wrong signature"),
+    ] {
+        *header.lock() = head;
+        *signature.lock() = signed;
+        stage.nobody_got_in(&stage.arrives(|_| {}).await, why).await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_never_leads_into_an_account() {
+    let stage = Stage::new().await;
+    stage.gateway.account("anna", Role::Owner).await;
+    for verified in [true, false] {
+        let got = stage
+            .arrives(|claims| {
+                claims["email"] = json!("ANNA@example.com");
+                claims["email_verified"] = json!(verified);
+            })
+            .await;
+        assert_eq!(got.status, StatusCode::CONFLICT);
+        got.shows("link corp under");
+        assert!(!got.header("set-cookie").contains("portunus_session"));
+    }
+    assert_eq!(stage.gateway.store.account_count().await.unwrap(), 1);
+    let same_name = stage.arrives(|claims| claims["email"] = json!("x@example.com")).await;
+    same_name.goes_to("/console");
+    let accounts = stage.gateway.store.accounts().await.unwrap();
+    assert!(accounts[1].username.starts_with("anna-") && accounts[1].role == Role::Member);
+}
+
+#[tokio::test]
+async fn a_subject_of_another_issuer_is_somebody_else() {
+    let stage = Stage::new().await;
+    stage.arrives(|_| {}).await.goes_to("/console");
+    let gone = stage.leave("other").await;
+    *stage.provider.claims.lock() = json!({
+        "iss": OTHER, "aud": "portunus", "sub": "7", "nonce": gone.nonce,
+        "iat": START / 1_000_000, "exp": START / 1_000_000 + 300,
+    });
+    stage.back("other", &gone, "code=c").await.goes_to("/console");
+    assert_eq!(stage.gateway.store.account_count().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn whoever_is_not_admitted_gets_no_account() {
+    let stage = Stage::new().await;
+    *stage.provider.admits.lock() = None;
+    stage.nobody_got_in(&stage.arrives(|_| {}).await, "by invitation").await;
+    stage.gateway.store.put_setting("signup", "open").await.unwrap();
+    stage.arrives(|_| {}).await.goes_to("/console");
+}
+
+#[tokio::test]
+async fn an_account_is_linked_by_its_owner_only() {
+    let stage = Stage::new().await;
+    let anna = stage.gateway.account("anna", Role::Member).await;
+    let bert = stage.gateway.account("bert", Role::Member).await;
+    let (as_anna, as_bert) =
+        (stage.gateway.sign_in("anna").await, stage.gateway.sign_in("bert").await);
+    let leave = async |cookie: &str| {
+        let ask = stage.gateway.post("/console/account/identities/corp", &[]).cookie(cookie);
+        Stage::gone(&ask.send().await)
+    };
+    let path =
+        |gone: &Gone| format!("/auth/corp/callback?state={}&code=c&iss={ISSUER}", gone.state);
+    let gone = leave(&as_anna).await;
+    *stage.provider.claims.lock() = stage.good(&gone);
+    let stolen = stage.gateway.get(&path(&gone)).cookie(&gone.cookie).cookie(&as_bert).send().await;
+    assert_eq!(stolen.status, StatusCode::FORBIDDEN);
+    assert!(stage.gateway.store.identities_of(&bert.id).await.unwrap().is_empty());
+
+    let gone = leave(&as_anna).await;
+    *stage.provider.claims.lock() = stage.good(&gone);
+    let got = stage.gateway.get(&path(&gone)).cookie(&gone.cookie).cookie(&as_anna).send().await;
+    got.goes_to("/console/account?told=identity");
+    assert_eq!(stage.gateway.store.identities_of(&anna.id).await.unwrap().len(), 1);
+    stage.arrives(|_| {}).await.goes_to("/console");
+    assert_eq!(stage.gateway.store.account_count().await.unwrap(), 2, "no new account");
+
+    let gone = leave(&as_bert).await;
+    *stage.provider.claims.lock() = stage.good(&gone);
+    let taken = stage.gateway.get(&path(&gone)).cookie(&gone.cookie).cookie(&as_bert).send().await;
+    assert_eq!(taken.status, StatusCode::FORBIDDEN);
+    taken.shows("another account");
+
+    let fields = [("issuer", ISSUER), ("subject", "7")];
+    let remove = stage.gateway.post("/console/account/identities/remove", &fields);
+    remove.cookie(&as_anna).send().await.goes_to("/console/account");
+    assert!(stage.gateway.store.identities_of(&anna.id).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_locked_account_stays_locked_and_a_silent_provider_is_told() {
+    let stage = Stage::new().await;
+    stage.arrives(|_| {}).await.goes_to("/console");
+    let anna = stage.gateway.store.account_by_login("anna").await.unwrap().unwrap();
+    stage.gateway.store.set_disabled(&anna.id, true, START).await.unwrap();
+    assert_eq!(stage.arrives(|_| {}).await.status, StatusCode::FORBIDDEN);
+    let silent = Gateway::new().await;
+    assert_eq!(silent.post("/auth/corp", &[]).send().await.status, StatusCode::NOT_FOUND);
+    assert_eq!(
+        silent.get("/auth/corp/callback?state=x&code=y").send().await.status,
+        StatusCode::NOT_FOUND
+    );
+}

@@ -1,0 +1,220 @@
+//! Who may make an account: by address, by invitation, not at all.
+
+use http::StatusCode;
+use store::{Purpose, Role};
+
+use crate::gateway::{Gateway, PASSWORD, START};
+
+fn chosen(username: &str) -> [(&str, &str); 3] {
+    [("username", username), ("password", PASSWORD), ("again", PASSWORD)]
+}
+
+#[tokio::test]
+async fn an_address_is_proved_before_there_is_an_account() {
+    let gateway = Gateway::with_mail().await;
+    gateway.store.put_setting("signup", "open").await.unwrap();
+    gateway.get("/login").send().await.shows("Create an account");
+    let got = gateway.post("/signup", &[("email", "Zoe@Example.com")]).send().await;
+    assert_eq!(got.status, StatusCode::OK);
+    let (link, to) = gateway.host.link().await;
+    assert_eq!(to, "Zoe@Example.com");
+    assert_eq!(gateway.store.account_count().await.unwrap(), 0);
+    let cookie = gateway.open(&link, "/signup/new").await;
+    let fields = [
+        ("username", "zoe"),
+        ("password", PASSWORD),
+        ("again", PASSWORD),
+        ("role", "owner"),
+        ("email", "someone@else.example"),
+        ("id", "mine"),
+    ];
+    let got = gateway.post("/signup/new", &fields).cookie(&cookie).send().await;
+    got.goes_to("/console");
+    let zoe = gateway.store.account_by_login("zoe@example.com").await.unwrap().unwrap();
+    assert_eq!((zoe.role, zoe.username.as_str()), (Role::Member, "zoe"));
+    assert_ne!(zoe.id, "mine");
+    gateway.sign_in("zoe").await;
+    let again = gateway.post("/signup/new", &chosen("zoe2")).cookie(&cookie).send().await;
+    assert_eq!(again.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn signing_up_tells_nobody_who_has_an_account() {
+    let gateway = Gateway::with_mail().await;
+    gateway.store.put_setting("signup", "open").await.unwrap();
+    gateway.account("anna", Role::Owner).await;
+    let known = gateway.post("/signup", &[("email", "ANNA@example.com")]).send().await;
+    let unknown = gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
+    assert_eq!((known.status, known.body), (unknown.status, unknown.body));
+    let mut mails = [gateway.host.mail().await, gateway.host.mail().await];
+    mails.sort_by_key(|mail| mail.to.to_lowercase());
+    assert!(mails[0].text.contains("account already") && !mails[0].text.contains("/link/"));
+    assert!(mails[1].text.contains("/link/"));
+}
+
+#[tokio::test]
+async fn odd_addresses_and_names_are_refused_beside_their_field() {
+    let gateway = Gateway::with_mail().await;
+    gateway.store.put_setting("signup", "open").await.unwrap();
+    let long = format!("{}@example.com", "a".repeat(320));
+    for email in [
+        "",
+        "x",
+        "a@b",
+        "a@x.y,b@x.y",
+        "a@x.y\r\nbcc:b@x.y",
+        "a b@x.y",
+        "\"a\"@x.y",
+        "a@x.y.",
+        &long,
+    ] {
+        let got = gateway.post("/signup", &[("email", email)]).send().await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST, "{email:?}");
+        got.shows("email-wrong");
+    }
+    gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
+    let cookie = gateway.open(&gateway.host.link().await.0, "/signup/new").await;
+    gateway.account("anna", Role::Owner).await;
+    let long = "a".repeat(3_000);
+    for name in ["admin", "root", "../x", "<script>", "", "  ", "a\u{202e}b", "ANNA", &long] {
+        let got = gateway.post("/signup/new", &chosen(name)).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST, "{name:?}");
+        got.shows("username-wrong");
+        got.hides("<script>");
+    }
+    for password in ["a", "zoe@example.com", "password123!", &"x".repeat(1_025)] {
+        let fields = [("username", "zoe"), ("password", password), ("again", password)];
+        let got = gateway.post("/signup/new", &fields).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST);
+        got.shows("password-wrong");
+    }
+    gateway.post("/signup/new", &chosen("zoe")).cookie(&cookie).send().await.goes_to("/console");
+}
+
+#[tokio::test]
+async fn by_default_nobody_signs_up_uninvited() {
+    let gateway = Gateway::with_mail().await;
+    gateway.get("/login").send().await.hides("Create an account");
+    for mode in [None, Some("invited"), Some("closed"), Some("nonsense")] {
+        if let Some(mode) = mode {
+            gateway.store.put_setting("signup", mode).await.unwrap();
+        }
+        let got = gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
+        assert_eq!(got.status, StatusCode::FORBIDDEN, "{mode:?}");
+    }
+    assert!(gateway.store.links_for(Purpose::SignUp).await.unwrap().is_empty());
+    let silent = Gateway::new().await;
+    silent.store.put_setting("signup", "open").await.unwrap();
+    let got = silent.post("/signup", &[("email", "zoe@example.com")]).send().await;
+    assert_eq!(got.status, StatusCode::FORBIDDEN, "an address that cannot be proved");
+}
+
+#[tokio::test]
+async fn a_door_that_closes_stays_closed_for_links_on_their_way() {
+    let gateway = Gateway::with_mail().await;
+    gateway.store.put_setting("signup", "open").await.unwrap();
+    gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
+    let cookie = gateway.open(&gateway.host.link().await.0, "/signup/new").await;
+    gateway.store.put_setting("signup", "invited").await.unwrap();
+    let got = gateway.post("/signup/new", &chosen("zoe")).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST);
+    assert_eq!(gateway.store.account_count().await.unwrap(), 0);
+}
+
+/// The link on the page that shows an invitation.
+fn shown(body: &str) -> String {
+    let from = body.find("http://gw.example:8080/link/").unwrap();
+    body[from..].split('<').next().unwrap().replace("http://gw.example:8080", "")
+}
+
+#[tokio::test]
+async fn an_invitation_makes_one_account_of_its_role() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("olga", Role::Owner).await;
+    let cookie = gateway.sign_in("olga").await;
+    let fields = [("email", "vera@example.com"), ("role", "viewer")];
+    let got = gateway.post("/console/people/invites", &fields).cookie(&cookie).send().await;
+    let (link, to) = gateway.host.link().await;
+    assert_eq!((to.as_str(), &shown(&got.body)), ("vera@example.com", &link));
+    gateway.get("/console/people").cookie(&cookie).send().await.shows("vera@example.com");
+    let browser = gateway.open(&link, "/signup/new").await;
+    gateway.post("/signup/new", &chosen("vera")).cookie(&browser).send().await.goes_to("/console");
+    let vera = gateway.store.account_by_login("vera@example.com").await.unwrap().unwrap();
+    assert_eq!(vera.role, Role::Viewer);
+    assert_eq!(gateway.get(&link).send().await.status, StatusCode::BAD_REQUEST);
+
+    let none = [("email", ""), ("role", "admin")];
+    let got = gateway.post("/console/people/invites", &none).cookie(&cookie).send().await;
+    let link = shown(&got.body);
+    let page = gateway.get("/console/people").cookie(&cookie).send().await;
+    let path =
+        page.body.split("action=\"").find(|p| p.ends_with("") && p.contains("/revoke\"")).unwrap();
+    let path = path.split('"').next().unwrap();
+    gateway.post(path, &[]).cookie(&cookie).send().await.goes_to("/console/people");
+    assert_eq!(gateway.get(&link).send().await.status, StatusCode::BAD_REQUEST, "taken back");
+}
+
+#[tokio::test]
+async fn roles_bound_who_may_be_invited() {
+    let gateway = Gateway::new().await;
+    for (name, role) in [
+        ("olga", Role::Owner),
+        ("adam", Role::Admin),
+        ("mia", Role::Member),
+        ("vera", Role::Viewer),
+    ] {
+        gateway.account(name, role).await;
+        let cookie = gateway.sign_in(name).await;
+        for given in Role::ALL {
+            let fields = [("role", given.word())];
+            let got = gateway.post("/console/people/invites", &fields).cookie(&cookie).send().await;
+            let may = match (role, given) {
+                (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => 200,
+                _ => 403,
+            };
+            assert_eq!(got.status, may, "{name} invites {given:?}");
+        }
+        let may = if role == Role::Owner || role == Role::Admin { 303 } else { 403 };
+        let got = gateway.post("/console/people/signup", &[("signup", "closed")]).cookie(&cookie);
+        assert_eq!(got.send().await.status, may, "{name}");
+        gateway.store.put_setting("signup", "invited").await.unwrap();
+        let page = gateway.get("/console/people").cookie(&cookie).send().await;
+        assert_eq!(page.status.as_u16(), if may == 303 { 200 } else { 403 });
+    }
+}
+
+#[tokio::test]
+async fn an_invitation_is_worth_what_its_maker_may_still_give() {
+    let gateway = Gateway::new().await;
+    let adam = gateway.account("adam", Role::Admin).await;
+    let cookie = gateway.sign_in("adam").await;
+    let got =
+        gateway.post("/console/people/invites", &[("role", "member")]).cookie(&cookie).send().await;
+    let link = shown(&got.body);
+    let browser = gateway.open(&link, "/signup/new").await;
+    gateway.store.set_role(&adam.id, Role::Viewer, START).await.unwrap();
+    let got = gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST);
+    gateway.store.set_role(&adam.id, Role::Admin, START).await.unwrap();
+    gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await.goes_to("/console");
+}
+
+#[tokio::test]
+async fn nobody_becomes_an_administrator_by_coming_first() {
+    let gateway = Gateway::with_mail().await;
+    gateway.store.put_setting("signup", "open").await.unwrap();
+    let mut browsers = Vec::new();
+    for n in 0..10 {
+        let email = format!("first{n}@example.com");
+        gateway.post("/signup", &[("email", &email)]).from([192, 0, 2, n]).send().await;
+        browsers.push(gateway.open(&gateway.host.link().await.0, "/signup/new").await);
+    }
+    for (n, browser) in browsers.iter().enumerate() {
+        let name = format!("first{n}");
+        let got = gateway.post("/signup/new", &chosen(&name)).cookie(browser).send().await;
+        got.goes_to("/console");
+    }
+    let accounts = gateway.store.accounts().await.unwrap();
+    assert_eq!(accounts.len(), 10);
+    assert!(accounts.iter().all(|account| account.role == Role::Member));
+}

@@ -1,0 +1,192 @@
+//! Choosing another password by a link in a mail, and what cannot be learnt from asking for one.
+
+use http::StatusCode;
+use store::{Purpose, Role};
+
+use crate::gateway::{Gateway, PASSWORD, SECOND};
+
+const NEW: &str = "four quiet lanterns";
+const MINUTE: i64 = 60 * SECOND;
+
+async fn asked(gateway: &Gateway, login: &str) -> crate::gateway::Got {
+    gateway.post("/reset", &[("login", login)]).send().await
+}
+
+#[tokio::test]
+async fn a_mail_leads_to_a_new_password_once() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("anna", Role::Member).await;
+    let thief = gateway.sign_in("anna").await;
+    gateway.get("/login").send().await.shows("Reset Password");
+    assert_eq!(asked(&gateway, "ANNA@example.com").await.status, StatusCode::OK);
+    let (link, to) = gateway.host.link().await;
+    assert_eq!(to, "anna@example.com");
+    assert!(link.strip_prefix("/link/").unwrap().len() >= 32, "at least 128 bits: {link}");
+    assert_eq!(gateway.store.link(link.as_bytes()).await.unwrap(), None, "stored hashed");
+
+    let cookie = gateway.open(&link, "/reset/new").await;
+    gateway.open(&link, "/reset/new").await;
+    let page = gateway.get("/reset/new").cookie(&cookie).send().await;
+    page.shows("anna");
+    assert!(!page.body.contains(link.trim_start_matches("/link/")), "the word is in no page");
+    let weak = [("password", "short"), ("again", "short")];
+    let got = gateway.post("/reset/new", &weak).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST);
+    got.shows("password-wrong");
+
+    let fields = [("password", NEW), ("again", NEW)];
+    let got = gateway.post("/reset/new", &fields).cookie(&cookie).send().await;
+    got.goes_to("/console");
+    assert_eq!(gateway.get("/console").cookie(&got.cookie()).send().await.status, 200);
+    gateway.get("/console").cookie(&thief).send().await.goes_to("/login");
+    let again = gateway.post("/reset/new", &fields).cookie(&cookie).send().await;
+    assert_eq!(again.status, StatusCode::BAD_REQUEST);
+    again.shows("This link does not work");
+    assert_eq!(gateway.get(&link).send().await.status, StatusCode::BAD_REQUEST);
+    let old = gateway.post("/login", &[("login", "anna"), ("password", PASSWORD)]).send().await;
+    assert_eq!(old.status, StatusCode::UNAUTHORIZED);
+    let new = gateway.post("/login", &[("login", "anna"), ("password", NEW)]).send().await;
+    new.goes_to("/console");
+    let told = gateway.host.mail().await;
+    assert!(told.text.contains("another password"), "{}", told.text);
+}
+
+#[tokio::test]
+async fn of_many_who_use_one_link_one_succeeds() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("anna", Role::Member).await;
+    asked(&gateway, "anna").await;
+    let (link, _) = gateway.host.link().await;
+    let cookie = gateway.open(&link, "/reset/new").await;
+    let fields = [("password", NEW), ("again", NEW)];
+    let try_it = || gateway.post("/reset/new", &fields).cookie(&cookie).send();
+    let (a, b, c, d) = tokio::join!(try_it(), try_it(), try_it(), try_it());
+    let good = [a, b, c, d].iter().filter(|got| got.status == StatusCode::SEE_OTHER).count();
+    assert_eq!(good, 1);
+}
+
+#[tokio::test]
+async fn a_link_dies_of_age_of_a_new_password_and_of_a_lock() {
+    let gateway = Gateway::with_mail().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    let link = async || {
+        asked(&gateway, "anna").await;
+        gateway.host.link().await.0
+    };
+    let old = link().await;
+    gateway.host.clock.pass(30 * MINUTE - SECOND);
+    gateway.open(&old, "/reset/new").await;
+    gateway.host.clock.pass(SECOND);
+    assert_eq!(gateway.get(&old).send().await.status, StatusCode::BAD_REQUEST);
+
+    let before = link().await;
+    gateway.store.set_password(&anna.id, Some("x"), 1).await.unwrap();
+    assert_eq!(gateway.get(&before).send().await.status, StatusCode::BAD_REQUEST);
+
+    gateway.host.clock.pass(120 * MINUTE);
+    let locked = link().await;
+    gateway.store.set_disabled(&anna.id, true, 1).await.unwrap();
+    assert_eq!(gateway.get(&locked).send().await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn known_unknown_locked_and_addressless_accounts_get_the_same_answer() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("anna", Role::Member).await;
+    let bert = gateway.account("bert", Role::Member).await;
+    let cleo = gateway.account("cleo", Role::Member).await;
+    gateway.store.set_disabled(&bert.id, true, 1).await.unwrap();
+    gateway.store.rename_account(&cleo.id, "cleo", None, 1).await.unwrap();
+    let mut answers = Vec::new();
+    for login in ["bert", "cleo", "nobody", "nobody@example.com", "anna"] {
+        let got = asked(&gateway, login).await;
+        answers.push((got.status, got.body));
+    }
+    answers.dedup();
+    assert_eq!(answers.len(), 1);
+    assert_eq!(gateway.host.link().await.1, "anna@example.com");
+    assert!(gateway.host.no_mail().await);
+    assert!(gateway.store.links_for(Purpose::Reset).await.unwrap().len() == 1);
+}
+
+#[tokio::test]
+async fn nobody_is_flooded_with_mails_by_any_name() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("anna", Role::Member).await;
+    let mut held = 0;
+    for n in 0..20_u8 {
+        for login in ["anna", "anna@example.com", "nobody"] {
+            let ask = gateway.post("/reset", &[("login", login)]).from([192, 0, 2, n]);
+            held += usize::from(ask.send().await.status == StatusCode::TOO_MANY_REQUESTS);
+        }
+    }
+    assert_eq!(held, 3 * 17, "three each, whether there is such an account or not");
+    for _ in 0..3 {
+        gateway.host.link().await;
+    }
+    assert!(gateway.host.no_mail().await, "six were asked for under two names of one account");
+}
+
+#[tokio::test]
+async fn one_recipient_and_no_other() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("anna", Role::Member).await;
+    for login in
+        ["anna@example.com,eve@evil.example", "anna@example.com\r\ncc: eve@evil.example", "", "a b"]
+    {
+        assert_eq!(asked(&gateway, login).await.status, StatusCode::BAD_REQUEST, "{login:?}");
+    }
+    let twice = [("login", "anna@example.com"), ("login", "eve@evil.example")];
+    let got = gateway.post("/reset", &twice).send().await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST);
+    assert!(gateway.host.no_mail().await);
+}
+
+#[tokio::test]
+async fn a_link_knows_the_configured_address_only() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("anna", Role::Member).await;
+    for (name, value) in [
+        ("host", "evil.example"),
+        ("x-forwarded-host", "evil.example"),
+        ("forwarded", "host=evil.example"),
+    ] {
+        gateway.post("/reset", &[("login", "anna")]).with(name, value).send().await;
+        let mail = gateway.host.mail().await;
+        assert!(!mail.text.contains("evil") && !mail.html.contains("evil"));
+        assert!(mail.text.contains("http://gw.example:8080/link/"), "{}", mail.text);
+    }
+}
+
+#[tokio::test]
+async fn a_link_for_one_deed_does_no_other() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("anna", Role::Owner).await;
+    gateway.store.put_setting("signup", "open").await.unwrap();
+    asked(&gateway, "anna").await;
+    let reset = gateway.open(&gateway.host.link().await.0, "/reset/new").await;
+    gateway.post("/signup", &[("email", "new@example.com")]).send().await;
+    let signup = gateway.open(&gateway.host.link().await.0, "/signup/new").await;
+    let fields = [("username", "mallory"), ("password", NEW), ("again", NEW)];
+    for (path, cookie) in [("/signup/new", &reset), ("/confirm", &reset), ("/reset/new", &signup)] {
+        let got = gateway.post(path, &fields).cookie(cookie).send().await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST, "{path}");
+        got.shows("This link does not work");
+    }
+    assert_eq!(gateway.store.account_count().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn without_mail_the_page_says_whom_to_ask() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Member).await;
+    gateway.get("/reset").send().await.shows("administrators");
+    assert_eq!(asked(&gateway, "anna").await.status, StatusCode::FORBIDDEN);
+    assert!(gateway.store.links_for(Purpose::Reset).await.unwrap().is_empty());
+    let anna = gateway.store.account_by_login("anna").await.unwrap().unwrap();
+    let now = ledger::Clock::now(&gateway.host.clock);
+    let link = console::reset_link(&gateway.store, &anna, now).await.unwrap();
+    let cookie = gateway.open(&link, "/reset/new").await;
+    let fields = [("password", NEW), ("again", NEW)];
+    gateway.post("/reset/new", &fields).cookie(&cookie).send().await.goes_to("/console");
+}

@@ -1,0 +1,262 @@
+//! The journeys, in the order they build on each other.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::Stage;
+use super::page::Page;
+
+type Journey = fn(&mut Stage) -> Result<()>;
+
+/// Every journey with its name.
+pub(super) const ALL: [(&str, Journey); 8] = [
+    ("from the set-up link to the first answered call", first_call),
+    ("an address is confirmed by mail", confirm),
+    ("a key is edited, rotated and revoked", keys),
+    ("signing up with an address that is proved by mail", sign_up),
+    ("another password by mail", reset),
+    ("signing in through a provider of identities", identity),
+    ("an app with codes as the second step", totp),
+    ("a passkey as the second step and instead of a password", passkey),
+];
+
+const PASSWORD: &str = "three harbour lights";
+const NEW: &str = "four quiet lanterns";
+
+/// Signs in on the sign-in page.
+fn sign_in(page: &mut Page<'_>, url: &str, login: &str, password: &str) -> Result<()> {
+    page.go(&format!("{url}/login"))?;
+    page.fill("#login", login)?;
+    page.fill("#password", password)?;
+    page.send("Sign in")
+}
+
+fn first_call(stage: &mut Stage) -> Result<()> {
+    let Stage { browser, url, shots, axe, setup, .. } = stage;
+    let mut page = Page::open(browser)?;
+    page.go(setup)?;
+    page.inspect("setup", shots, axe)?;
+    page.fill("#username", "olga")?;
+    page.fill("#email", "olga@example.com")?;
+    page.fill("#password", "short")?;
+    page.fill("#again", "short")?;
+    page.send("Create the owner")?;
+    page.says("At least 10 characters")?;
+    page.inspect("setup-wrong", shots, axe)?;
+    page.fill("#password", PASSWORD)?;
+    page.fill("#again", PASSWORD)?;
+    page.send("Create the owner")?;
+    page.says("Overview")?;
+    page.inspect("overview", shots, axe)?;
+    page.send("New key")?;
+    page.inspect("key-new", shots, axe)?;
+    page.fill("#name", "first steps")?;
+    page.fill("#cap", "5")?;
+    page.send("Create key")?;
+    page.says("Copy first steps now")?;
+    page.inspect("key-shown", shots, axe)?;
+    let curl = page.text("document.getElementById('curl').textContent")?;
+    let answer = Command::new("sh").args(["-c", &format!("{curl} -s -S")]).output()?;
+    let answer: Value = serde_json::from_slice(&answer.stdout).context("the call failed")?;
+    ensure!(answer.pointer("/choices/0/message/content").is_some(), "no answer: {answer}");
+    page.go(&format!("{url}/console"))?;
+    page.says("first steps")
+}
+
+fn confirm(stage: &mut Stage) -> Result<()> {
+    let link = stage.mailbox.link("olga@example.com")?;
+    let Stage { browser, url, shots, axe, .. } = stage;
+    let mut page = Page::open(browser)?;
+    page.go(&link)?;
+    ensure!(!page.text("location.href")?.contains("/link/"), "the word stays in the address");
+    page.inspect("confirm", shots, axe)?;
+    page.send("Confirm the address")?;
+    sign_in(&mut page, url, "olga@example.com", PASSWORD)?;
+    page.says("Overview")
+}
+
+fn keys(stage: &mut Stage) -> Result<()> {
+    let Stage { browser, url, shots, axe, .. } = stage;
+    let mut page = Page::open(browser)?;
+    sign_in(&mut page, url, "olga", PASSWORD)?;
+    page.follow("a[href$='/edit']")?;
+    page.inspect("key-edit", shots, axe)?;
+    page.press("details summary")?;
+    page.fill("#rpm", "60")?;
+    page.fill("#ips", "127.0.0.1")?;
+    page.send("Save")?;
+    page.follow("a[href$='/edit']")?;
+    page.wait("document.querySelector('#rpm').value === '60'")?;
+    page.follow("a[href$='/rotate']")?;
+    page.inspect("key-rotate", shots, axe)?;
+    page.send("Make the new value")?;
+    page.says("The new value")?;
+    page.go(&format!("{url}/console"))?;
+    page.follow("a[href$='/revoke']")?;
+    page.inspect("key-revoke", shots, axe)?;
+    page.send("Revoke the key")?;
+    page.says("Revoked")
+}
+
+fn sign_up(stage: &mut Stage) -> Result<()> {
+    {
+        let Stage { browser, url, shots, axe, .. } = stage;
+        let mut page = Page::open(browser)?;
+        sign_in(&mut page, url, "olga", PASSWORD)?;
+        page.go(&format!("{url}/console/people"))?;
+        page.inspect("people", shots, axe)?;
+        page.press("input[name=signup][value=open]")?;
+        page.send("Save")?;
+        page.go(&format!("{url}/signup"))?;
+        page.inspect("signup", shots, axe)?;
+        page.fill("#email", "mia@example.com")?;
+        page.send("Send me the link")?;
+        page.says("Look into your mail")?;
+        page.inspect("signup-sent", shots, axe)?;
+    }
+    let link = stage.mailbox.link("mia@example.com")?;
+    let Stage { browser, shots, axe, .. } = stage;
+    let mut page = Page::open(browser)?;
+    page.go(&link)?;
+    page.inspect("signup-new", shots, axe)?;
+    page.fill("#username", "mia")?;
+    page.fill("#password", PASSWORD)?;
+    page.says("ood.")?;
+    page.fill("#again", PASSWORD)?;
+    page.send("Create the account")?;
+    page.says("No keys yet")?;
+    page.inspect("overview-empty", shots, axe)?;
+    page.go(&link)?;
+    page.says("This link does not work")?;
+    page.inspect("link-dead", shots, axe)
+}
+
+fn reset(stage: &mut Stage) -> Result<()> {
+    {
+        let Stage { browser, url, shots, axe, .. } = stage;
+        let mut page = Page::open(browser)?;
+        sign_in(&mut page, url, "mia", "not my password")?;
+        page.says("do not go together")?;
+        page.inspect("login-wrong", shots, axe)?;
+        page.follow("a[href='/reset']")?;
+        page.inspect("reset", shots, axe)?;
+        page.fill("#login", "mia")?;
+        page.send("Send me the link")?;
+        page.says("Look into your mail")?;
+    }
+    let link = stage.mailbox.link("mia@example.com")?;
+    let Stage { browser, url, shots, axe, .. } = stage;
+    let mut page = Page::open(browser)?;
+    page.go(&link)?;
+    page.inspect("reset-new", shots, axe)?;
+    page.fill("#password", NEW)?;
+    page.fill("#again", NEW)?;
+    page.send("Set the password")?;
+    page.says("Overview")?;
+    page.send("Sign out")?;
+    sign_in(&mut page, url, "mia", NEW)?;
+    page.says("Overview")
+}
+
+fn identity(stage: &mut Stage) -> Result<()> {
+    let Stage { browser, url, shots, axe, .. } = stage;
+    let mut page = Page::open(browser)?;
+    page.go(&format!("{url}/login"))?;
+    page.inspect("login", shots, axe)?;
+    page.send("Continue with corp")?;
+    page.fill("input[name=login]", "carla")?;
+    page.fill("input[name=password]", "anything")?;
+    page.follow("button[type=submit]")?;
+    page.follow("button[type=submit]")?;
+    page.says("Overview")?;
+    page.says("carla")?;
+    page.go(&format!("{url}/console/account"))?;
+    page.says("carla@corp.example")?;
+    page.inspect("account-linked", shots, axe)
+}
+
+/// The code an app would show, worked out by the page itself.
+const CODE: &str = r"(async (secret) => {
+  const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567';
+  const bits = [...secret].map((c) => letters.indexOf(c).toString(2).padStart(5, '0')).join('');
+  const bytes = Uint8Array.from(bits.match(/.{8}/g), (b) => parseInt(b, 2));
+  const step = new DataView(new ArrayBuffer(8));
+  step.setBigUint64(0, BigInt(Math.floor(Date.now() / 30000) + ahead));
+  const way = { name: 'HMAC', hash: 'SHA-1' };
+  const key = await crypto.subtle.importKey('raw', bytes, way, false, ['sign']);
+  const tag = new DataView(await crypto.subtle.sign('HMAC', key, step));
+  const number = tag.getUint32(tag.getUint8(19) & 15) & 0x7fffffff;
+  return String(number % 1000000).padStart(6, '0');
+})";
+
+fn code(page: &mut Page<'_>, secret: &str, ahead: u8) -> Result<String> {
+    page.text(&format!("{}({})", CODE.replace("ahead", &ahead.to_string()), json!(secret)))
+}
+
+fn totp(stage: &mut Stage) -> Result<()> {
+    let Stage { browser, url, shots, axe, .. } = stage;
+    let mut page = Page::open(browser)?;
+    sign_in(&mut page, url, "mia", NEW)?;
+    page.go(&format!("{url}/console/account"))?;
+    page.inspect("account", shots, axe)?;
+    page.send("Add an app with codes")?;
+    page.inspect("totp", shots, axe)?;
+    let secret = page.text("document.querySelector('input[name=secret]').value")?;
+    let now = code(&mut page, &secret, 0)?;
+    page.fill("#code", &now)?;
+    page.fill("#current", NEW)?;
+    page.send("Add it")?;
+    page.says("Your recovery codes")?;
+    page.inspect("recovery-codes", shots, axe)?;
+    page.send("I have kept them")?;
+    page.send("Sign out")?;
+    sign_in(&mut page, url, "mia", NEW)?;
+    page.says("One more step")?;
+    page.inspect("second", shots, axe)?;
+    // The code of now was used to add the app; the next one is good already.
+    let next = code(&mut page, &secret, 1)?;
+    page.fill("#code", &next)?;
+    page.send("Go on")?;
+    page.says("Overview")
+}
+
+fn passkey(stage: &mut Stage) -> Result<()> {
+    let Stage { browser, url, shots, axe, binary, data, .. } = stage;
+    let made = binary
+        .command()
+        .args(["users", "create", "nora", "--json", "--data"])
+        .arg(data)
+        .output()?;
+    let made: Value = serde_json::from_slice(&made.stdout).context("users create")?;
+    let link = made.get("link").and_then(Value::as_str).context("no link")?;
+    let path = link.split_once("/link/").context("no link")?.1;
+    let mut page = Page::open(browser)?;
+    page.call("WebAuthn.enable", json!({}))?;
+    let device = json!({ "options": {
+        "protocol": "ctap2", "transport": "internal", "hasResidentKey": true,
+        "hasUserVerification": true, "isUserVerified": true, "automaticPresenceSimulation": true,
+    } });
+    page.call("WebAuthn.addVirtualAuthenticator", device)?;
+    page.go(&format!("{url}/link/{path}"))?;
+    page.fill("#password", PASSWORD)?;
+    page.fill("#again", PASSWORD)?;
+    page.send("Set the password")?;
+    page.go(&format!("{url}/console/account"))?;
+    page.fill("form[data-passkey] #name", "phone")?;
+    page.send("Add a passkey")?;
+    page.says("Your recovery codes")?;
+    page.send("I have kept them")?;
+    page.says("phone")?;
+    page.inspect("account-passkey", shots, axe)?;
+    page.send("Sign out")?;
+    sign_in(&mut page, url, "nora", PASSWORD)?;
+    page.inspect("second-passkey", shots, axe)?;
+    page.send("Use your passkey")?;
+    page.says("Overview")?;
+    page.send("Sign out")?;
+    page.send("Sign in with a passkey")?;
+    page.says("Overview")?;
+    page.says("nora")
+}

@@ -1,0 +1,114 @@
+//! The console in a real browser, with a real mail server and a real provider of identities: every
+//! journey a person makes to get in and to get a key. Pictures of the pages are left in
+//! `target/shots`.
+
+mod cdp;
+mod journeys;
+mod mailbox;
+mod page;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::gateway::{Binary, Server, free_address};
+use crate::process::Scratch;
+use crate::suite::node;
+use crate::tools::{self, cargo};
+use crate::workspace;
+use cdp::Browser;
+use mailbox::Mailbox;
+
+/// Everything the journeys need.
+struct Stage {
+    browser: Browser,
+    mailbox: Mailbox,
+    binary: Binary,
+    data: PathBuf,
+    /// The gateway's address.
+    url: String,
+    /// Where pictures go.
+    shots: PathBuf,
+    /// The script that checks pages for accessibility.
+    axe: String,
+    /// The first line of the gateway's greeting that holds the set-up link.
+    setup: String,
+    _gateway: Server,
+    _provider: Server,
+    _scratch: Scratch,
+}
+
+/// Runs every journey. Whatever fails is told by the journey's name.
+pub(crate) fn run() -> Result<()> {
+    tools::run(&mut cargo(&["build", "-p", "portunus"]))?;
+    let mut stage = Stage::start()?;
+    for (name, journey) in journeys::ALL {
+        println!("    {name}");
+        journey(&mut stage).with_context(|| format!("journey: {name}"))?;
+    }
+    println!("pictures are in {}", stage.shots.display());
+    Ok(())
+}
+
+impl Stage {
+    fn start() -> Result<Self> {
+        let source = workspace::root().join("tests/browser");
+        let python = tools::python("browser", &source.join("requirements.txt"))?;
+        let node = node::install("browser", &source)?;
+        let axe = fs::read_to_string(node.folder.join("node_modules/axe-core/axe.min.js"))?;
+        let scratch = Scratch::new("browser")?;
+        let folder = scratch.path();
+
+        let (gateway, provider, mail) = (free_address()?, free_address()?, free_address()?);
+        let url = format!("http://localhost:{}", gateway.port());
+        let mut command = node.command();
+        command.arg("provider.mjs").arg(provider.port().to_string()).arg(&url);
+        command.current_dir(&node.folder);
+        let log = folder.join("provider.log");
+        let path = "/.well-known/openid-configuration";
+        let provided = Server::start("oidc-provider", &mut command, provider, path, &log)?;
+        let mailbox = Mailbox::start(&python, mail, folder)?;
+
+        let config = folder.join("gateway.toml");
+        fs::write(&config, settings(&url, mail.port(), provider.port()))?;
+        let binary = Binary { path: workspace::target().join("debug/portunus"), cores: None };
+        let data = folder.join("data");
+        let log = folder.join("gateway.log");
+        let mut serve = binary.serve(gateway, &data, Some(&config));
+        let served = Server::start("portunus serve", &mut serve, gateway, "/readyz", &log)?;
+        let greeting = fs::read_to_string(&log)?;
+        let setup = greeting.split_whitespace().find(|word| word.contains("/console/setup/"));
+        let setup = setup.context("the greeting has no set-up link")?.to_owned();
+        Ok(Self {
+            browser: Browser::start(folder)?,
+            mailbox,
+            binary,
+            data,
+            url,
+            shots: workspace::target().join("shots"),
+            axe,
+            setup,
+            _gateway: served,
+            _provider: provided,
+            _scratch: scratch,
+        })
+    }
+}
+
+fn settings(url: &str, mail: u16, provider: u16) -> String {
+    format!(
+        r#"
+[server]
+public_url = "{url}"
+[mail]
+url = "smtp://127.0.0.1:{mail}"
+from = "Portunus <no-reply@example.com>"
+[identity.corp]
+issuer = "http://localhost:{provider}"
+client_id = "portunus"
+client_secret = {{ text = "a secret of the browser tests" }}
+admits = "member"
+"#
+    )
+}
