@@ -166,6 +166,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             ask(&about, Vec::len, || store.usage_over(year.clone(), step, by, filter)).await?;
         }
     }
+    ask("how fast everyone's calls were, by day of the year", Vec::len, || {
+        store.pace_over(year.clone(), Step::Day, None, &all)
+    })
+    .await?;
     let week = END - 7 * DAY..END;
     ask("a week of everyone by hour and status", Vec::len, || {
         store.usage_over(week.clone(), Step::Hour, Some(By::Status), &all)

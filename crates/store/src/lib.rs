@@ -36,7 +36,7 @@ pub use leases::LeaseTotal;
 pub use ledger::Micros;
 pub use limits::{BudgetTerms, Limits};
 pub use prove::Proof;
-pub use rollup::{Step, Times, Used};
+pub use rollup::{Pace, Step, Times, Used};
 pub use sessions::Session;
 pub use usage::{By, Rank, UsageFilter, UsagePoint};
 

@@ -220,7 +220,8 @@ fn time_a_year(calls: u64, postgres: &str) -> Result<()> {
     let scratch = Scratch::new("year")?;
     let sqlite = format!("sqlite:{}/year.db", scratch.path().display());
     for url in [sqlite.as_str(), postgres] {
-        let mut example = cargo(&["run", "--quiet", "-p", "store", "--example", "year", "--"]);
+        let mut example = cargo(&["run", "--quiet", "--release", "-p", "store"]);
+        example.args(["--example", "year", "--"]);
         tools::run(example.args([url, &calls.to_string()]))?;
     }
     Ok(())
