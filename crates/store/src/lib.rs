@@ -42,7 +42,7 @@ pub use ledger::Micros;
 pub use limits::{BudgetTerms, Limits};
 pub use links::{Link, Purpose};
 pub use prove::Proof;
-pub use rollup::{Step, Times, Used};
+pub use rollup::{Pace, Step, Times, Used};
 pub use sessions::Session;
 pub use usage::{By, Rank, UsageFilter, UsagePoint};
 

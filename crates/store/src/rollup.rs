@@ -163,56 +163,54 @@ pub struct Used {
     pub took: i64,
     /// Microseconds to the first byte, added up over the calls that had one.
     pub waited: i64,
-    /// How many calls took how long.
-    pub took_times: Times,
-    /// How many had to wait how long for the first byte.
-    pub waited_times: Times,
 }
 
-/// The columns of sums in the order of [`Used::numbers`], which is that of the table.
-pub(crate) const COLUMNS: [&str; 13 + 2 * Times::COUNTS] = [
-    "calls",
-    "streams",
-    "estimated",
-    "input",
-    "cache_read",
-    "cache_write",
-    "output",
-    "thinking",
-    "searches",
-    "cost",
-    "borne",
-    "took",
-    "waited",
-    "took_0",
-    "took_1",
-    "took_2",
-    "took_3",
-    "took_4",
-    "took_5",
-    "took_6",
-    "took_7",
-    "took_8",
-    "took_9",
-    "took_10",
-    "took_11",
-    "waited_0",
-    "waited_1",
-    "waited_2",
-    "waited_3",
-    "waited_4",
-    "waited_5",
-    "waited_6",
-    "waited_7",
-    "waited_8",
-    "waited_9",
-    "waited_10",
-    "waited_11",
-];
+/// How fast some calls were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// How many calls took how long from admission to the end.
+    pub took: Times,
+    /// How many had to wait how long for the first byte.
+    pub waited: Times,
+}
 
-impl Used {
-    /// Every number, in the order of [`COLUMNS`].
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = i64> {
+/// Numbers that stand side by side in the table and add up.
+pub(crate) trait Sums: Sized {
+    /// Their columns, in the order of the numbers.
+    const COLUMNS: &'static [&'static str];
+    /// The numbers.
+    fn numbers(&self) -> impl Iterator<Item = i64>;
+    /// Reads the numbers back; what is missing is nothing.
+    fn from_numbers(numbers: impl Iterator<Item = i64>) -> Self;
+
+    /// The sum, unless it is more than can be held.
+    fn plus(&self, other: &Self) -> Result<Self, StoreError> {
+        let sums = self.numbers().zip(other.numbers()).map(|(a, b)| a.checked_add(b));
+        let sums: Option<Vec<i64>> = sums.collect();
+        let sums = sums
+            .ok_or_else(|| StoreError::Other("a batch costs more than can be held".to_owned()))?;
+        Ok(Self::from_numbers(sums.into_iter()))
+    }
+}
+
+impl Sums for Used {
+    const COLUMNS: &'static [&'static str] = &[
+        "calls",
+        "streams",
+        "estimated",
+        "input",
+        "cache_read",
+        "cache_write",
+        "output",
+        "thinking",
+        "searches",
+        "cost",
+        "borne",
+        "took",
+        "waited",
+    ];
+
+    fn numbers(&self) -> impl Iterator<Item = i64> {
         let Self {
             calls,
             streams,
@@ -227,8 +225,6 @@ impl Used {
             borne,
             took,
             waited,
-            took_times,
-            waited_times,
         } = *self;
         [
             calls,
@@ -246,12 +242,9 @@ impl Used {
             waited,
         ]
         .into_iter()
-        .chain(took_times.0)
-        .chain(waited_times.0)
     }
 
-    /// Reads the numbers back; what is missing is nothing.
-    pub(crate) fn from_numbers(mut numbers: impl Iterator<Item = i64>) -> Self {
+    fn from_numbers(mut numbers: impl Iterator<Item = i64>) -> Self {
         let mut next = || numbers.next().unwrap_or_default();
         Self {
             calls: next(),
@@ -267,78 +260,125 @@ impl Used {
             borne: next(),
             took: next(),
             waited: next(),
-            took_times: Times(std::array::from_fn(|_| next())),
-            waited_times: Times(std::array::from_fn(|_| next())),
         }
+    }
+}
+
+impl Sums for Pace {
+    const COLUMNS: &'static [&'static str] = &[
+        "took_0",
+        "took_1",
+        "took_2",
+        "took_3",
+        "took_4",
+        "took_5",
+        "took_6",
+        "took_7",
+        "took_8",
+        "took_9",
+        "took_10",
+        "took_11",
+        "waited_0",
+        "waited_1",
+        "waited_2",
+        "waited_3",
+        "waited_4",
+        "waited_5",
+        "waited_6",
+        "waited_7",
+        "waited_8",
+        "waited_9",
+        "waited_10",
+        "waited_11",
+    ];
+
+    fn numbers(&self) -> impl Iterator<Item = i64> {
+        self.took.0.into_iter().chain(self.waited.0)
     }
 
-    /// Adds one call.
-    fn add(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        let count = |count: u64| i64::try_from(count).unwrap_or(MOST).min(MOST);
-        let usage = &entry.usage;
-        self.calls += 1;
-        self.streams += i64::from(entry.stream);
-        self.estimated += i64::from(entry.estimated);
-        self.input += count(usage.input);
-        self.cache_read += count(usage.cache_read);
-        self.cache_write += count(usage.cache_write) + count(usage.cache_write_long);
-        self.output += count(usage.output);
-        self.thinking += count(usage.thinking);
-        self.searches += count(usage.searches);
-        let sum = self.cost.checked_add(entry.cost.as_nanos());
-        self.cost =
-            sum.ok_or_else(|| StoreError::Other("a batch costs more than can be held".to_owned()))?;
-        self.borne += entry.borne.as_nanos().clamp(-MOST_BORNE, MOST_BORNE);
-        let took = entry.ended.saturating_sub(entry.started).clamp(0, MOST);
-        self.took += took;
-        self.took_times.add(took);
-        if let Some(waited) = entry.first_byte_us {
-            let waited = waited.clamp(0, MOST);
-            self.waited += waited;
-            self.waited_times.add(waited);
+    fn from_numbers(mut numbers: impl Iterator<Item = i64>) -> Self {
+        let mut next = || numbers.next().unwrap_or_default();
+        Self {
+            took: Times(std::array::from_fn(|_| next())),
+            waited: Times(std::array::from_fn(|_| next())),
         }
-        Ok(())
     }
+}
+
+/// Adds one call.
+fn add(used: &mut Used, pace: &mut Pace, entry: &Entry) -> Result<(), StoreError> {
+    let count = |count: u64| i64::try_from(count).unwrap_or(MOST).min(MOST);
+    let usage = &entry.usage;
+    let took = entry.ended.saturating_sub(entry.started).clamp(0, MOST);
+    let waited = entry.first_byte_us.map(|waited| waited.clamp(0, MOST));
+    pace.took.add(took);
+    if let Some(waited) = waited {
+        pace.waited.add(waited);
+    }
+    *used = used.plus(&Used {
+        calls: 1,
+        streams: i64::from(entry.stream),
+        estimated: i64::from(entry.estimated),
+        input: count(usage.input),
+        cache_read: count(usage.cache_read),
+        cache_write: count(usage.cache_write) + count(usage.cache_write_long),
+        output: count(usage.output),
+        thinking: count(usage.thinking),
+        searches: count(usage.searches),
+        cost: entry.cost.as_nanos(),
+        borne: entry.borne.as_nanos().clamp(-MOST_BORNE, MOST_BORNE),
+        took,
+        waited: waited.unwrap_or_default(),
+    })?;
+    Ok(())
 }
 
 /// Which row of the table. The order in which all transactions take the rows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Row {
-    pub(crate) scope: Scope,
-    pub(crate) step: Step,
-    pub(crate) owner: String,
-    pub(crate) begun: Micros,
-    pub(crate) account_id: String,
-    pub(crate) model: String,
-    pub(crate) lane: String,
-    pub(crate) status: i64,
+    scope: Scope,
+    step: Step,
+    owner: String,
+    begun: Micros,
+    account_id: String,
+    model: String,
+    lane: String,
+    status: i64,
 }
 
 /// What a batch adds to each row.
 pub(crate) fn add_up<'a>(
     entries: impl Iterator<Item = &'a Entry>,
-) -> Result<BTreeMap<Row, Used>, StoreError> {
-    let mut rows: BTreeMap<Row, Used> = BTreeMap::new();
+) -> Result<BTreeMap<Row, (Used, Pace)>, StoreError> {
+    // First by hour, with the texts where they are: most calls of a batch are much alike.
+    let mut hours: BTreeMap<_, (Used, Pace)> = BTreeMap::new();
     for entry in entries {
-        let text = |text: &str| clean(text).into_owned();
+        let Entry { key_id, account_id, model, lane, status, started, .. } = entry;
+        let texts = (clean(key_id), clean(account_id), clean(model), clean(lane));
+        let (used, pace) = hours.entry((texts, *status, Step::Hour.begin(*started))).or_default();
+        add(used, pace, entry)?;
+    }
+    let mut rows: BTreeMap<Row, (Used, Pace)> = BTreeMap::new();
+    for (((key_id, account_id, model, lane), status, hour), (used, pace)) in &hours {
         for step in Step::ALL {
             for scope in [Scope::Key, Scope::Account, Scope::All] {
                 let (owner, account_id) = match scope {
-                    Scope::Key => (text(&entry.key_id), text(&entry.account_id)),
-                    Scope::Account => (text(&entry.account_id), String::new()),
+                    Scope::Key => (key_id.to_string(), account_id.to_string()),
+                    Scope::Account => (account_id.to_string(), String::new()),
                     Scope::All => (String::new(), String::new()),
                 };
                 let row = Row {
                     scope,
                     step,
                     owner,
-                    begun: step.begin(entry.started),
+                    begun: step.begin(*hour),
                     account_id,
-                    model: text(&entry.model),
-                    lane: text(&entry.lane),
-                    status: i64::from(entry.status),
+                    model: model.to_string(),
+                    lane: lane.to_string(),
+                    status: i64::from(*status),
                 };
-                rows.entry(row).or_default().add(entry)?;
+                let sums = rows.entry(row).or_default();
+                *sums = (sums.0.plus(used)?, sums.1.plus(pace)?);
             }
         }
     }
@@ -362,7 +402,7 @@ pub(crate) use add_usage;
 pub(crate) const ROWS: usize = 40;
 
 /// A statement that adds to some rows.
-pub(crate) fn addition<D>(rows: &[(Row, Used)]) -> sqlx::QueryBuilder<D>
+pub(crate) fn addition<D>(rows: &[(Row, (Used, Pace))]) -> sqlx::QueryBuilder<D>
 where
     D: sqlx::Database,
     String: sqlx::Type<D> + for<'q> sqlx::Encode<'q, D>,
@@ -372,11 +412,12 @@ where
     let mut query = sqlx::QueryBuilder::new(
         "INSERT INTO usage (span, scope, owner, begun, account_id, model, lane, status",
     );
-    for column in COLUMNS {
+    let columns = || Used::COLUMNS.iter().chain(Pace::COLUMNS);
+    for column in columns() {
         query.push(", ").push(column);
     }
     query.push(") ");
-    query.push_values(rows, |mut values, (row, used)| {
+    query.push_values(rows, |mut values, (row, (used, pace))| {
         values
             .push_bind(row.step.word())
             .push_bind(row.scope.word())
@@ -386,7 +427,7 @@ where
             .push_bind(row.model.clone())
             .push_bind(row.lane.clone())
             .push_bind(row.status);
-        for number in used.numbers() {
+        for number in used.numbers().chain(pace.numbers()) {
             values.push_bind(number);
         }
     });
@@ -394,7 +435,7 @@ where
         " ON CONFLICT (span, scope, owner, begun, account_id, model, lane, status) DO UPDATE SET ",
     );
     let mut sets = query.separated(", ");
-    for column in COLUMNS {
+    for column in columns() {
         sets.push(format_args!("{column} = usage.{column} + excluded.{column}"));
     }
     query
@@ -407,12 +448,15 @@ mod tests {
     #[test]
     fn numbers_and_columns_have_one_order() {
         let used = Used::from_numbers(1..);
-        assert!(used.numbers().eq(1..=COLUMNS.len() as i64));
-        assert_eq!((used.calls, used.cost, used.waited), (1, 10, 13));
-        assert_eq!(COLUMNS.iter().position(|name| *name == "cost"), Some(9));
-        assert_eq!(COLUMNS.iter().position(|name| *name == "waited"), Some(12));
-        assert_eq!(used.waited_times.0.first(), Some(&26));
-        assert_eq!(COLUMNS.iter().position(|name| *name == "waited_0"), Some(25));
+        assert!(used.numbers().eq(1..=Used::COLUMNS.len() as i64));
+        let at = |name: &str| Used::COLUMNS.iter().position(|column| *column == name);
+        assert_eq!((used.calls, at("calls")), (1, Some(0)));
+        assert_eq!((used.cost, at("cost")), (10, Some(9)));
+        assert_eq!((used.waited, at("waited")), (13, Some(12)));
+        let pace = Pace::from_numbers(1..);
+        assert!(pace.numbers().eq(1..=Pace::COLUMNS.len() as i64));
+        assert_eq!(pace.waited.0.first(), Some(&13));
+        assert_eq!(Pace::COLUMNS.iter().position(|column| *column == "waited_0"), Some(12));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::ops::Range;
 use sqlx::{Decode, QueryBuilder, Type};
 
 use crate::db::{clean, on_reader};
-use crate::rollup::{COLUMNS, Scope};
-use crate::{Micros, Step, Store, StoreError, Used};
+use crate::rollup::{Scope, Sums};
+use crate::{Micros, Pace, Step, Store, StoreError, Used};
 
 /// What usage is told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +64,15 @@ pub struct UsageFilter {
     pub status: Option<u16>,
 }
 
-/// What was used in one stretch of time by one of those it is told apart by.
+/// The sums of one stretch of time, of one of those they are told apart by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UsagePoint {
+pub struct UsagePoint<S = Used> {
     /// When the stretch begins.
     pub begun: Micros,
     /// Whose, or which: an id, a model, a lane or a status; empty when nothing is told apart.
     pub group: String,
-    /// What was used.
-    pub used: Used,
+    /// What was used, or how fast.
+    pub used: S,
 }
 
 /// What makes one the first among others.
@@ -149,7 +149,7 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    fn build<D>(&self) -> QueryBuilder<D>
+    fn build<D, S: Sums>(&self) -> QueryBuilder<D>
     where
         D: sqlx::Database,
         String: Type<D> + for<'q> sqlx::Encode<'q, D>,
@@ -159,10 +159,17 @@ impl Question<'_> {
         let scope = scope(*by, filter);
         let text = |text: &str| clean(text).into_owned();
         let begun = if *over_time { "begun" } else { "CAST(0 AS BIGINT)" };
+        // In the order of the table's rows, so that nothing has to be sorted.
+        let groups = match (over_time, by) {
+            (true, Some(_)) => " GROUP BY 1, 2 ORDER BY 1, 2",
+            (true, None) => " GROUP BY 1 ORDER BY 1",
+            (false, Some(_)) => " GROUP BY 2 ORDER BY 2",
+            (false, None) => " HAVING COUNT(*) > 0",
+        };
         let group = column(*by, scope);
         let mut query = QueryBuilder::new("SELECT ");
         query.push(begun).push(", ").push(group);
-        for column in COLUMNS {
+        for column in S::COLUMNS {
             // A sum of BIGINTs is no BIGINT in PostgreSQL.
             query.push(format_args!(", CAST(SUM({column}) AS BIGINT)"));
         }
@@ -184,12 +191,13 @@ impl Question<'_> {
                 }
             }
             Scope::Account => {
+                query.push(" AND account_id = ''");
                 if let Some(account_id) = account_id {
                     query.push(" AND owner = ").push_bind(text(account_id));
                 }
             }
             Scope::All => {
-                query.push(" AND owner = ''");
+                query.push(" AND owner = '' AND account_id = ''");
             }
         }
         if let Some(model) = model {
@@ -201,33 +209,23 @@ impl Question<'_> {
         if let Some(status) = status {
             query.push(" AND status = ").push_bind(i64::from(*status));
         }
-        query.push(" GROUP BY 1, 2 ORDER BY 1, 2");
+        query.push(groups);
         query
     }
 }
 
-fn point<'r, R>(row: &'r R) -> Result<UsagePoint, sqlx::Error>
+fn point<'r, S, R>(row: &'r R) -> Result<UsagePoint<S>, sqlx::Error>
 where
+    S: Sums,
     R: sqlx::Row,
     usize: sqlx::ColumnIndex<R>,
     i64: Type<R::Database> + Decode<'r, R::Database>,
     String: Type<R::Database> + Decode<'r, R::Database>,
 {
-    let mut numbers = [0; COLUMNS.len()];
-    for (place, number) in numbers.iter_mut().enumerate() {
-        *number = row.try_get(place + 2)?;
-    }
-    let used = Used::from_numbers(numbers.into_iter());
+    let numbers = (2..).take(S::COLUMNS.len()).map(|place| row.try_get(place));
+    let numbers = numbers.collect::<Result<Vec<i64>, _>>()?;
+    let used = S::from_numbers(numbers.into_iter());
     Ok(UsagePoint { begun: row.try_get(0)?, group: row.try_get(1)?, used })
-}
-
-impl Used {
-    /// Adds what others used.
-    pub fn plus(&mut self, other: &Self) {
-        let sums = self.numbers().zip(other.numbers());
-        let sums: Vec<i64> = sums.map(|(a, b)| a.saturating_add(b)).collect();
-        *self = Self::from_numbers(sums.into_iter());
-    }
 }
 
 impl Store {
@@ -245,12 +243,34 @@ impl Store {
         self.ask(&Question { piece: (step, range), by, filter, over_time: true }).await
     }
 
+    /// How fast the calls of each step of a range were, told apart in the same way.
+    pub async fn pace_over(
+        &self,
+        range: Range<Micros>,
+        step: Step,
+        by: Option<By>,
+        filter: &UsageFilter,
+    ) -> Result<Vec<UsagePoint<Pace>>, StoreError> {
+        let range = step.begin(range.start)..range.end;
+        self.ask(&Question { piece: (step, range), by, filter, over_time: true }).await
+    }
+
     /// What was used in a range, widened to whole hours.
     pub async fn usage_in(
         &self,
         range: Range<Micros>,
         filter: &UsageFilter,
     ) -> Result<Used, StoreError> {
+        let groups = self.usage_by(range, None, filter).await?;
+        Ok(groups.into_values().next().unwrap_or_default())
+    }
+
+    /// How fast the calls of a range were, widened to whole hours.
+    pub async fn pace_in(
+        &self,
+        range: Range<Micros>,
+        filter: &UsageFilter,
+    ) -> Result<Pace, StoreError> {
         let groups = self.usage_by(range, None, filter).await?;
         Ok(groups.into_values().next().unwrap_or_default())
     }
@@ -264,7 +284,7 @@ impl Store {
         filter: &UsageFilter,
         limit: usize,
     ) -> Result<Vec<(String, Used)>, StoreError> {
-        let groups = self.usage_by(range, Some(by), filter).await?;
+        let groups: BTreeMap<String, Used> = self.usage_by(range, Some(by), filter).await?;
         let mut groups: Vec<(String, Used)> = groups.into_iter().collect();
         // The sort keeps the order of names among equals.
         groups.sort_by_key(|(_, used)| {
@@ -278,25 +298,29 @@ impl Store {
         Ok(groups)
     }
 
-    async fn usage_by(
+    async fn usage_by<S: Sums + Default>(
         &self,
         range: Range<Micros>,
         by: Option<By>,
         filter: &UsageFilter,
-    ) -> Result<BTreeMap<String, Used>, StoreError> {
-        let mut groups: BTreeMap<String, Used> = BTreeMap::new();
+    ) -> Result<BTreeMap<String, S>, StoreError> {
+        let mut groups: BTreeMap<String, S> = BTreeMap::new();
         for piece in pieces(&range) {
             let question = Question { piece, by, filter, over_time: false };
-            for point in self.ask(&question).await? {
-                groups.entry(point.group).or_default().plus(&point.used);
+            for UsagePoint { group, used, .. } in self.ask::<S>(&question).await? {
+                let sum = groups.entry(group).or_default();
+                *sum = sum.plus(&used)?;
             }
         }
         Ok(groups)
     }
 
-    async fn ask(&self, question: &Question<'_>) -> Result<Vec<UsagePoint>, StoreError> {
+    async fn ask<S: Sums>(
+        &self,
+        question: &Question<'_>,
+    ) -> Result<Vec<UsagePoint<S>>, StoreError> {
         let points: Result<_, sqlx::Error> = on_reader!(&self.db, pool: Kind => {
-            let mut query = question.build::<Kind>();
+            let mut query = question.build::<Kind, S>();
             query.build().fetch_all(pool).await?.iter().map(point).collect()
         });
         Ok(points?)

@@ -1,5 +1,5 @@
 //! Developer commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask bench`,
-//! `cargo xtask losses`.
+//! `cargo xtask soak`, `cargo xtask losses`.
 //!
 //! Nothing here is part of the gateway. The commands install what they need, talk to
 //! `127.0.0.1` only, and clean up after themselves.
@@ -12,6 +12,7 @@ mod gateway;
 mod http;
 mod losses;
 mod process;
+mod soak;
 mod suite;
 mod tidy;
 mod tools;
@@ -51,6 +52,18 @@ enum Command {
         #[arg(long)]
         write: bool,
     },
+    /// Try for long what the suite tries for seconds: money under crashes, load and full disks
+    Soak {
+        /// How long
+        #[arg(long, default_value_t = 30)]
+        minutes: u64,
+        /// Where chance begins; a failed round tells its own
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Also fill both databases with so many calls of a year and time what is asked of them
+        #[arg(long, value_name = "CALLS")]
+        year: Option<u64>,
+    },
     /// Write down anew what translations lose: the golden lists and docs/losses.md
     Losses,
 }
@@ -60,6 +73,10 @@ fn main() -> Result<ExitCode> {
         Command::Tidy => tidy::run()?,
         Command::Test { only } => suite::run(only),
         Command::Bench { quick, rivals, write } => bench::run(quick, rivals, write)?,
+        Command::Soak { minutes, seed, year } => {
+            soak::run(minutes, seed, year)?;
+            true
+        }
         Command::Losses => {
             losses::run()?;
             true

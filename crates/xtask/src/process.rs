@@ -72,6 +72,16 @@ impl Running {
         self.end(signal)
     }
 
+    /// How it ended, if it did.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// All it printed.
+    pub(crate) fn said(&self) -> Result<String> {
+        fs::read_to_string(&self.log).with_context(|| format!("reading {}", self.log.display()))
+    }
+
     /// The end of the log, for whoever has to find out what went wrong.
     pub(crate) fn last_words(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();

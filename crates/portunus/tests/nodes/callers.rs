@@ -10,7 +10,7 @@ use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
@@ -24,7 +24,7 @@ fn client() -> Http {
 /// How a call ended.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Done(String),
+    Done,
     Refused,
     /// The node cannot say whether it may be spent.
     Away,
@@ -36,19 +36,28 @@ pub(crate) enum Answer {
 pub(crate) struct Callers(Arc<Shared>);
 
 struct Shared {
-    urls: Vec<String>,
+    /// Where the nodes are; one that was restarted is elsewhere.
+    urls: Arc<Mutex<Vec<String>>>,
+    model: &'static str,
     key: String,
     http: Http,
     calls: AtomicUsize,
     running: AtomicUsize,
-    done: Mutex<Vec<String>>,
+    /// Answered calls, and which number each was.
+    done: Mutex<Vec<(String, usize)>>,
     first_refusal: Mutex<Option<usize>>,
 }
 
 impl Callers {
     pub(crate) fn new(cluster: &Cluster, key: &str) -> Self {
+        Self::of(cluster, key, "flat")
+    }
+
+    /// Callers of that model.
+    pub(crate) fn of(cluster: &Cluster, key: &str, model: &'static str) -> Self {
         Self(Arc::new(Shared {
-            urls: cluster.urls(),
+            urls: cluster.places(),
+            model,
             key: key.to_owned(),
             http: client(),
             calls: AtomicUsize::new(0),
@@ -62,13 +71,13 @@ impl Callers {
         self.0.done.lock().len()
     }
 
-    /// Remembers an answered call.
-    pub(crate) fn note(&self, id: String) {
-        self.0.done.lock().push(id);
+    /// How many calls were made.
+    pub(crate) fn made(&self) -> usize {
+        self.0.calls.load(Ordering::Relaxed)
     }
 
-    /// The ids of all answered calls.
-    pub(crate) fn done(&self) -> Vec<String> {
+    /// The ids of all answered calls, and which number each was.
+    pub(crate) fn done(&self) -> Vec<(String, usize)> {
         self.0.done.lock().clone()
     }
 
@@ -85,10 +94,12 @@ impl Callers {
             tasks.spawn(async move {
                 for node in caller.. {
                     match all.one(node).await {
-                        Answer::Done(id) => all.note(id),
+                        Answer::Done => {}
                         Answer::Refused => return,
-                        Answer::Away => panic!("the store is there"),
-                        Answer::Gone => tokio::time::sleep(Duration::from_millis(20)).await,
+                        // On a machine with too much to do the store may be late.
+                        Answer::Away | Answer::Gone => {
+                            tokio::time::sleep(Duration::from_millis(20)).await;
+                        }
                     }
                 }
             });
@@ -97,14 +108,39 @@ impl Callers {
         self.admitted()
     }
 
+    /// So many callers at once, whatever becomes of their calls, until they are told to stop.
+    pub(crate) async fn call_until(&self, callers: usize, stop: Arc<AtomicBool>) {
+        let mut tasks = tokio::task::JoinSet::new();
+        for caller in 0..callers {
+            let (all, stop) = (self.clone(), Arc::clone(&stop));
+            tasks.spawn(async move {
+                for node in caller.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    match all.one(node).await {
+                        Answer::Done | Answer::Refused => {}
+                        Answer::Away | Answer::Gone => {
+                            tokio::time::sleep(Duration::from_millis(20)).await;
+                        }
+                    }
+                }
+            });
+        }
+        tasks.join_all().await;
+    }
+
     /// One call at that node, in one format after the other.
     pub(crate) async fn one(&self, node: usize) -> Answer {
         let number = self.0.calls.fetch_add(1, Ordering::Relaxed);
         self.0.running.fetch_add(1, Ordering::Relaxed);
-        let answer = self.try_one(node % self.0.urls.len(), number).await;
+        let answer = self.try_one(node, number).await;
         let running = self.0.running.fetch_sub(1, Ordering::Relaxed) - 1;
         match answer {
-            Some((StatusCode::OK, id)) => Answer::Done(id),
+            Some((StatusCode::OK, id)) => {
+                self.0.done.lock().push((id, number));
+                Answer::Done
+            }
             Some((StatusCode::TOO_MANY_REQUESTS, _)) => {
                 let now = self.admitted() + running;
                 self.0.first_refusal.lock().get_or_insert(now);
@@ -117,29 +153,38 @@ impl Callers {
     }
 
     async fn try_one(&self, node: usize, number: usize) -> Option<(StatusCode, String)> {
-        let said = format!("call {number}");
+        // A little time for every piece, and a tag by which the provider's meter knows the call.
+        let said = format!("call {number} [[fault: slow wait=1ms tag=c{number}]]");
         let turn = json!([{ "role": "user", "content": said }]);
         let stream = number.is_multiple_of(3);
+        let model = self.0.model;
         let (path, body) = match number % 4 {
             0 => (
-                "/v1/chat/completions",
-                json!({ "model": "flat", "messages": turn, "stream": stream }),
+                "/v1/chat/completions".to_owned(),
+                json!({ "model": model, "messages": turn, "stream": stream }),
             ),
             1 => (
-                "/v1/messages",
-                json!({ "model": "flat", "messages": turn, "max_tokens": 64, "stream": stream }),
+                "/v1/messages".to_owned(),
+                json!({ "model": model, "messages": turn, "max_tokens": 64, "stream": stream }),
             ),
             2 => (
-                "/v1/responses",
-                json!({ "model": "flat", "input": said, "store": false, "stream": stream }),
+                "/v1/responses".to_owned(),
+                json!({ "model": model, "input": said, "store": false, "stream": stream }),
             ),
             _ => (
-                "/v1beta/models/flat:generateContent",
+                match stream {
+                    true => format!("/v1beta/models/{model}:streamGenerateContent?alt=sse"),
+                    false => format!("/v1beta/models/{model}:generateContent"),
+                },
                 json!({ "contents": [{ "role": "user", "parts": [{ "text": said }] }] }),
             ),
         };
-        let url = &self.0.urls[node];
-        let (status, id, mut body) = send(&self.0.http, url, path, &self.0.key, Some(body)).await?;
+        let url = {
+            let urls = self.0.urls.lock();
+            urls[node % urls.len()].clone()
+        };
+        let key = &self.0.key;
+        let (status, id, mut body) = send(&self.0.http, &url, &path, key, Some(body)).await?;
         while let Some(frame) = body.frame().await {
             frame.ok()?;
         }
@@ -182,11 +227,11 @@ pub(crate) struct Begun {
     pub(crate) body: Incoming,
 }
 
-/// Begins a slow stream and reads until there is some output.
-pub(crate) async fn begin_stream(url: &str, key: &str) -> Begun {
+/// Begins a slow stream of so many tokens and reads until there is some output.
+pub(crate) async fn begin_stream(url: &str, key: &str, max_tokens: u32) -> Begun {
     let content = "Tell me a long story, please, with many words in it.";
     let body = json!({
-        "model": "slow", "stream": true, "max_tokens": 400,
+        "model": "slow", "stream": true, "max_tokens": max_tokens,
         "messages": [{ "role": "user", "content": content }],
     });
     let sent = send(&client(), url, "/v1/chat/completions", key, Some(body)).await;

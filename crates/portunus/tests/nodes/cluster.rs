@@ -1,10 +1,12 @@
 //! A database, a provider, and some gateways on both.
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -12,6 +14,8 @@ use tokio::net::TcpListener;
 pub(crate) struct Cluster {
     folder: PathBuf,
     nodes: Vec<Node>,
+    /// Where each of them is.
+    urls: Arc<Mutex<Vec<String>>>,
     simulator: String,
     server: sqlx::postgres::PgConnectOptions,
     database: String,
@@ -19,9 +23,11 @@ pub(crate) struct Cluster {
 
 struct Node {
     child: Option<Child>,
-    url: String,
+    /// Whether no file of it may grow beyond a few thousand bytes.
+    confined: bool,
 }
 
+#[derive(Clone)]
 pub(crate) struct Key {
     pub(crate) id: String,
     pub(crate) text: String,
@@ -71,6 +77,9 @@ auth = "none"
 [models.flat]
 lanes = ["simulator/demo-chat"]
 price = {{ input = "0", output = "0", per_request = "0.001" }}
+[models.metered]
+lanes = ["simulator/demo-messages"]
+price = {{ input = "3", output = "15", per_request = "0.0001" }}
 [models.slow]
 lanes = ["slow/demo-chat"]
 price = {{ input = "10", output = "100" }}
@@ -78,12 +87,25 @@ price = {{ input = "10", output = "100" }}
             server.clone().database(&name).to_url_lossy()
         );
         std::fs::write(folder.join("p.toml"), config).unwrap();
-        let mut cluster = Self { folder, nodes: Vec::new(), simulator, server, database: name };
-        for number in 0..nodes {
-            let (child, url) = cluster.serve(number);
-            cluster.nodes.push(Node { child: Some(child), url });
+        let (nodes_then, urls) = (Vec::new(), Arc::default());
+        let mut cluster =
+            Self { folder, nodes: nodes_then, urls, simulator, server, database: name };
+        for _ in 0..nodes {
+            cluster.add(false);
         }
         cluster
+    }
+
+    /// One node more; if it is confined, no file of it can grow beyond a few thousand bytes.
+    pub(crate) fn add(&mut self, confined: bool) {
+        let (child, url) = self.serve(self.nodes.len(), confined);
+        self.nodes.push(Node { child: Some(child), confined });
+        self.urls.lock().push(url);
+    }
+
+    /// The data folder of a node.
+    pub(crate) fn data(&self, number: usize) -> PathBuf {
+        self.folder.join(number.to_string())
     }
 
     fn program(&self, data: &str) -> Command {
@@ -93,13 +115,24 @@ price = {{ input = "10", output = "100" }}
         command
     }
 
+    /// The program, with a limit on how far its files may grow: what is written beyond is refused.
+    fn confined(&self, data: &str) -> Command {
+        const SCRIPT: &str = "trap '' XFSZ; ulimit -f 24; exec \"$0\" \"$@\"";
+        let program = self.program(data);
+        let mut command = Command::new("sh");
+        command.current_dir(&self.folder).env_clear();
+        command.args(["-c", SCRIPT]).arg(program.get_program()).args(program.get_args());
+        command
+    }
+
     /// Starts a gateway and reads its greeting.
-    fn serve(&self, number: usize) -> (Child, String) {
+    fn serve(&self, number: usize, confined: bool) -> (Child, String) {
         let mut log = std::fs::OpenOptions::new();
         log.create(true).append(true);
         let log = log.open(self.folder.join(format!("{number}.log"))).unwrap();
-        let mut child = self
-            .program(&number.to_string())
+        let data = number.to_string();
+        let mut program = if confined { self.confined(&data) } else { self.program(&data) };
+        let mut child = program
             .args(["serve", "--listen", "127.0.0.1:0"])
             .stdout(Stdio::piped())
             .stderr(log)
@@ -146,13 +179,33 @@ price = {{ input = "10", output = "100" }}
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(|node| node.url.clone()).collect()
+        self.urls.lock().clone()
+    }
+
+    /// Where the nodes are, also after a restart.
+    pub(crate) fn places(&self) -> Arc<Mutex<Vec<String>>> {
+        Arc::clone(&self.urls)
+    }
+
+    /// What the provider says it served.
+    pub(crate) async fn meter(&self) -> Value {
+        crate::ask(&self.simulator, "/meter", "none").await.unwrap().1
     }
 
     /// How many calls the provider says it served.
     pub(crate) async fn served(&self) -> usize {
-        let (_, meter) = crate::ask(&self.simulator, "/meter", "none").await.unwrap();
-        meter["requests"].as_u64().unwrap() as usize
+        self.meter().await["requests"].as_u64().unwrap() as usize
+    }
+
+    /// How a key stands in the database: cap, spent, leased.
+    pub(crate) async fn sums(&self, db: &mut sqlx::PgConnection, key: &Key) -> (i64, i64, i64) {
+        let query = sqlx::query_as("SELECT cap, spent, leased FROM keys WHERE id = $1");
+        query.bind(&key.id).fetch_one(db).await.unwrap()
+    }
+
+    /// A connection to the database.
+    pub(crate) async fn database(&self) -> sqlx::PgConnection {
+        self.server.clone().database(&self.database).connect().await.unwrap()
     }
 
     async fn command(&self, sql: String) {
@@ -163,7 +216,7 @@ price = {{ input = "10", output = "100" }}
 
     /// Waits until every node has had its word with the store.
     pub(crate) async fn all_tended(&self) {
-        let mut db = self.server.clone().database(&self.database).connect().await.unwrap();
+        let mut db = self.database().await;
         let now: i64 =
             sqlx::query_scalar("SELECT now FROM store_clock").fetch_one(&mut db).await.unwrap();
         loop {
@@ -198,9 +251,21 @@ price = {{ input = "10", output = "100" }}
         child.wait().unwrap();
     }
 
+    /// Starts a node that was killed and kills it again after that time, wherever it is then.
+    pub(crate) fn start_and_kill(&self, number: usize, after: Duration) {
+        let mut program = self.program(&number.to_string());
+        let program = program.args(["serve", "--listen", "127.0.0.1:0"]);
+        let mut child = program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(after);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     pub(crate) fn restart(&mut self, number: usize) {
-        let (child, url) = self.serve(number);
-        self.nodes[number] = Node { child: Some(child), url };
+        let confined = self.nodes[number].confined;
+        let (child, url) = self.serve(number, confined);
+        self.nodes[number].child = Some(child);
+        self.urls.lock()[number] = url;
     }
 
     /// Ends all gateways as a signal would, and waits for them.
@@ -208,8 +273,8 @@ price = {{ input = "10", output = "100" }}
         for child in self.nodes.iter().filter_map(|node| node.child.as_ref()) {
             Command::new("kill").arg(child.id().to_string()).status().unwrap();
         }
-        for node in &self.nodes {
-            let address = node.url.strip_prefix("http://").unwrap();
+        for url in self.urls() {
+            let address = url.strip_prefix("http://").unwrap();
             while std::net::TcpStream::connect(address).is_ok() {
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -1,5 +1,8 @@
-//! Three gateways on one PostgreSQL, as processes: they never overspend together, and one of them
-//! may die at any moment.
+//! Several gateways on one PostgreSQL, as processes: they never overspend together, and any of them
+//! may die at any moment, or find its disk full.
+//!
+//! These are the short forms; `cargo xtask soak` runs the same tests for long, with other figures
+//! (`soak.rs`).
 
 #![allow(
     clippy::unwrap_used,
@@ -11,8 +14,13 @@
 
 mod callers;
 mod cluster;
+mod full;
+mod kills;
+mod soak;
 
 use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use callers::{Answer, Callers, ask, soon};
@@ -27,17 +35,20 @@ fn nanos(amount: &Value) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_nodes_spend_a_cap_to_its_end_and_not_beyond() {
-    const CALLS: usize = 400;
-    let cluster = Cluster::start(3).await;
-    let key = cluster.key(CALLS as i64 * PRICE);
+async fn nodes_spend_a_cap_to_its_end_and_not_beyond() {
+    let nodes = soak::figure("NODES", 3);
+    let parallel = soak::figure("CALLERS", 64);
+    let calls = soak::figure("CALLS", 400);
+    let cluster = Cluster::start(nodes).await;
+    let key = cluster.key(calls as i64 * PRICE);
     let callers = Callers::new(&cluster, &key.text);
     let looking = tokio::spawn({
         let (urls, text) = (cluster.urls(), key.text.clone());
         async move {
             let mut looks = 0;
             for node in 0.. {
-                let (status, seen) = ask(&urls[node % 3], "/v1/key", &text).await.unwrap();
+                let url = &urls[node % urls.len()];
+                let (status, seen) = ask(url, "/v1/key", &text).await.unwrap();
                 if status == 401 {
                     return looks;
                 }
@@ -48,11 +59,27 @@ async fn three_nodes_spend_a_cap_to_its_end_and_not_beyond() {
             looks
         }
     });
-    let admitted = callers.call_until_refused(12).await;
-    assert!(admitted <= CALLS, "{admitted} of {CALLS}");
-    assert!(admitted * 100 >= CALLS * 95, "only {admitted} of {CALLS}");
+    let cluster = Arc::new(cluster);
+    let done = Arc::new(AtomicBool::new(false));
+    let counting = tokio::spawn({
+        let (cluster, key, done) = (Arc::clone(&cluster), key.clone(), Arc::clone(&done));
+        async move {
+            let (mut db, mut looks) = (cluster.database().await, 0);
+            while !done.load(Ordering::Relaxed) {
+                let (cap, spent, leased) = cluster.sums(&mut db, &key).await;
+                assert!(spent + leased <= cap, "{spent} spent, {leased} leased, of {cap}");
+                looks += 1;
+            }
+            looks
+        }
+    });
+    let admitted = callers.call_until_refused(parallel).await;
+    done.store(true, Ordering::Relaxed);
+    assert!(counting.await.unwrap() > 10);
+    assert!(admitted <= calls, "{admitted} of {calls}");
+    assert!(admitted * 100 >= calls * 95, "only {admitted} of {calls}");
     let first = callers.admitted_at_first_refusal();
-    assert!(first * 100 >= CALLS * 95, "the first refusal came after {first} of {CALLS}");
+    assert!(first * 100 >= calls * 95, "the first refusal came after {first} of {calls}");
     cluster.verify();
 
     // Every node tells the same, within five seconds of the last call.
@@ -64,7 +91,7 @@ async fn three_nodes_spend_a_cap_to_its_end_and_not_beyond() {
             (nanos(&seen["spent_usd"]) == spent && held == 0).then_some(seen)
         });
         let told = told.await.expect("all nodes' settlements are counted");
-        assert_eq!(nanos(&told["remaining_usd"]), CALLS as i64 * PRICE - spent);
+        assert_eq!(nanos(&told["remaining_usd"]), calls as i64 * PRICE - spent);
     }
     assert_eq!(cluster.served().await, admitted, "what the provider served is what was charged");
 
@@ -79,6 +106,7 @@ async fn three_nodes_spend_a_cap_to_its_end_and_not_beyond() {
     assert!(looking.await.unwrap() > 10);
     cluster.stop();
     cluster.verify();
+    soak::tell(&[("calls", callers.made())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,7 +115,7 @@ async fn one_of_three_nodes_dies_and_nothing_is_lost_or_spent_twice() {
     let mut cluster = Cluster::start(3).await;
     let key = cluster.key(CALLS as i64 * PRICE);
     let streaming = cluster.key(1_000_000_000);
-    let stream = callers::begin_stream(&cluster.urls()[0], &streaming.text).await;
+    let stream = callers::begin_stream(&cluster.urls()[0], &streaming.text, 400).await;
     let held = soon(Duration::from_secs(5), || async {
         let (_, seen) = ask(&cluster.urls()[1], "/v1/key", &streaming.text).await?;
         (nanos(&seen["held_usd"]) > 0).then_some(())
@@ -134,7 +162,7 @@ async fn one_of_three_nodes_dies_and_nothing_is_lost_or_spent_twice() {
     let lines = cluster.export();
     let of = |id: &str| lines.iter().filter(|line| line["request_id"] == *id).count();
     assert_eq!(of(&stream.request_id), 1);
-    for id in callers.done() {
+    for (id, _) in callers.done() {
         assert_eq!(of(&id), 1, "every answered call is on the books, once");
     }
     let flat = lines.iter().filter(|line| line["model"] == "flat" && line["status"] != 429);
@@ -170,10 +198,8 @@ async fn the_store_goes_away_and_comes_back() {
     };
     cluster.all_tended().await;
     for node in 0..40 {
-        match callers.one(node).await {
-            Answer::Done(id) => callers.note(id),
-            other => panic!("{other:?}"),
-        }
+        let answer = callers.one(node).await;
+        assert!(matches!(answer, Answer::Done), "{answer:?}");
     }
     ready(200).await.expect("both are ready");
     // Twice: what a node is told in a word with the store it acts upon before the next one.
@@ -186,7 +212,7 @@ async fn the_store_goes_away_and_comes_back() {
     for round in 0..2 * CALLS {
         let node = round % 2;
         match callers.one(node).await {
-            Answer::Done(id) => callers.note(id),
+            Answer::Done => {}
             Answer::Away => away[node] = true,
             other => panic!("{other:?}"),
         }
@@ -205,9 +231,10 @@ async fn the_store_goes_away_and_comes_back() {
     cluster.stop();
     cluster.verify();
     let lines = cluster.export();
-    for id in callers.done() {
+    for (id, _) in callers.done() {
         let count = lines.iter().filter(|line| line["request_id"] == *id).count();
         assert_eq!(count, 1, "what was settled while the store was away is on the books, once");
     }
     assert_eq!(cluster.served().await, admitted);
+    soak::tell(&[("calls", callers.made())]);
 }

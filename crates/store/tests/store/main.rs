@@ -21,6 +21,7 @@ mod posting;
 mod reading;
 mod samples;
 mod settings;
+mod sweep;
 mod usage;
 
 /// Makes each named function a test on every database.

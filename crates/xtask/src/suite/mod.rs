@@ -6,7 +6,7 @@
 mod agents;
 mod e2e;
 pub(crate) mod node;
-mod postgres;
+pub(crate) mod postgres;
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::process::Command;

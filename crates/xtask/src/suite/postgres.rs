@@ -17,16 +17,16 @@ use crate::tools::{self, cargo};
 const USER: &str = "postgres";
 
 /// A server with nothing in it.
-pub(super) struct Postgres {
+pub(crate) struct Postgres {
     running: Running,
     /// Its address.
-    pub(super) url: String,
+    pub(crate) url: String,
     _scratch: Scratch,
 }
 
 impl Postgres {
     /// Starts one.
-    pub(super) fn start() -> Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let programs = tools::postgres()?;
         let scratch = Scratch::new("postgres")?;
         let owner = if tools::is_root() { Some(account(USER)?) } else { None };
@@ -72,7 +72,7 @@ impl Postgres {
     }
 
     /// Stops it; whatever the tests said comes first.
-    pub(super) fn end(self, tested: Result<()>) -> Result<()> {
+    pub(crate) fn end(self, tested: Result<()>) -> Result<()> {
         let ended = self.running.stop(Signal::Int);
         tested?;
         ensure!(ended?.success(), "PostgreSQL did not end well");
