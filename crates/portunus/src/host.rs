@@ -83,10 +83,7 @@ impl Host for App {
         self.config().identities.clone()
     }
 
-    fn fetch(
-        &self,
-        request: http::Request<Vec<u8>>,
-    ) -> Later<Result<http::Response<Vec<u8>>, String>> {
+    fn fetch(&self, request: Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>> {
         let way = self.config().way.clone();
         Box::pin(async move {
             let fetching = fetch(Client::net(PATIENCE, &way), request);
@@ -109,7 +106,7 @@ impl Host for App {
 /// One request, and its whole answer.
 async fn fetch(
     client: Client,
-    request: http::Request<Vec<u8>>,
+    request: Request<Vec<u8>>,
 ) -> Result<http::Response<Vec<u8>>, String> {
     let request = request.map(|body| Pieces::new(vec![body.into()]));
     let answer = client.send(request, false).await.map_err(|lost| lost.why.to_string())?;

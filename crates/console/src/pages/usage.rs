@@ -10,7 +10,7 @@ use canon::Money;
 use jiff::Timestamp;
 use ledger::Micros;
 use maud::{Markup, html};
-use store::{By, Rank, Step, UsageFilter, UsagePoint, Used};
+use store::{By, Pace, Rank, Step, UsageFilter, UsagePoint, Used};
 
 use crate::address;
 use crate::chart::{Chart, Row};
@@ -95,8 +95,8 @@ impl What {
     }
 }
 
-/// A time taken from what was used.
-type Pick = fn(&Used) -> Option<Micros>;
+/// A time taken from how fast calls were.
+type Pick = fn(&Pace) -> Option<Micros>;
 
 /// What the address asks for.
 struct View {
@@ -232,9 +232,16 @@ pub(crate) async fn show(
     let all = desk.store.usage_in(view.range.clone(), &view.filter).await?;
     let top =
         desk.store.top(view.range.clone(), view.by, view.what.rank(), &view.filter, LISTED).await?;
-    let told_apart = (view.what != What::Latency).then_some(view.by);
-    let points =
-        desk.store.usage_over(view.range.clone(), view.step(), told_apart, &view.filter).await?;
+    let pace = desk.store.pace_in(view.range.clone(), &view.filter).await?;
+    let (range, step) = (view.range.clone(), view.step());
+    let axis = Axis::of(&view);
+    let chart = if view.what == What::Latency {
+        let points = desk.store.pace_over(range, step, None, &view.filter).await?;
+        times(&view, &axis, &points)
+    } else {
+        let points = desk.store.usage_over(range, step, Some(view.by), &view.filter).await?;
+        sums(&view, &axis, &points, &top, &names)
+    };
     let body = html! {
         div.title {
             h1 { "Usage" }
@@ -244,7 +251,7 @@ pub(crate) async fn show(
             }
         }
         (choices(&view, &signed, &names))
-        (figures(&all))
+        (figures(&all, &pace))
         @if all.calls == 0 {
             div.empty {
                 h2 { "No calls in this time" }
@@ -253,7 +260,7 @@ pub(crate) async fn show(
         } @else {
             section {
                 h2 { (view.what.title()) " over time" }
-                (drawn(&view, &points, &top, &names))
+                (chart)
             }
             section {
                 h2 { "By " (view.by.word()) }
@@ -304,7 +311,7 @@ fn choices(view: &View, signed: &Signed, names: &Names) -> Markup {
     }
 }
 
-fn figures(all: &Used) -> Markup {
+fn figures(all: &Used, pace: &Pace) -> Markup {
     let count = |n: i64| show::count(n.max(0).unsigned_abs());
     let time = |micros: Option<Micros>| micros.map_or_else(|| "–".to_owned(), show::span);
     html! {
@@ -313,59 +320,80 @@ fn figures(all: &Used) -> Markup {
             div { dt { "Calls" } dd { (count(all.calls)) } }
             div { dt { "Tokens in" } dd title=(count(all.input)) { (show::short_count(all.input.max(0).unsigned_abs())) } }
             div { dt { "Tokens out" } dd title=(count(all.output)) { (show::short_count(all.output.max(0).unsigned_abs())) } }
-            div { dt { "First byte, median" } dd { (time(all.waited_times.within(50))) } }
-            div { dt { "First byte, 95 %" } dd { (time(all.waited_times.within(95))) } }
+            div { dt { "First byte, median" } dd { (time(pace.waited.within(50))) } }
+            div { dt { "First byte, 95 %" } dd { (time(pace.waited.within(95))) } }
         }
     }
 }
 
-fn drawn(view: &View, points: &[UsagePoint], top: &[(String, Used)], names: &Names) -> Markup {
-    let begins = begins(view);
-    let place: HashMap<Micros, usize> =
-        begins.iter().enumerate().map(|(place, begin)| (*begin, place)).collect();
-    let steps: Vec<(String, String)> =
-        begins.iter().map(|begin| labels(*begin, view.step())).collect();
-    let empty = || vec![0_i64; begins.len()];
-    if view.what == What::Latency {
-        let picks: [(&str, Pick); 4] = [
-            ("First byte, median", |used| used.waited_times.within(50)),
-            ("First byte, 95 %", |used| used.waited_times.within(95)),
-            ("Whole, median", |used| used.took_times.within(50)),
-            ("Whole, 95 %", |used| used.took_times.within(95)),
-        ];
-        let rows: Vec<Row> = picks
-            .into_iter()
-            .map(|(name, pick)| {
-                let mut values = empty();
-                for point in points {
-                    let slot = place.get(&point.begun).and_then(|at| values.get_mut(*at));
-                    if let Some(slot) = slot {
-                        *slot = pick(&point.used).unwrap_or_default();
-                    }
-                }
-                Row { name: name.to_owned(), values }
-            })
-            .collect();
-        let title = "Latency over time";
-        return Chart { title, steps: &steps, rows: &rows, show: view.what.show() }.lines();
+/// The steps of a chart: where each has its place, and what it is called.
+struct Axis {
+    place: HashMap<Micros, usize>,
+    steps: Vec<(String, String)>,
+}
+
+impl Axis {
+    fn of(view: &View) -> Self {
+        let begins = begins(view);
+        let place = begins.iter().enumerate().map(|(place, begin)| (*begin, place)).collect();
+        let steps = begins.iter().map(|begin| labels(*begin, view.step())).collect();
+        Self { place, steps }
     }
-    let apart: HashMap<&str, usize> =
-        top.iter().take(APART).enumerate().map(|(at, (group, _))| (group.as_str(), at)).collect();
-    let first = top.iter().take(APART);
-    let mut rows: Vec<Row> =
-        first.map(|(group, _)| Row { name: names.of(view.by, group), values: empty() }).collect();
-    rows.push(Row { name: "others".to_owned(), values: empty() });
+
+    fn row(&self, name: String) -> Row {
+        Row { name, values: vec![0; self.steps.len()] }
+    }
+
+    /// The value of a row at the step that begins then.
+    fn at<'r>(&self, row: &'r mut Row, begun: Micros) -> Option<&'r mut i64> {
+        self.place.get(&begun).and_then(|place| row.values.get_mut(*place))
+    }
+}
+
+/// How fast calls were, as lines.
+fn times(view: &View, axis: &Axis, points: &[UsagePoint<Pace>]) -> Markup {
+    let picks: [(&str, Pick); 4] = [
+        ("First byte, median", |pace| pace.waited.within(50)),
+        ("First byte, 95 %", |pace| pace.waited.within(95)),
+        ("Whole, median", |pace| pace.took.within(50)),
+        ("Whole, 95 %", |pace| pace.took.within(95)),
+    ];
+    let rows = picks.map(|(name, pick)| {
+        let mut row = axis.row(name.to_owned());
+        for point in points {
+            if let Some(value) = axis.at(&mut row, point.begun) {
+                *value = pick(&point.used).unwrap_or_default();
+            }
+        }
+        row
+    });
+    let title = "Latency over time";
+    Chart { title, steps: &axis.steps, rows: &rows, show: view.what.show() }.lines()
+}
+
+/// What was used, as bars told apart.
+fn sums(
+    view: &View,
+    axis: &Axis,
+    points: &[UsagePoint],
+    top: &[(String, Used)],
+    names: &Names,
+) -> Markup {
+    let first = || top.iter().take(APART).map(|(group, _)| group.as_str());
+    let apart: HashMap<&str, usize> = first().enumerate().map(|(at, group)| (group, at)).collect();
+    let mut rows: Vec<Row> = first().map(|group| axis.row(names.of(view.by, group))).collect();
+    rows.push(axis.row("others".to_owned()));
     let others = rows.len().saturating_sub(1);
     for point in points {
         let row = apart.get(point.group.as_str()).copied().unwrap_or(others);
-        let slot = place.get(&point.begun).and_then(|at| rows.get_mut(row)?.values.get_mut(*at));
-        if let Some(slot) = slot {
-            *slot = slot.saturating_add(view.what.of(&point.used));
+        let value = rows.get_mut(row).and_then(|row| axis.at(row, point.begun));
+        if let Some(value) = value {
+            *value = value.saturating_add(view.what.of(&point.used));
         }
     }
     rows.retain(|row| row.total() != 0);
     let title = format!("{} over time, by {}", view.what.title(), view.by.word());
-    Chart { title: &title, steps: &steps, rows: &rows, show: view.what.show() }.bars()
+    Chart { title: &title, steps: &axis.steps, rows: &rows, show: view.what.show() }.bars()
 }
 
 /// When each step of the view begins.
@@ -409,7 +437,6 @@ fn list(view: &View, top: &[(String, Used)], all: &Used, names: &Names) -> Marku
                     th.num scope="col" { "Calls" }
                     th.num scope="col" { "Tokens in" }
                     th.num scope="col" { "Tokens out" }
-                    th.num scope="col" { "First byte" }
                     th.num scope="col" { "Cost" }
                 } }
                 tbody {
@@ -425,9 +452,6 @@ fn list(view: &View, top: &[(String, Used)], all: &Used, names: &Names) -> Marku
                             td.num data-label="Calls" { (count(used.calls)) }
                             td.num data-label="Tokens in" { (count(used.input)) }
                             td.num data-label="Tokens out" { (count(used.output)) }
-                            td.num data-label="First byte" {
-                                (used.waited_times.within(50).map_or_else(|| "–".to_owned(), show::span))
-                            }
                             td.num data-label="Cost" { (show::money(Money::nanos(used.cost))) }
                         }
                     }

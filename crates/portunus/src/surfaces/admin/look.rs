@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use store::{By, Rank, Step, UsageFilter, Used};
+use store::{By, Pace, Rank, Step, Times, UsageFilter, Used};
 
 use super::{Asked, admin, away, body, list, note, thing, time, unchanged};
 use crate::app::App;
@@ -108,6 +108,7 @@ pub(in crate::surfaces) async fn usage(asked: Asked) -> Result<Response, Fault> 
     let range = now.saturating_sub(days.saturating_mul(DAY))..now.saturating_add(1);
     let store = &asked.app.store;
     let all = store.usage_in(range.clone(), &filter).await.map_err(away)?;
+    let pace = store.pace_in(range.clone(), &filter).await.map_err(away)?;
     let top = store.top(range.clone(), by, Rank::Cost, &filter, 100).await.map_err(away)?;
     let points = store.usage_over(range, step, Some(by), &filter).await.map_err(away)?;
     let top = top.iter().map(|(group, used)| json!({ "group": group, "used": used_json(used) }));
@@ -120,6 +121,7 @@ pub(in crate::surfaces) async fn usage(asked: Asked) -> Result<Response, Fault> 
         "by": by.word(),
         "step": step.word(),
         "total": used_json(&all),
+        "pace": pace_json(&pace),
         "groups": top.collect::<Vec<_>>(),
         "points": points.collect::<Vec<_>>(),
     });
@@ -135,9 +137,12 @@ fn used_json(used: &Used) -> Value {
         "thinking_tokens": used.thinking,
         "cost_usd": Money::nanos(used.cost).to_string(),
         "borne_usd": Money::nanos(used.borne).to_string(),
-        "first_byte_ms": { "p50": ms(used.waited_times.within(50)), "p95": ms(used.waited_times.within(95)) },
-        "whole_ms": { "p50": ms(used.took_times.within(50)), "p95": ms(used.took_times.within(95)) },
     })
+}
+
+fn pace_json(Pace { took, waited }: &Pace) -> Value {
+    let told = |times: &Times| json!({ "p50": ms(times.within(50)), "p95": ms(times.within(95)) });
+    json!({ "first_byte_ms": told(waited), "whole_ms": told(took) })
 }
 
 fn ms(micros: Option<i64>) -> Option<i64> {
