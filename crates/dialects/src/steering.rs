@@ -67,6 +67,18 @@ impl Steering {
         found
     }
 
+    /// The level a model is asked for in a format that knows no budgets; `None` where it is better
+    /// not asked at all.
+    pub(crate) fn effort(&self, wish: Level, losses: &mut Losses) -> Option<Level> {
+        if wish == Level::Off && !self.thinks_anyway(losses) {
+            return Some(wish);
+        }
+        match self.levels.is_empty() {
+            true => Some(wish).filter(|wish| *wish != Level::Off),
+            false => self.nearest(wish, &Level::ALL, losses),
+        }
+    }
+
     /// A budget within the model's range.
     pub(crate) fn clamp(&self, budget: u64) -> u64 {
         self.budget.map_or(budget, |(least, most)| budget.min(most).max(least))
