@@ -9,13 +9,13 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::thinking::LEAST;
-use super::{Messages, PATH, fault, read_stream, rules, wire, write_stream};
+use super::{BETA, Messages, PATH, fault, read_stream, rules, wire, write_stream};
 use crate::json::{self, Edit, Segments};
 use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
 
 impl Passage for Messages {
-    fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
-        rules::peek(body)
+    fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+        rules::peek(body, target.interleaved)
     }
 
     fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
@@ -70,7 +70,7 @@ impl Passage for Messages {
     }
 
     fn hands_on(&self) -> &'static [&'static str] {
-        &["anthropic-version", "anthropic-beta"]
+        &["anthropic-version", BETA]
     }
 
     fn keep_alive(&self) -> &'static [u8] {
