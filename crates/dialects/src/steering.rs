@@ -209,4 +209,27 @@ mod tests {
             assert_eq!(got, (said, lost), "{origin} {steering:?} {wish:?}");
         }
     }
+
+    #[test]
+    fn a_model_is_asked_for_a_level_it_has() {
+        use Level::{High, Low, Max, Medium, Minimal, Off, XHigh};
+        let of = |levels: &[Level], can_disable| Steering {
+            levels: levels.to_vec(),
+            can_disable,
+            ..Steering::default()
+        };
+        for (steering, wish, asked, lost) in [
+            (of(&[Low, Medium, High], true), Off, Some(Off), None),
+            (of(&[Low, Medium, High], true), Minimal, Some(Low), None),
+            (of(&[Low, Medium, High], true), Max, Some(High), Some("thinking.level")),
+            (of(&[Medium, XHigh], false), Off, Some(Medium), Some("thinking")),
+            (of(&[], false), Off, None, Some("thinking")),
+            (of(&[], true), XHigh, Some(XHigh), None),
+        ] {
+            let mut losses = Losses::new();
+            assert_eq!(steering.effort(wish, &mut losses), asked, "{steering:?} {wish:?}");
+            let told = losses.iter().map(|loss| loss.what.as_str()).next();
+            assert_eq!(told, lost, "{steering:?} {wish:?}");
+        }
+    }
 }

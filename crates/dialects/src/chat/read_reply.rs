@@ -55,7 +55,7 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
     let message = fields.object("message")?.unwrap_or_default();
     let mut message = Fields::of(message, &Path::Root);
     message.take("role");
-    let details = message.list("reasoning_details")?.unwrap_or_default();
+    let details = message.list(seals::DETAILS)?.unwrap_or_default();
     let mut parts = read_request::thoughts(details, &mut message, seals::Side::Answer)?;
     let citations = citations(message.list("annotations")?.unwrap_or_default());
     let audio = message.take("audio").unwrap_or_default();

@@ -267,7 +267,7 @@ fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
     let calls = fields.list("tool_calls")?.unwrap_or_default().into_iter().enumerate();
     let calls = calls.map(|(at, call)| tool_call(call, &path.item(at)));
     let mut calls = calls.collect::<Result<Vec<Part>, Fault>>()?;
-    let details = fields.list("reasoning_details")?.unwrap_or_default();
+    let details = fields.list(seals::DETAILS)?.unwrap_or_default();
     let (details, on_text) = seals::restore(details, &mut calls);
     let mut parts = thoughts(details, fields, seals::Side::History)?;
     let mut said = content(fields)?;
@@ -307,8 +307,16 @@ pub(super) fn thoughts(
 ) -> Result<Vec<Part>, Fault> {
     let plain = fields.string("reasoning_content")?;
     let other = fields.string("reasoning")?;
-    let parts: Vec<Part> =
-        details.iter().filter_map(|detail| seals::read_detail(detail, side)).collect();
+    let (mut parts, mut unknown) = (Vec::new(), Vec::new());
+    for detail in details {
+        match seals::read_detail(&detail, side) {
+            Some(part) => parts.push(part),
+            None => unknown.push(detail),
+        }
+    }
+    if !unknown.is_empty() {
+        fields.leave(seals::DETAILS, Value::Array(unknown));
+    }
     if !parts.is_empty() {
         return Ok(parts);
     }

@@ -178,7 +178,13 @@ impl Speaker {
                     detail.entry(name).or_insert_with(|| value.clone());
                 }
             }
-            let Some(part) = seals::read_detail(&detail, seals::Side::Answer) else { continue };
+            let Some(part) = seals::read_detail(&detail, seals::Side::Answer) else {
+                let unknown = self.rest.entry(seals::DETAILS).or_insert(Value::Array(Vec::new()));
+                if let Value::Array(unknown) = unknown {
+                    unknown.push(detail);
+                }
+                continue;
+            };
             let canon::Kind::Thought(thought) = &part.kind else { continue };
             if thought.redacted {
                 self.close_said(out);
