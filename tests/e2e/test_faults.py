@@ -43,6 +43,7 @@ HARMLESS = [
     "after-done",
     "interim",
     "swap",
+    "no-usage",
 ]
 REFUSALS = ["reset", "close", "empty", "html", "wrong-shape", "status code=500", "length-lie"]
 

@@ -8,7 +8,7 @@ use crate::frame::Frame;
 use crate::json::{Edit, Segments};
 use crate::steering::Steering;
 
-/// What the address of a request says besides its body.
+/// What the address and the headers of a request say besides its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// The model, where the path names it.
@@ -17,6 +17,8 @@ pub struct Target {
     pub stream: bool,
     /// Whether that stream is one JSON array instead of events.
     pub array: bool,
+    /// Whether the model may think between calls, so that its budget may be larger than an answer.
+    pub interleaved: bool,
 }
 
 /// One lane's own words for what is asked of it.

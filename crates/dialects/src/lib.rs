@@ -18,6 +18,7 @@ mod frame;
 mod heads;
 pub mod json;
 mod judge;
+pub mod keepsake;
 pub mod messages;
 pub mod native;
 pub mod responses;

@@ -74,6 +74,13 @@ pub(crate) fn aside(
     if let Some(tier) = tier(origin, name, value) {
         return word(&tier, me, losses);
     }
+    // Chat keeps the fields of its message apart.
+    if let (Origin::Chat, "message", Value::Object(inside)) = (origin, name, value) {
+        for name in inside.keys().filter(|name| matters(name)) {
+            losses.add(&format!("reply.{name}"), "only the provider's format has this field");
+        }
+        return None;
+    }
     let lost = matters(name) && !matches!(name, TIER | "system_fingerprint");
     losses.add_if(lost, &format!("reply.{name}"), "only the provider's format has this field");
     None

@@ -67,6 +67,18 @@ impl Steering {
         found
     }
 
+    /// The level a model is asked for in a format that knows no budgets; `None` where it is better
+    /// not asked at all.
+    pub(crate) fn effort(&self, wish: Level, losses: &mut Losses) -> Option<Level> {
+        if wish == Level::Off && !self.thinks_anyway(losses) {
+            return Some(wish);
+        }
+        match self.levels.is_empty() {
+            true => Some(wish).filter(|wish| *wish != Level::Off),
+            false => self.nearest(wish, &Level::ALL, losses),
+        }
+    }
+
     /// A budget within the model's range.
     pub(crate) fn clamp(&self, budget: u64) -> u64 {
         self.budget.map_or(budget, |(least, most)| budget.min(most).max(least))
@@ -195,6 +207,29 @@ mod tests {
             let got = sent(origin, steering, wish);
             let lost: Vec<String> = lost.iter().map(|what| (*what).to_owned()).collect();
             assert_eq!(got, (said, lost), "{origin} {steering:?} {wish:?}");
+        }
+    }
+
+    #[test]
+    fn a_model_is_asked_for_a_level_it_has() {
+        use Level::{High, Low, Max, Medium, Minimal, Off, XHigh};
+        let of = |levels: &[Level], can_disable| Steering {
+            levels: levels.to_vec(),
+            can_disable,
+            ..Steering::default()
+        };
+        for (steering, wish, asked, lost) in [
+            (of(&[Low, Medium, High], true), Off, Some(Off), None),
+            (of(&[Low, Medium, High], true), Minimal, Some(Low), None),
+            (of(&[Low, Medium, High], true), Max, Some(High), Some("thinking.level")),
+            (of(&[Medium, XHigh], false), Off, Some(Medium), Some("thinking")),
+            (of(&[], false), Off, None, Some("thinking")),
+            (of(&[], true), XHigh, Some(XHigh), None),
+        ] {
+            let mut losses = Losses::new();
+            assert_eq!(steering.effort(wish, &mut losses), asked, "{steering:?} {wish:?}");
+            let told = losses.iter().map(|loss| loss.what.as_str()).next();
+            assert_eq!(told, lost, "{steering:?} {wish:?}");
         }
     }
 }

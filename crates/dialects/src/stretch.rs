@@ -4,7 +4,10 @@
 //! stays whole, the seal travels elsewhere and names its stretch by the characters it covers:
 //! `text:START:END`.
 
-use canon::{Part, Seal};
+use canon::{Kind, Part, Seal};
+
+/// A stretch: its first character, the one behind its last, and its seal.
+pub(crate) type Stretch = (usize, usize, Seal);
 
 /// What a stretch is called.
 pub(crate) fn name(start: usize, length: usize) -> String {
@@ -16,20 +19,22 @@ pub(crate) fn is_name(name: &str) -> bool {
     name.starts_with("text:")
 }
 
+/// The stretches behind their names; a name that says nothing is left out.
+pub(crate) fn named(seals: Vec<(String, Seal)>) -> Vec<Stretch> {
+    let read = |(name, seal): (String, Seal)| {
+        let (start, end) = name.strip_prefix("text:")?.split_once(':')?;
+        Some((start.parse().ok()?, end.parse().ok()?, seal))
+    };
+    seals.into_iter().filter_map(read).collect()
+}
+
 /// A text with each sealed stretch as a part of its own; seals whose stretch the text does not
 /// have are left out, since they would vouch for other words.
-pub(crate) fn cut(text: &str, seals: Vec<(String, Seal)>) -> Vec<Part> {
-    let mut marks: Vec<(usize, usize, Seal)> = seals
-        .into_iter()
-        .filter_map(|(name, seal)| {
-            let (start, end) = name.strip_prefix("text:")?.split_once(':')?;
-            Some((start.parse().ok()?, end.parse().ok()?, seal))
-        })
-        .collect();
-    marks.sort_by_key(|(start, end, _)| (*start, *end));
+pub(crate) fn cut(text: &str, mut stretches: Vec<Stretch>) -> Vec<Part> {
+    stretches.sort_by_key(|(start, end, _)| (*start, *end));
     let all: Vec<char> = text.chars().collect();
     let (mut parts, mut at) = (Vec::new(), 0);
-    for (start, end, seal) in marks {
+    for (start, end, seal) in stretches {
         let (Some(before), Some(own)) = (all.get(at..start), all.get(start..end)) else { continue };
         if !before.is_empty() {
             parts.push(Part::text(before.iter().collect::<String>()));
@@ -44,6 +49,27 @@ pub(crate) fn cut(text: &str, seals: Vec<(String, Seal)>) -> Vec<Part> {
     parts
 }
 
+/// A part cut in the same way, if it is text; what else it carries stays with its ends.
+pub(crate) fn cut_part(part: Part, stretches: Vec<Stretch>) -> Vec<Part> {
+    let Part { kind: Kind::Text { text, citations }, seal, cache, extras } = part else {
+        return vec![part];
+    };
+    let mut pieces = cut(&text, stretches);
+    if let Some(last) = pieces.last_mut() {
+        last.cache = cache;
+    }
+    if let Some(Part { kind, seal: own, extras: none, .. }) = pieces.first_mut() {
+        if let Kind::Text { citations: none, .. } = kind {
+            *none = citations;
+        }
+        if own.is_none() {
+            *own = seal;
+        }
+        *none = extras;
+    }
+    pieces
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,8 +78,8 @@ mod tests {
     #[test]
     fn a_sealed_stretch_is_a_part_of_its_own_and_one_that_does_not_fit_is_left_out() {
         let seal = |token: &str| Seal::new(Origin::Native, token);
-        let marks = |list: &[(usize, usize)]| -> Vec<(String, Seal)> {
-            list.iter().map(|(start, length)| (name(*start, *length), seal("s"))).collect()
+        let marks = |list: &[(usize, usize)]| {
+            named(list.iter().map(|(start, length)| (name(*start, *length), seal("s"))).collect())
         };
         let sealed = |text: &str| Part::text(text).sealed(Some(seal("s")));
         assert_eq!(

@@ -68,7 +68,7 @@ fn carried<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>, 
     Ok(found)
 }
 
-/// Whether a path is the native format's.
+/// Whether a path is the native format's, or one it shares with the others.
 fn is_native(path: &str) -> bool {
-    path.starts_with("/v1beta/") || (path.starts_with("/v1/models") && path.contains(':'))
+    path.starts_with("/v1beta/") || path == "/v1/models" || path.starts_with("/v1/models/")
 }

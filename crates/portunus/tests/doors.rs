@@ -88,6 +88,8 @@ async fn a_key_is_taken_from_each_of_its_carriers_but_not_from_two() {
     assert_eq!(got.status, 200);
     let query = gateway.get(&format!("/v1/key?key={key}")).without_key().send().await;
     assert_eq!(query.status, 401, "the query carries keys on native addresses only");
+    let shared = gateway.get(&format!("/v1/models?key={key}")).without_key().send().await;
+    assert!(shared.json()["models"].is_array(), "a list as its clients read it: {}", shared.text());
 }
 
 #[tokio::test]

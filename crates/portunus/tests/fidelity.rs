@@ -139,3 +139,56 @@ async fn thinking_is_asked_for_as_the_directory_says_the_lanes_model_takes_it() 
         assert_eq!(sent, said, "{model} {effort}");
     }
 }
+
+/// What a native model says, with a seal on the end of its text and on its call.
+fn sealed(parts: &Value) -> Value {
+    json!({ "candidates": [{ "content": { "role": "model", "parts": parts }, "index": 0,
+                             "finishReason": "STOP" }],
+            "usageMetadata": { "promptTokenCount": 3, "candidatesTokenCount": 4,
+                               "totalTokenCount": 7 } })
+}
+
+/// The sealed parts of the last request a native provider got.
+fn sealed_parts(provider: &Provider) -> Vec<Value> {
+    let asked = provider.asked().last().unwrap().json();
+    let turns = asked["contents"].as_array().unwrap().clone();
+    let parts = turns.iter().flat_map(|turn| turn["parts"].as_array().unwrap().clone());
+    parts.filter(|part| part.get("thoughtSignature").is_some()).collect()
+}
+
+#[tokio::test]
+async fn the_seal_on_the_end_of_a_text_comes_back_to_its_provider_and_to_no_other_account() {
+    let parts = json!([{ "text": "It is in Köln" },
+        { "text": ", I think.", "thoughtSignature": "dGFpbDE=" },
+        { "text": "", "thoughtSignature": "ZW5kMTE=" }]);
+    let expected: Vec<Value> = parts.as_array().unwrap().iter().skip(1).cloned().collect();
+    let whole = sealed(&parts).to_string();
+    for stream in [false, true] {
+        for path in [MESSAGES, CHAT] {
+            let answer = || match stream {
+                true => sse(&[&whole]),
+                false => testkit::reply(200, "application/json", &whole),
+            };
+            let provider = Provider::answers(vec![answer(), answer(), answer()]).await;
+            let gateway = Gateway::with(&provider.config("native")).await;
+            let mut body = hello();
+            body["stream"] = json!(stream);
+            let got = gateway.post(path, &body).send().await;
+            assert_eq!((got.status.as_u16(), got.header("x-portunus-loss")), (200, ""));
+            let losses = receipt(&gateway, &got).await["losses"].clone();
+            assert_eq!(losses, json!([]), "{path} {stream}");
+            // A client that keeps nothing but the words.
+            let said = json!([body["messages"][0],
+                { "role": "assistant", "content": "It is in Köln, I think." },
+                { "role": "user", "content": "Sure?" }]);
+            body["messages"] = said;
+            let got = gateway.post(path, &body).send().await;
+            assert_eq!(got.status, 200, "{}", got.text());
+            assert_eq!(sealed_parts(&provider), expected, "{path} {stream}");
+            // Other words are not vouched for.
+            body["messages"][1]["content"] = json!("It is in Bonn, I think.");
+            gateway.post(path, &body).send().await;
+            assert_eq!(sealed_parts(&provider), Vec::<Value>::new(), "{path} {stream}");
+        }
+    }
+}

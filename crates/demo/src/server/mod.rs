@@ -19,6 +19,7 @@ pub(crate) use stamp::now;
 
 use bytes::Bytes;
 use canon::{Fault, Origin, Trouble};
+use dialects::messages::{BETA, is_interleaved};
 use dialects::{Dialect, Target};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -75,7 +76,11 @@ impl Upstream {
     /// The same, with what the meter is to tell of the call.
     pub(crate) fn serve_as(&self, request: Request<Bytes>, about: About) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let place = path::find(head.uri.path(), head.uri.query());
+        let mut place = path::find(head.uri.path(), head.uri.query());
+        if let Wanted::Answer(target) | Wanted::Count(target) = &mut place.wanted {
+            let betas = head.headers.get_all(BETA);
+            target.interleaved = betas.iter().any(|b| b.to_str().is_ok_and(is_interleaved));
+        }
         let allowed = match place.wanted {
             Wanted::Models | Wanted::Model(_) | Wanted::Meter | Wanted::Faults => Method::GET,
             Wanted::Answer(_) | Wanted::Count(_) | Wanted::Embeddings(..) | Wanted::Nothing => {

@@ -74,6 +74,7 @@ fn below_models(path: &str, query: Option<&str>) -> Place {
         model: Some(decoded(model)),
         stream,
         array: stream && !is_sse(query),
+        ..Target::default()
     };
     let wanted = match (named, rest) {
         (Some((model, "generateContent")), _) => Wanted::Answer(target(model, false)),
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn the_operator_is_what_follows_the_last_colon() {
         let place = find("/v1beta/models/a%2Fb:c:streamGenerateContent", Some("key=1&alt=sse"));
-        let target = Target { model: Some("a/b:c".to_owned()), stream: true, array: false };
+        let target = Target { model: Some("a/b:c".to_owned()), stream: true, ..Target::default() };
         assert_eq!(place, Place { origin: Origin::Native, wanted: Wanted::Answer(target) });
         let place = find("/v1/models/x:generateContent", None);
         assert_eq!(place.origin, Origin::Native);

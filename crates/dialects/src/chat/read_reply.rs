@@ -55,7 +55,7 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
     let message = fields.object("message")?.unwrap_or_default();
     let mut message = Fields::of(message, &Path::Root);
     message.take("role");
-    let details = message.list("reasoning_details")?.unwrap_or_default();
+    let details = message.list(seals::DETAILS)?.unwrap_or_default();
     let mut parts = read_request::thoughts(details, &mut message, seals::Side::Answer)?;
     let citations = citations(message.list("annotations")?.unwrap_or_default());
     let audio = message.take("audio").unwrap_or_default();
@@ -90,6 +90,10 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
     for call in calls {
         parts.push(read_request::tool_call(call, &Path::Root)?);
     }
+    if let Some(call) = message.object("function_call")? {
+        parts.push(read_request::function_call(call, &Path::Root)?);
+    }
+    let rest = message.rest();
     // Some providers say `stop` although they call a tool; clients go by the reason.
     let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
     if let Some(finish) = &mut finish
@@ -99,7 +103,11 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
         finish.why = canon::Why::ToolCalls;
     }
     let index = index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
-    Ok(Candidate { index, parts, finish, logprobs, extras: fields.extras(ME) })
+    let mut extras = fields.extras(ME);
+    if !rest.is_empty() {
+        extras.put(ME, wire::MESSAGE, Value::Object(rest));
+    }
+    Ok(Candidate { index, parts, finish, logprobs, extras })
 }
 
 /// The sources of a text.

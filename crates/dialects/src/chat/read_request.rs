@@ -1,9 +1,9 @@
 //! A chat request into canon.
 
 use canon::{
-    CacheMark, Choice, Detail, Extras, Fault, Format, FunctionTool, Hints, Kind, Level, Location,
-    Media, MediaKind, Modality, Part, Role, Sampling, Schema, SearchTool, Source, State, Thinking,
-    Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
+    CacheMark, Choice, Clip, Detail, Extras, Fault, Format, FunctionTool, Hints, Kind, Level,
+    Location, Media, MediaKind, Modality, Part, Role, Sampling, Schema, SearchTool, Source, State,
+    Thinking, Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
 };
 use serde_json::{Map, Value};
 
@@ -147,9 +147,10 @@ fn content(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
 fn part(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
     let original = value.clone();
     let mut fields = Fields::new(value, path)?;
-    let kind = fields.required("type")?;
+    let word = fields.required("type")?;
     let cache = cache_mark(&mut fields);
-    let kind = match kind.as_str() {
+    let mut rest = Map::new();
+    let kind = match word.as_str() {
         "text" => Kind::Text { text: fields.required("text")?, citations: Vec::new() },
         "refusal" => Kind::Refusal(fields.required("refusal")?),
         "image_url" => {
@@ -158,13 +159,22 @@ fn part(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
             let mut inner = Fields::of(inner, &at);
             let url = inner.required("url")?;
             let detail = inner.string("detail")?.as_deref().and_then(detail);
+            rest = inner.rest();
             Kind::Media(Media { detail, ..media(MediaKind::Image, &url) })
         }
         "video_url" => {
             let inner = fields.object("video_url")?.unwrap_or_default();
             let at = path.key("video_url");
-            let url = Fields::of(inner, &at).required("url")?;
-            Kind::Media(media(MediaKind::Video, &url))
+            let mut inner = Fields::of(inner, &at);
+            let url = inner.required("url")?;
+            let clip = Clip {
+                start: inner.string("start_offset")?,
+                end: inner.string("end_offset")?,
+                fps: inner.number("fps")?,
+            };
+            let clip = (clip != Clip::default()).then_some(clip);
+            rest = inner.rest();
+            Kind::Media(Media { clip, ..media(MediaKind::Video, &url) })
         }
         "input_audio" => {
             let inner = fields.object("input_audio")?.unwrap_or_default();
@@ -174,6 +184,7 @@ fn part(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
             let mime =
                 if format == "mp3" { "audio/mpeg".to_owned() } else { format!("audio/{format}") };
             let source = Source::Inline { mime, data: inner.required("data")? };
+            rest = inner.rest();
             Kind::Media(Media {
                 kind: MediaKind::Audio,
                 source,
@@ -185,15 +196,26 @@ fn part(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
         "file" => {
             let inner = fields.object("file")?.unwrap_or_default();
             let at = path.key("file");
-            file(&mut Fields::of(inner, &at))?
+            let mut inner = Fields::of(inner, &at);
+            let kind = file(&mut inner)?;
+            rest = inner.rest();
+            kind
         }
         _ => Kind::Foreign { origin: ME, value: original },
     };
-    let extras = match &kind {
+    let mut extras = match &kind {
         Kind::Foreign { .. } => Extras::none(),
         _ => fields.extras(ME),
     };
+    keep_inside(&mut extras, &word, rest);
     Ok(Part { kind, seal: None, cache, extras })
+}
+
+/// Keeps what nobody took of an object inside another one, under its name.
+fn keep_inside(extras: &mut Extras, name: &str, rest: Map<String, Value>) {
+    if !rest.is_empty() {
+        extras.put(ME, name, Value::Object(rest));
+    }
 }
 
 fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
@@ -245,16 +267,16 @@ fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
     let calls = fields.list("tool_calls")?.unwrap_or_default().into_iter().enumerate();
     let calls = calls.map(|(at, call)| tool_call(call, &path.item(at)));
     let mut calls = calls.collect::<Result<Vec<Part>, Fault>>()?;
-    let details = fields.list("reasoning_details")?.unwrap_or_default();
+    let details = fields.list(seals::DETAILS)?.unwrap_or_default();
     let (details, on_text) = seals::restore(details, &mut calls);
     let mut parts = thoughts(details, fields, seals::Side::History)?;
     let mut said = content(fields)?;
     if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = said.as_slice()
         && extras.is_empty()
     {
-        said = stretch::cut(text, on_text);
+        said = stretch::cut(text, stretch::named(on_text));
     } else if said.is_empty() && !on_text.is_empty() {
-        said = stretch::cut("", on_text);
+        said = stretch::cut("", stretch::named(on_text));
     }
     parts.extend(said);
     if let Some(refusal) = fields.string("refusal")? {
@@ -263,13 +285,18 @@ fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
     parts.extend(calls);
     if let Some(call) = fields.object("function_call")? {
         let at = fields.path().key("function_call");
-        let mut call = Fields::of(call, &at);
-        let name = call.required("name")?;
-        let arguments = call.string("arguments")?.unwrap_or_default();
-        let id = format!("call_{name}");
-        parts.push(Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom: false })));
+        parts.push(function_call(call, &at)?);
     }
     Ok(parts)
+}
+
+/// The old form of a tool call, which has no id.
+pub(super) fn function_call(call: Map<String, Value>, path: &Path<'_>) -> Result<Part, Fault> {
+    let mut call = Fields::of(call, path);
+    let name = call.required("name")?;
+    let arguments = call.string("arguments")?.unwrap_or_default();
+    let id = format!("call_{name}");
+    Ok(Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom: false })))
 }
 
 /// Thinking, from the richest of the extensions the message carries.
@@ -280,8 +307,16 @@ pub(super) fn thoughts(
 ) -> Result<Vec<Part>, Fault> {
     let plain = fields.string("reasoning_content")?;
     let other = fields.string("reasoning")?;
-    let parts: Vec<Part> =
-        details.iter().filter_map(|detail| seals::read_detail(detail, side)).collect();
+    let (mut parts, mut unknown) = (Vec::new(), Vec::new());
+    for detail in details {
+        match seals::read_detail(&detail, side) {
+            Some(part) => parts.push(part),
+            None => unknown.push(detail),
+        }
+    }
+    if !unknown.is_empty() {
+        fields.leave(seals::DETAILS, Value::Array(unknown));
+    }
     if !parts.is_empty() {
         return Ok(parts);
     }
@@ -303,7 +338,8 @@ pub(super) fn tool_call(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
         Some(inner) => (inner, true),
         None => (fields.object("function")?.unwrap_or_default(), false),
     };
-    let at = path.key(if custom { "custom" } else { "function" });
+    let word = if custom { "custom" } else { "function" };
+    let at = path.key(word);
     let mut inner = Fields::of(inner, &at);
     let name = inner.required("name")?;
     let arguments = match inner.take(if custom { "input" } else { "arguments" }) {
@@ -311,8 +347,10 @@ pub(super) fn tool_call(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
         Some(object) => object.to_string(),
         None => String::new(),
     };
+    let mut extras = fields.extras(ME);
+    keep_inside(&mut extras, word, inner.rest());
     let call = ToolCall { id, name, arguments, custom };
-    Ok(Part::new(Kind::ToolCall(call)).sealed(seal).with(fields.extras(ME)))
+    Ok(Part::new(Kind::ToolCall(call)).sealed(seal).with(extras))
 }
 
 fn tool_result(fields: &mut Fields<'_>) -> Result<Part, Fault> {
@@ -356,8 +394,11 @@ fn tool(value: Value, path: &Path<'_>) -> Result<Tool, Fault> {
             let cache = cache_mark(&mut fields);
             let inner = fields.object("function")?.unwrap_or_default();
             let at = path.key("function");
-            let tool = function(&mut Fields::of(inner, &at))?;
-            Ok(Tool::Function(FunctionTool { cache, extras: fields.extras(ME), ..tool }))
+            let mut inner = Fields::of(inner, &at);
+            let tool = function(&mut inner)?;
+            let mut extras = fields.extras(ME);
+            keep_inside(&mut extras, "function", inner.rest());
+            Ok(Tool::Function(FunctionTool { cache, extras, ..tool }))
         }
         "custom" => {
             let inner = fields.object("custom")?.unwrap_or_default();
@@ -390,7 +431,10 @@ fn legacy_functions(list: Vec<Value>) -> Result<Vec<Tool>, Fault> {
         .enumerate()
         .map(|(at, value)| {
             let path = root.item(at);
-            function(&mut Fields::new(value, &path)?).map(Tool::Function)
+            let mut fields = Fields::new(value, &path)?;
+            let mut tool = function(&mut fields)?;
+            keep_inside(&mut tool.extras, "function", fields.rest());
+            Ok(Tool::Function(tool))
         })
         .collect()
 }

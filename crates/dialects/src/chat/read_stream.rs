@@ -29,6 +29,8 @@ struct Speaker {
     calls: Vec<Call>,
     /// What is spoken, told when all of it is here.
     sound: Sound,
+    /// Fields only the provider knows.
+    rest: Map<String, Value>,
     ended: bool,
 }
 
@@ -138,9 +140,10 @@ impl Speaker {
                 self.say(what, text, out);
             }
         }
-        if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
+        if let Some(wire::Text(text)) = delta.refusal.filter(|text| !text.0.is_empty()) {
             self.say(Say::Refusal, text.into_owned(), out);
         }
+        self.rest.extend(delta.rest);
         self.cite(delta.annotations, choice.logprobs, out);
         for image in read_reply::images(list(delta.images)) {
             self.close_said(out);
@@ -161,8 +164,8 @@ impl Speaker {
         let details = list(delta.reasoning_details);
         if details.is_empty() {
             let plain = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref());
-            if let Some(text) = plain.filter(|text| !text.is_empty()) {
-                self.say(Say::Thought, text.clone().into_owned(), out);
+            if let Some(text) = plain.filter(|text| !text.0.is_empty()) {
+                self.say(Say::Thought, text.0.to_string(), out);
             }
             return;
         }
@@ -175,7 +178,13 @@ impl Speaker {
                     detail.entry(name).or_insert_with(|| value.clone());
                 }
             }
-            let Some(part) = seals::read_detail(&detail, seals::Side::Answer) else { continue };
+            let Some(part) = seals::read_detail(&detail, seals::Side::Answer) else {
+                let unknown = self.rest.entry(seals::DETAILS).or_insert(Value::Array(Vec::new()));
+                if let Value::Array(unknown) = unknown {
+                    unknown.push(detail);
+                }
+                continue;
+            };
             let canon::Kind::Thought(thought) = &part.kind else { continue };
             if thought.redacted {
                 self.close_said(out);
@@ -262,6 +271,14 @@ impl Speaker {
         for call in self.calls.iter_mut().filter(|call| call.open) {
             call.open = false;
             out.push(Event::Close(Place { candidate: self.index, slot: call.slot }));
+        }
+        if !self.rest.is_empty() {
+            out.push(Event::Aside {
+                candidate: Some(self.index),
+                origin: ME,
+                name: wire::MESSAGE.to_owned(),
+                value: Value::Object(std::mem::take(&mut self.rest)),
+            });
         }
         self.ended = true;
         let mut why = wire::read_why(word);

@@ -17,6 +17,9 @@ use super::ME;
 use crate::fields::Object;
 use crate::stretch;
 
+/// Where the list stands.
+pub(super) const DETAILS: &str = "reasoning_details";
+
 /// The word for an origin in `format`.
 const fn format_of(origin: Origin) -> &'static str {
     match origin {

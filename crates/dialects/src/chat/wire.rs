@@ -5,7 +5,7 @@
 
 use canon::{Origin, Tier, Usage, Why};
 use serde::Deserialize;
-use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -49,26 +49,63 @@ pub(super) struct Choice<'a> {
 }
 
 /// The addition itself.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default)]
 pub(super) struct Delta<'a> {
-    #[serde(borrow, default)]
     pub(super) content: Content<'a>,
-    #[serde(borrow, default)]
-    pub(super) refusal: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    pub(super) reasoning_content: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    pub(super) reasoning: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    pub(super) refusal: Option<Text<'a>>,
+    pub(super) reasoning_content: Option<Text<'a>>,
+    pub(super) reasoning: Option<Text<'a>>,
     pub(super) reasoning_details: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     pub(super) tool_calls: Option<Vec<CallDelta<'a>>>,
-    #[serde(borrow, default)]
     pub(super) annotations: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     pub(super) images: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     pub(super) audio: Option<Audio<'a>>,
+    /// What only this provider knows.
+    pub(super) rest: Vec<(String, Value)>,
+}
+
+/// A text that is borrowed where it can be.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Delta<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Delta<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+                let mut delta = Delta::default();
+                while let Some(Text(name)) = fields.next_key()? {
+                    match &*name {
+                        "content" => delta.content = fields.next_value()?,
+                        "refusal" => delta.refusal = fields.next_value()?,
+                        "reasoning_content" => delta.reasoning_content = fields.next_value()?,
+                        "reasoning" => delta.reasoning = fields.next_value()?,
+                        "reasoning_details" => delta.reasoning_details = fields.next_value()?,
+                        "tool_calls" => delta.tool_calls = fields.next_value()?,
+                        "annotations" => delta.annotations = fields.next_value()?,
+                        "images" => delta.images = fields.next_value()?,
+                        "audio" => delta.audio = fields.next_value()?,
+                        "role" => {
+                            fields.next_value::<IgnoredAny>()?;
+                        }
+                        _ => {
+                            if let Some(value) = fields.next_value::<Option<Value>>()? {
+                                delta.rest.push((name.into_owned(), value));
+                            }
+                        }
+                    }
+                }
+                Ok(delta)
+            }
+        }
+        from.deserialize_map(Any)
+    }
 }
 
 /// What is said: a text, or with some providers a list of parts with the thinking among them.
@@ -242,6 +279,9 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         .set("completion_tokens_details", completion)
         .into()
 }
+
+/// Where an answer keeps the fields of its message that only its provider knows.
+pub(super) const MESSAGE: &str = "message";
 
 /// Why an answer ended, from this format's word.
 pub(super) fn read_why(word: &str) -> Why {

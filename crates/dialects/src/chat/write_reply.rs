@@ -1,13 +1,13 @@
 //! Canon into a whole chat completion.
 
 use canon::{
-    Candidate, Citation, Finish, Kind, Logprob, Losses, Lossy, Media, Part, Reply, Source, Thought,
-    TokenChance, Why,
+    Candidate, Citation, Extras, Finish, Kind, Logprob, Losses, Lossy, Media, Part, Reply, Source,
+    Thought, TokenChance, Why,
 };
 use serde_json::Value;
 
 use super::{ME, audio, seals, wire, write_request};
-use crate::fields::{Object, number};
+use crate::fields::{Object, note_foreign, number};
 use crate::served::{self, TIER};
 use crate::{Stamp, stretch};
 
@@ -44,11 +44,13 @@ fn choice(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Valu
     for part in &parts {
         said.add(part, losses);
     }
+    let rest = extras.get(ME, wire::MESSAGE).and_then(Value::as_object).cloned();
+    let rest = Extras::of(ME, rest.unwrap_or_default());
     let asked = chat.sampling.logprobs.is_some();
     let logprobs = if asked { write_logprobs(&logprobs) } else { Value::Null };
     Object::new()
         .set("index", index)
-        .set("message", said.into_message())
+        .set("message", said.into_message().with(&rest, ME))
         .set("logprobs", logprobs)
         .set("finish_reason", finish_word(finish.as_ref()))
         .with(&extras, ME)
@@ -81,6 +83,7 @@ struct Said {
 
 impl Said {
     fn add(&mut self, part: &Part, losses: &mut Losses) {
+        note_foreign(&part.extras, ME, "part", losses);
         let seal = part.seal.as_ref();
         let returned =
             matches!(part.kind, Kind::Text { .. } | Kind::Thought(_) | Kind::ToolCall(_));
@@ -137,7 +140,7 @@ impl Said {
         all.push('\n');
     }
 
-    fn into_message(self) -> Value {
+    fn into_message(self) -> Object {
         let Self { text, refusal, thoughts, details, calls, annotations, images, audio } = self;
         let mentioned = (!thoughts.is_empty()).then_some(thoughts);
         Object::new()
@@ -150,7 +153,6 @@ impl Said {
             .maybe("images", (!images.is_empty()).then_some(images))
             .maybe("audio", audio)
             .maybe("tool_calls", (!calls.is_empty()).then_some(calls))
-            .into()
     }
 }
 

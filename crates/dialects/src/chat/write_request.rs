@@ -1,9 +1,9 @@
 //! Canon into a chat request.
 
 use canon::{
-    CacheMark, Choice, Detail, Format, FunctionTool, Hints, Kind, Level, Losses, Lossy, Media,
-    MediaKind, Modality, Origin, Part, Role, Sampling, SearchTool, Source, State, Thinking,
-    Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
+    CacheMark, Choice, Clip, Detail, Extras, Format, FunctionTool, Hints, Kind, Level, Losses,
+    Lossy, Media, MediaKind, Modality, Origin, Part, Role, Sampling, SearchTool, Source, State,
+    Thinking, Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
 };
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::{ME, PATH, seals, wire};
 use crate::fields::{Object, note_foreign, number};
 use crate::json::Segments;
 use crate::native::BYPASS;
-use crate::{Lane, Outgoing};
+use crate::{Lane, Outgoing, Steering};
 
 /// How many stop texts the chat format takes.
 pub(super) const MOST_STOPS: usize = 4;
@@ -43,7 +43,7 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     let body = Object::new().set("model", lane.model).set("messages", messages);
     let body = write_tools(body, tools, choice, &mut losses);
     let body = write_sampling(body, sampling, lane, &mut losses);
-    let body = body.maybe("reasoning_effort", write_thinking(*thinking, &mut losses));
+    let body = body.maybe("reasoning_effort", write_thinking(*thinking, lane, &mut losses));
     let body = body.maybe("response_format", write_format(format));
     let body = write_hints(body, hints, state, &mut losses);
     let body = if modalities.is_empty() {
@@ -99,14 +99,19 @@ fn write_sampling(
         .maybe("top_logprobs", logprobs.filter(|n| *n > 0))
 }
 
-fn write_thinking(thinking: Thinking, losses: &mut Losses) -> Option<&'static str> {
+fn write_thinking(
+    thinking: Thinking,
+    lane: &Lane<'_>,
+    losses: &mut Losses,
+) -> Option<&'static str> {
     let Thinking { level: _, budget: _, dynamic: _, show } = thinking;
     losses.add_if(
         show.is_some_and(|show| show != canon::Show::Hidden),
         "thinking.show",
         "the chat format cannot ask for a summary",
     );
-    thinking.as_level().map(Level::word)
+    let level = thinking.as_level();
+    level.and_then(|level| Steering::of(lane).effort(level, losses)).map(Level::word)
 }
 
 fn write_format(format: &Format) -> Option<Value> {
@@ -205,7 +210,7 @@ fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
     let object = match &part.kind {
         Kind::Text { text, .. } => Object::new().set("type", "text").set("text", text.as_str()),
         Kind::Refusal(text) => Object::new().set("type", "refusal").set("refusal", text.as_str()),
-        Kind::Media(media) => write_media(media, losses)?,
+        Kind::Media(media) => write_media(media, &part.extras, losses)?,
         Kind::Foreign { origin, value } if *origin == ME => return Some(value.clone()),
         Kind::Code(code) => {
             Object::new().set("type", "text").set("text", fenced(&code.language, &code.code))
@@ -236,15 +241,28 @@ fn write_cache(mark: &CacheMark) -> Value {
     Object::new().set("mode", "explicit").maybe("ttl", mark.ttl.as_deref()).into()
 }
 
-fn write_media(media: &Media, losses: &mut Losses) -> Option<Object> {
+/// An object inside another one, with what was kept of it.
+fn inside(object: Object, extras: &Extras, name: &str) -> Object {
+    let kept = extras.get(ME, name).and_then(Value::as_object).cloned().unwrap_or_default();
+    object.with(&Extras::of(ME, kept), ME)
+}
+
+fn write_media(media: &Media, extras: &Extras, losses: &mut Losses) -> Option<Object> {
     let Media { kind, source, name, detail, clip } = media;
-    losses.add_if(clip.is_some(), "media.clip", "the chat format has no clips");
+    losses.add_if(
+        clip.is_some() && *kind != MediaKind::Video,
+        "media.clip",
+        "the chat format has no clips of anything but films",
+    );
+    let whole = |word: &str, inner: Object| {
+        Object::new().set("type", word).set(word, inside(inner, extras, word))
+    };
     let url = match source {
         Source::Inline { mime, data } => format!("data:{mime};base64,{data}"),
         Source::Url { url, .. } => url.clone(),
         Source::File { origin, id } if *origin == ME => {
             let file = Object::new().set("file_id", id.as_str());
-            return Some(Object::new().set("type", "file").set("file", file));
+            return Some(whole("file", file));
         }
         Source::File { .. } => {
             losses.add("media.file", "a file in another provider's storage cannot be read here");
@@ -263,7 +281,7 @@ fn write_media(media: &Media, losses: &mut Losses) -> Option<Object> {
                 Detail::Original => "original",
             });
             let image = Object::new().set("url", url).maybe("detail", detail);
-            Some(Object::new().set("type", "image_url").set("image_url", image))
+            Some(whole("image_url", image))
         }
         (MediaKind::Audio, Source::Inline { mime, data }) => {
             let format = match mime.as_str() {
@@ -271,17 +289,22 @@ fn write_media(media: &Media, losses: &mut Losses) -> Option<Object> {
                 other => other.strip_prefix("audio/").unwrap_or("wav"),
             };
             let audio = Object::new().set("data", data.as_str()).set("format", format);
-            Some(Object::new().set("type", "input_audio").set("input_audio", audio))
+            Some(whole("input_audio", audio))
         }
         (MediaKind::Video, _) => {
-            let video = Object::new().set("url", url);
-            Some(Object::new().set("type", "video_url").set("video_url", video))
+            let Clip { start, end, fps } = clip.clone().unwrap_or_default();
+            let video = Object::new()
+                .set("url", url)
+                .maybe("start_offset", start)
+                .maybe("end_offset", end)
+                .maybe("fps", fps.map(number));
+            Some(whole("video_url", video))
         }
         (MediaKind::Document, Source::Inline { .. }) => {
             let file = Object::new()
                 .set("filename", name.as_deref().unwrap_or("document.pdf"))
                 .set("file_data", url);
-            Some(Object::new().set("type", "file").set("file", file))
+            Some(whole("file", file))
         }
         (MediaKind::Audio | MediaKind::Document, _) => {
             losses.add("media.url", "the chat format takes this kind of media only inline");
@@ -382,11 +405,11 @@ pub(super) fn write_call(call: &ToolCall, part: &Part) -> Value {
     let object = Object::new().set("id", id.as_str());
     let object = if *custom {
         let inner = Object::new().set("name", name.as_str()).set("input", arguments.as_str());
-        object.set("type", "custom").set("custom", inner)
+        object.set("type", "custom").set("custom", inside(inner, &part.extras, "custom"))
     } else {
         let arguments = if arguments.is_empty() { "{}" } else { arguments.as_str() };
         let inner = Object::new().set("name", name.as_str()).set("arguments", arguments);
-        object.set("type", "function").set("function", inner)
+        object.set("type", "function").set("function", inside(inner, &part.extras, "function"))
     };
     let seal = part.seal.as_ref().and_then(seals::write_on_call);
     object.maybe("extra_content", seal).with(&part.extras, ME).into()
@@ -435,7 +458,7 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
         .maybe("strict", *strict);
     Object::new()
         .set("type", "function")
-        .set("function", inner)
+        .set("function", inside(inner, extras, "function"))
         .maybe("prompt_cache_breakpoint", cache.as_ref().map(write_cache))
         .with(extras, ME)
         .into()

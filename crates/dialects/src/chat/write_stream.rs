@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::{ME, audio, fault, seals, wire, write_reply, write_request};
-use crate::fields::Object;
+use crate::fields::{Object, matters, note_foreign};
 use crate::served;
 use crate::{Stamp, Writer, stretch};
 
@@ -177,6 +177,7 @@ impl ChatWriter {
 
     /// A part that arrives as a whole.
     fn whole(&mut self, place: Place, part: Part, out: &mut Vec<u8>) -> Slot {
+        note_foreign(&part.extras, ME, "part", &mut self.losses);
         let none = Slot::Whole { thought: None };
         let text = match &part.kind {
             Kind::Text { text, .. } => text.clone(),
@@ -274,7 +275,15 @@ impl ChatWriter {
                 }
                 return;
             }
-            (Growth::Text(_) | Growth::Citation(_) | Growth::Extra { .. }, _) => return,
+            (Growth::Extra { origin, name, value: _ }, _) => {
+                self.losses.add_if(
+                    origin != ME && matters(&name),
+                    &format!("part.{name}"),
+                    "only another format has this field",
+                );
+                return;
+            }
+            (Growth::Text(_) | Growth::Citation(_), _) => return,
         };
         self.delta(place.candidate, &delta, None, out);
     }
@@ -382,12 +391,14 @@ impl Writer for ChatWriter {
             Event::Count(usage) => {
                 self.usage = Some(self.usage.unwrap_or_default().merged(usage));
             }
-            Event::Aside { origin, name, value, .. } => {
-                if origin != ME
-                    && let Some(tier) = served::aside(origin, &name, &value, ME, &mut self.losses)
-                {
-                    self.tier = Some(tier);
+            Event::Aside { origin: ME, candidate, name, value } => {
+                if name == wire::MESSAGE {
+                    self.delta(candidate.unwrap_or_default(), &value.to_string(), None, out);
                 }
+            }
+            Event::Aside { origin, name, value, .. } => {
+                let tier = served::aside(origin, &name, &value, ME, &mut self.losses);
+                self.tier = tier.or(self.tier);
             }
             Event::End { candidate, finish } => {
                 self.begin(candidate, out);

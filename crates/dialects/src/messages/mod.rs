@@ -37,6 +37,14 @@ pub struct Messages;
 const ME: Origin = Origin::Messages;
 const PATH: &str = "/v1/messages";
 
+/// The header in which a caller asks for what is new.
+pub const BETA: &str = "anthropic-beta";
+
+/// Whether what stands in that header lets the model think between calls.
+pub fn is_interleaved(betas: &str) -> bool {
+    betas.split(',').any(|beta| beta.trim().starts_with("interleaved-thinking-"))
+}
+
 impl Dialect for Messages {
     fn origin(&self) -> Origin {
         ME

@@ -9,13 +9,13 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::thinking::LEAST;
-use super::{Messages, PATH, fault, read_stream, rules, wire, write_stream};
+use super::{BETA, Messages, PATH, fault, read_stream, rules, wire, write_stream};
 use crate::json::{self, Edit, Segments};
 use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
 
 impl Passage for Messages {
-    fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
-        rules::peek(body)
+    fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+        rules::peek(body, target.interleaved)
     }
 
     fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
@@ -70,7 +70,7 @@ impl Passage for Messages {
     }
 
     fn hands_on(&self) -> &'static [&'static str] {
-        &["anthropic-version", "anthropic-beta"]
+        &["anthropic-version", BETA]
     }
 
     fn keep_alive(&self) -> &'static [u8] {
@@ -116,6 +116,9 @@ struct MessagesSniffer {
     begun: bool,
     counts: Option<wire::Counts>,
     said: Said,
+    /// The counts the piece at hand leaves out, and where they belong. The official client fails
+    /// on a piece without them.
+    missing: Option<(usize, String)>,
 }
 
 /// How much of a delta is not output.
@@ -141,6 +144,27 @@ struct WatchedMessage<'a> {
     usage: Option<&'a RawValue>,
 }
 
+/// The message of an opening, as it stands there.
+#[derive(Deserialize)]
+struct Opening<'a> {
+    #[serde(borrow)]
+    message: &'a RawValue,
+}
+
+/// Where counts can be added to the opening: before the brace that ends its message.
+fn end_of_message(data: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(data).ok()?;
+    let Opening { message } = serde_json::from_str(text).ok()?;
+    let end = end_of_piece(message.get().as_bytes())?;
+    Some(json::range_of(text, message).start + end)
+}
+
+/// Where counts can be added behind the fields of an object; `None` when it has none.
+fn end_of_piece(object: &[u8]) -> Option<usize> {
+    let end = object.iter().rposition(|byte| *byte == b'}')?;
+    object.get(..end)?.contains(&b':').then_some(end)
+}
+
 #[derive(Deserialize)]
 struct WatchedDelta<'a> {
     #[serde(borrow, default)]
@@ -160,6 +184,7 @@ impl MessagesSniffer {
 impl Sniffer for MessagesSniffer {
     fn frame(&mut self, frame: &Frame) -> Verdict {
         let data = &frame.data[..];
+        self.missing = None;
         let plain = data.starts_with(b"{\"type\":\"content_block_delta\"")
             || data.starts_with(b"{\"type\": \"content_block_delta\"");
         if plain {
@@ -183,9 +208,18 @@ impl Sniffer for MessagesSniffer {
             Some("message_start") => {
                 self.begun = true;
                 let usage = piece.message.and_then(|message| message.usage);
+                if usage.is_none() {
+                    let none = r#","usage":{"input_tokens":0,"output_tokens":0}"#;
+                    self.missing = end_of_message(data).map(|at| (at, none.to_owned()));
+                }
                 self.count(usage.and_then(wire::Counts::of).map(wire::Counts::opening));
             }
             Some("message_delta") => {
+                if piece.usage.is_none() {
+                    let guess = self.said.output_bytes.div_ceil(4);
+                    let guess = format!(r#","usage":{{"output_tokens":{guess}}}"#);
+                    self.missing = end_of_piece(data).map(|at| (at, guess));
+                }
                 self.count(piece.usage.and_then(wire::Counts::of));
                 self.said.finished |= piece.delta.is_some_and(|delta| delta.stop_reason.is_some());
             }
@@ -212,7 +246,14 @@ impl Sniffer for MessagesSniffer {
             out.extend_from_slice(&name);
             out.push(b'\n');
         }
-        frame.write_data(out);
+        let complete = self.missing.as_ref().and_then(|(at, with)| {
+            let (head, tail) = frame.data.split_at_checked(*at)?;
+            Some([head, with.as_bytes(), tail].concat())
+        });
+        match complete {
+            Some(data) => Frame::data(data).write_data(out),
+            None => frame.write_data(out),
+        }
     }
 
     fn write_end(&self, out: &mut Vec<u8>) {
@@ -232,4 +273,39 @@ fn kind_of(data: &[u8]) -> Option<String> {
     }
     let Typed { r#type } = serde_json::from_slice(data).ok()?;
     r#type.chars().all(|c| c.is_ascii_graphic()).then_some(r#type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_a_provider_leaves_out_are_added_and_nothing_else_is_changed() {
+        let pieces = [
+            (r#"{"type":"message_start","message":{"id":"m","content":[]} }"#, true),
+            (
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}"#,
+                false,
+            ),
+            (r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}, "usage":null}"#, true),
+            (r#"{"type":"message_delta","delta":{},"usage":{"output_tokens":3}}"#, false),
+        ];
+        let mut sniffer = MessagesSniffer::default();
+        for (piece, lacks) in pieces {
+            let frame = Frame::data(piece);
+            assert_eq!(sniffer.frame(&frame), Verdict::Forward);
+            let mut out = Vec::new();
+            sniffer.write(&frame, &mut out);
+            let out = String::from_utf8(out).unwrap();
+            let data = out.split_once("data: ").unwrap().1.trim_end();
+            assert_eq!(data == piece, !lacks, "{data}");
+            let written: Value = serde_json::from_str(data).unwrap();
+            let counted = match written["type"].as_str() {
+                Some("message_start") => &written["message"]["usage"]["input_tokens"],
+                Some("message_delta") => &written["usage"]["output_tokens"],
+                _ => continue,
+            };
+            assert!(counted.is_u64(), "{data}");
+        }
+    }
 }

@@ -23,11 +23,11 @@ const LONGEST_USER: usize = 4_096;
 const LARGEST_LIMIT: u64 = 1 << 30;
 
 /// Reads what the flow must know and applies the format's rules.
-pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
+pub(super) fn peek(body: &[u8], interleaved: bool) -> Result<Peek, Fault> {
     let text = json::text(body)?;
     let head: Head<'_> = json::read(text)?;
     let marks = marks(text, &head);
-    let mut peek = check(&head, marks)?;
+    let mut peek = check(&head, marks, interleaved)?;
     if head.messages.is_some_and(|messages| messages.ours) {
         (peek.edits, peek.losses) = ours::edits(text);
     }
@@ -39,13 +39,13 @@ fn marks(text: &str, head: &Head<'_>) -> Marks {
     Marks { model: range(head.model), limit: range(head.max_tokens), ..Marks::of(text) }
 }
 
-fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
+fn check(head: &Head<'_>, marks: Marks, interleaved: bool) -> Result<Peek, Fault> {
     let model = model(head.model)?;
     let limit = limit(head.max_tokens)?;
     messages(head)?;
     system(head.system.as_ref())?;
     numbers(head)?;
-    thinking(head, limit)?;
+    thinking(head, if interleaved { u64::MAX } else { limit })?;
     tools(head)?;
     if let Some(format) = head.output_config.as_ref().and_then(|config| config.format.as_ref())
         && format.r#type.as_deref() == Some("json_schema")
@@ -204,6 +204,10 @@ fn check_choice(choice: &ChoiceHead<'_>, names: &[&str], complete: bool) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn peek(body: &[u8]) -> Result<Peek, Fault> {
+        super::peek(body, false)
+    }
 
     fn refused(body: &str) -> (String, String) {
         let fault = peek(body.as_bytes()).expect_err(body);
@@ -397,6 +401,8 @@ mod tests {
         ] {
             assert!(peek(with(field).as_bytes()).is_ok(), "{field}");
         }
+        let long = with(r#""thinking":{"type":"enabled","budget_tokens":9000}"#);
+        assert!(peek(long.as_bytes()).is_err() && super::peek(long.as_bytes(), true).is_ok());
         let warm = with("\"a\":1").replace("2000", "0");
         assert_eq!(peek(warm.as_bytes()).unwrap().max_output, Some(0));
         let thread = r#"{"model":"m","max_tokens":9,"thread":{"type":"continue"},"messages":[

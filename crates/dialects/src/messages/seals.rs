@@ -17,11 +17,12 @@
 //! The block is placed before its part, since clients cut thinking off the end of a turn. Only a
 //! seal that came when its text had begun follows it: a text that goes on stays one block, and
 //! [`Saying`] keeps the seals of its stretches until something else follows. If nothing does, they
-//! are lost and told so, because clients take the last block for the answer. `restore` puts the
-//! seals back when the history is read. A seal whose part the client left out is left out too.
-//! Blocks of this kind never reach a provider.
+//! are not written at all, because clients take the last block for the answer (Claude Code, for
+//! one, prints it): `crate::keepsake` brings them back. `restore` puts the others back when the
+//! history is read. A seal whose part the client left out is left out too. Blocks of this kind
+//! never reach a provider.
 
-use canon::{Kind, Losses, Media, MediaKind, Part, Seal, Source, Thought};
+use canon::{Kind, Media, MediaKind, Part, Seal, Source, Thought};
 use serde_json::Value;
 
 use super::{ME, names};
@@ -73,10 +74,6 @@ pub(super) fn write(seal: &Seal) -> String {
     }
 }
 
-/// Why a seal that came at the end of the answer's text is not carried: Claude Code, for one,
-/// prints what stands in the last block.
-const BEHIND: &str = "a block behind the answer would be taken for it";
-
 /// Which part of its turn a loose seal belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whose<'a> {
@@ -115,11 +112,6 @@ impl Saying {
     /// The blocks that carry its seals, when something follows.
     pub(super) fn carriers(self) -> impl Iterator<Item = Value> {
         self.seals.into_iter().map(|(seal, whose)| carrier(&seal, &whose))
-    }
-
-    /// It was the end of the answer.
-    pub(super) fn end(self, losses: &mut Losses) {
-        losses.add_if(!self.seals.is_empty(), "part.seal", BEHIND);
     }
 }
 
@@ -180,29 +172,13 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
 
 /// The last text with each sealed stretch as a part of its own.
 fn cut(all: &mut Vec<Part>, seals: &mut Vec<(String, Seal)>) {
+    let seals = std::mem::take(seals);
     if seals.is_empty() {
         return;
     }
-    let seals = std::mem::take(seals);
-    let Some(Part { kind: Kind::Text { text, citations }, seal, cache, extras }) =
-        all.pop_if(|last| matches!(last.kind, Kind::Text { .. }))
-    else {
-        return;
-    };
-    let mut pieces = stretch::cut(&text, seals);
-    if let Some(last) = pieces.last_mut() {
-        last.cache = cache;
+    if let Some(text) = all.pop_if(|last| matches!(last.kind, Kind::Text { .. })) {
+        all.extend(stretch::cut_part(text, stretch::named(seals)));
     }
-    if let Some(Part { kind, seal: own, extras: none, .. }) = pieces.first_mut() {
-        if let Kind::Text { citations: none, .. } = kind {
-            *none = citations;
-        }
-        if own.is_none() {
-            *own = seal;
-        }
-        *none = extras;
-    }
-    all.append(&mut pieces);
 }
 
 /// A sealed picture that was told as markdown is that picture again; its seal holds for nothing

@@ -36,10 +36,16 @@ impl Blocks {
     /// All parts of an answer.
     pub(super) fn write_all(&mut self, parts: Vec<Part>, losses: &mut Losses) -> Vec<Value> {
         let mut blocks = Vec::with_capacity(parts.len());
-        for part in parts {
+        let mut parts = parts.into_iter().peekable();
+        while let Some(mut part) = parts.next() {
             if self.go_on(&part, &mut blocks, losses) {
                 continue;
             }
+            // A text that was parted only for its seal stays one block.
+            let parted = matches!(&part.kind, Kind::Text { text, .. } if !text.is_empty())
+                && part.extras.get(ME, BLOCK).is_none()
+                && parts.peek().is_some_and(|next| next.as_text().is_some());
+            let seal = if parted { part.seal.take() } else { None };
             let at = blocks.len();
             self.write(&part, &mut blocks, losses);
             if blocks.len() == at {
@@ -52,11 +58,8 @@ impl Blocks {
                 && blocks.last().is_some_and(is_text)
             {
                 let saying = self.saying.insert(Saying::default());
-                saying.add(text, None);
+                saying.add(text, seal);
             }
-        }
-        if let Some(last) = self.saying.take() {
-            last.end(losses);
         }
         blocks
     }

@@ -225,9 +225,8 @@ impl Writer for MessagesWriter {
             Event::End { candidate, finish } => {
                 if candidate == 0 {
                     self.begin(out);
-                    if let Some(saying) = self.saying.take() {
+                    if self.saying.take().is_some() {
                         stop(&mut self.index, out);
-                        saying.end(&mut self.losses);
                     }
                     self.finish = Some(finish);
                 }
@@ -389,9 +388,6 @@ impl Pen<'_> {
             if !self.saying.as_ref().is_some_and(|before| before.goes_on(sealed))
                 || !part.extras.is_empty()
             {
-                if let Some(seal) = part.seal.take() {
-                    self.whole(seals::carrier(&seal, &Whose::Next));
-                }
                 let mut block = Object::new().set("type", "text").set("text", "").into_map();
                 block.extend(std::mem::take(&mut part.extras));
                 self.start(Value::Object(block));

@@ -26,7 +26,7 @@ fn fixtures(ending: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 fn target(stream: bool) -> Target {
-    Target { model: Some("gemini-x-1".to_owned()), stream, array: false }
+    Target { model: Some("gemini-x-1".to_owned()), stream, ..Target::default() }
 }
 
 fn lane() -> Lane<'static> {

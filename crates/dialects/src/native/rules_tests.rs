@@ -4,7 +4,7 @@ use super::rules::peek;
 use crate::Target;
 
 fn target() -> Target {
-    Target { model: Some("m".to_owned()), stream: false, array: false }
+    Target { model: Some("m".to_owned()), ..Target::default() }
 }
 
 fn refused(body: &str) -> (String, String) {

@@ -28,10 +28,13 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
         Kind::Media(media) => media_object(media, extras, close, losses)?,
         Kind::ToolCall(call) => Object::new().set("functionCall", write_call(call, extras)),
         Kind::Code(Code { id, language, code }) => {
-            let language = match language.as_str() {
-                "" => "LANGUAGE_UNSPECIFIED".to_owned(),
-                word => word.to_ascii_uppercase(),
-            };
+            let python = language.eq_ignore_ascii_case("python");
+            losses.add_if(
+                !python && !language.is_empty(),
+                "code.language",
+                "the native format has a word for Python only",
+            );
+            let language = if python { "PYTHON" } else { "LANGUAGE_UNSPECIFIED" };
             let inner = Object::new()
                 .maybe("id", id.as_deref())
                 .set("language", language)

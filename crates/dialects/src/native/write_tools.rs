@@ -111,8 +111,13 @@ pub(super) fn write_choice(
     let strict = tools
         .iter()
         .any(|tool| matches!(tool, Tool::Function(FunctionTool { strict: Some(true), .. })));
+    let callable = tools.iter().any(|tool| matches!(tool, Tool::Function(_) | Tool::Custom { .. }));
     let mode = |word: &str| Object::new().set("mode", word);
     let calling = match choice {
+        Choice::Required | Choice::Named(_) | Choice::Among { .. } if !callable => {
+            losses.add("choice", "the native format can only insist on functions");
+            Object::new()
+        }
         // Arguments are held to their shape only in this mode.
         Choice::Unset | Choice::Auto if strict => mode("VALIDATED"),
         Choice::Unset => Object::new(),

@@ -57,7 +57,8 @@ impl Echo {
         let kept = |name: &str| extras.get(ME, name).cloned();
         let text = |text: Option<&str>| text.map_or(Value::Null, Value::from);
         let picked = kept("tool_choice").or_else(|| write_tools::write_choice(choice, tools));
-        let mut reasoning = match write_request::write_thinking(*thinking, extras) {
+        let level = thinking.as_level();
+        let mut reasoning = match write_request::write_thinking(level, thinking.show, extras) {
             Some(Value::Object(fields)) => fields,
             _ => Map::new(),
         };

@@ -4,7 +4,8 @@
 //! of another format replays its history, so thinking is asked for in its sealed form.
 
 use canon::{
-    Chat, Format, Hints, Losses, Lossy, Modality, Role, Sampling, State, Thinking, ToolChoice, Turn,
+    Chat, Format, Hints, Level, Losses, Lossy, Modality, Role, Sampling, Show, State, Thinking,
+    ToolChoice, Turn,
 };
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use super::write_items::Writer;
 use super::{ME, PATH, wire, write_tools};
 use crate::fields::{Object, number};
 use crate::json::Segments;
-use crate::{Lane, Outgoing};
+use crate::{Lane, Outgoing, Steering};
 
 /// The smallest limit the service accepts.
 pub(super) const LEAST_OUTPUT: u64 = 16;
@@ -78,8 +79,11 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         .maybe("tool_choice", picked)
         .maybe("parallel_tool_calls", parallel.filter(|_| has_tools));
     let body = write_sampling(body, sampling, lane, &mut losses);
+    let Thinking { level: _, budget: _, dynamic: _, show } = *thinking;
+    let wish = thinking.as_level();
+    let level = wish.and_then(|level| Steering::of(lane).effort(level, &mut losses));
     let body = body
-        .maybe("reasoning", write_thinking(*thinking, extras))
+        .maybe("reasoning", write_thinking(level, show, extras))
         .maybe("text", write_text(format, hints.verbosity.as_deref(), extras));
     let body = write_hints(body, hints, state, &mut losses);
     losses.add_if(
@@ -149,11 +153,14 @@ fn write_sampling(
 }
 
 /// Effort and summary, with what only this format says about thinking.
-pub(super) fn write_thinking(thinking: Thinking, extras: &canon::Extras) -> Option<Value> {
-    let Thinking { level: _, budget: _, dynamic: _, show } = thinking;
+pub(super) fn write_thinking(
+    level: Option<Level>,
+    show: Option<Show>,
+    extras: &canon::Extras,
+) -> Option<Value> {
     let kept = extras.get(ME, "reasoning").and_then(Value::as_object).cloned();
     let object = Object::new()
-        .maybe("effort", thinking.as_level().map(canon::Level::word))
+        .maybe("effort", level.map(Level::word))
         .maybe("summary", show.and_then(wire::write_show))
         .with(&canon::Extras::of(ME, kept.unwrap_or_default()), ME)
         .into_map();

@@ -70,7 +70,7 @@ pub(crate) fn answers(dialect: &dyn Dialect) -> Vec<Answer> {
 
 /// What the address of every request says; formats that put it in the body do not look.
 pub(crate) fn target() -> Target {
-    Target { model: Some("house-large".to_owned()), stream: false, array: false }
+    Target { model: Some("house-large".to_owned()), ..Target::default() }
 }
 
 /// A lane for requests that were written for another format.

@@ -7,7 +7,7 @@ use canon::{Chat, Grammar, unfold};
 use dialects::{Cutter, Dialect, Frame, Lane, Peek, Stamp, Target, Verdict};
 
 fn target() -> Target {
-    Target { model: Some("m".to_owned()), stream: true, array: false }
+    Target { model: Some("m".to_owned()), stream: true, ..Target::default() }
 }
 
 fn lane() -> Lane<'static> {

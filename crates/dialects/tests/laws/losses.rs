@@ -32,8 +32,9 @@ loss where it has none.
 
 Seals, the opaque signatures on thinking and tool calls, are not lost on the way: they come back to
 the provider that issued them byte for byte. The few that cannot are named here as `reply.seal`,
-`reply.part` and `part.seal`. One of them is the seal some native models put on the end of their
-text: callers of messages have seen the text by then, and take what follows it for the answer.
+`reply.part` and `part.seal`. Those your format has no sure place for (all of them in chat, in
+messages the one some native models put on the end of their text) are kept by the gateway for a
+while and put back when the same call or text returns.
 ";
 
 /// The whole document.

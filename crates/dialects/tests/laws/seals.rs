@@ -9,7 +9,8 @@
 use ::bytes::Bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{Chat, Event, Origin, unfold};
+use canon::{Chat, Event, Kind, Origin, Role, unfold};
+use dialects::keepsake::{self, Keepsake};
 use dialects::{Dialect, Lane};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -155,6 +156,26 @@ fn asked_again(caller: &dyn Dialect, history: &[Value], case: &str) -> Chat {
     caller.read_request(&target(), &body).unwrap_or_else(|e| panic!("{case}: {e}\n{shown}"))
 }
 
+/// What a gateway keeps of that answer for a caller of that format, by what it is found by.
+fn kept(caller: Origin, provider: &dyn Dialect, answer: &Answer) -> Vec<(String, Keepsake)> {
+    let reply = provider.read_reply(&answer.whole).unwrap();
+    let mut all = Vec::new();
+    keepsake::keep(&reply.candidates[0].parts, caller, |name, kept| {
+        all.push((format!("{name:?}"), kept));
+    });
+    all
+}
+
+/// Puts it back into the conversation.
+fn restore(chat: &mut Chat, provider: Origin, kept: &[(String, Keepsake)]) {
+    for turn in chat.turns.iter_mut().filter(|turn| turn.role == Role::Assistant) {
+        keepsake::restore(&mut turn.parts, provider, |name| {
+            let name = format!("{name:?}");
+            kept.iter().find(|(other, _)| *other == name).map(|(_, kept)| kept.clone())
+        });
+    }
+}
+
 /// Every answer of the provider's that holds seals, with fresh ones.
 fn sealed_answers(provider: &dyn Dialect) -> Vec<(Answer, Vec<Sealed>)> {
     let nonce = format!("{:016x}", RandomState::new().hash_one(provider.origin().name()));
@@ -164,8 +185,8 @@ fn sealed_answers(provider: &dyn Dialect) -> Vec<(Answer, Vec<Sealed>)> {
     let with_call = found.iter().any(|(answer, sealed)| {
         let reply = provider.read_reply(&answer.whole).unwrap();
         let parts = &reply.candidates[0].parts;
-        let thinks = parts.iter().any(|part| matches!(part.kind, canon::Kind::Thought(_)));
-        let calls = parts.iter().any(|part| matches!(part.kind, canon::Kind::ToolCall(_)));
+        let thinks = parts.iter().any(|part| matches!(part.kind, Kind::Thought(_)));
+        let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
         assert!(sealed.iter().all(|(_, token)| token.len() > 20), "{}", answer.name);
         thinks && calls
     });
@@ -181,7 +202,8 @@ fn every_seal_comes_back_byte_for_byte_on_its_own_part() {
             for (how, history, lost) in histories(caller, provider, &answer, &curious()) {
                 let (from, to) = (caller.origin(), provider.origin());
                 let case = format!("{from}-{to} {} {how}", answer.name);
-                let chat = asked_again(caller, &history, &case);
+                let mut chat = asked_again(caller, &history, &case);
+                restore(&mut chat, to, &kept(from, provider, &answer));
                 let (out, losses) = provider.write_request(&chat, &LANE).unwrap();
                 let body = out.body.to_vec();
                 let shown = String::from_utf8_lossy(&body);
@@ -224,6 +246,48 @@ fn every_seal_comes_back_byte_for_byte_on_its_own_part() {
 }
 
 #[test]
+fn seals_come_back_from_chat_clients_that_drop_what_they_do_not_know() {
+    let caller = dialects::get(Origin::Chat).unwrap();
+    let mut seen = [0, 0];
+    for (_, provider) in pairs().into_iter().filter(|(from, _)| from.origin() == Origin::Chat) {
+        for (answer, sealed) in sealed_answers(provider) {
+            let reply = provider.read_reply(&answer.whole).unwrap();
+            let parts = &reply.candidates[0].parts;
+            let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
+            let texts = parts.iter().any(|p| p.seal.is_some() && p.as_text().is_some());
+            let all_kept = parts.iter().filter(|part| part.seal.is_some()).all(|part| {
+                matches!(part.kind, Kind::Text { .. })
+                    || (calls && matches!(part.kind, Kind::Thought(_) | Kind::ToolCall(_)))
+            });
+            if !all_kept {
+                continue;
+            }
+            seen[0] += usize::from(calls);
+            seen[1] += usize::from(texts);
+            for (how, mut history, _) in histories(caller, provider, &answer, &curious()) {
+                for message in &mut history {
+                    let message = message.as_object_mut().unwrap();
+                    message.retain(|name, _| {
+                        matches!(name.as_str(), "role" | "content" | "tool_calls")
+                    });
+                    let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+                    for call in calls.into_iter().flatten() {
+                        call.as_object_mut().unwrap().shift_remove("extra_content");
+                    }
+                }
+                let to = provider.origin();
+                let case = format!("{to} {} {how}", answer.name);
+                let mut chat = asked_again(caller, &history, &case);
+                restore(&mut chat, to, &kept(Origin::Chat, provider, &answer));
+                let (out, _) = provider.write_request(&chat, &LANE).unwrap();
+                assert_eq!(sealed_in_request(to, &out.body.to_vec()), sealed, "{case}");
+            }
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 2), "{seen:?}");
+}
+
+#[test]
 fn seals_come_back_to_callers_who_hide_the_thinking() {
     let mut wrong = Vec::new();
     let mut hidden = curious();
@@ -233,7 +297,9 @@ fn seals_come_back_to_callers_who_hide_the_thinking() {
             for (how, history, lost) in histories(caller, provider, &answer, &hidden) {
                 let case =
                     format!("{}-{} {} {how}", caller.origin(), provider.origin(), answer.name);
-                let chat = asked_again(caller, &history, &case);
+                let mut chat = asked_again(caller, &history, &case);
+                let (from, to) = (caller.origin(), provider.origin());
+                restore(&mut chat, to, &kept(from, provider, &answer));
                 let (out, losses) = provider.write_request(&chat, &LANE).unwrap();
                 let back = sealed_in_request(provider.origin(), &out.body.to_vec());
                 // The words of hidden thinking are gone, so only the seals are compared.

@@ -105,8 +105,8 @@ fn translated(
     let own = call.dialect.origin();
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     brought.place(&mut chat, own);
-    if own == Origin::Chat {
-        call.app.seals.restore(&call.key.record.account_id, &mut chat);
+    if matches!(own, Origin::Chat | Origin::Messages) {
+        call.app.seals.restore(&call.key.record.account_id, dialect.origin(), &mut chat);
     }
     // Where a format has no word for it, or shows thinking unless told otherwise, a caller that asks
     // for thinking is shown it; the other formats must be asked.

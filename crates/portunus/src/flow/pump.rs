@@ -158,9 +158,7 @@ impl Pump {
     /// Everything was said: settle now, before the caller gets its last byte.
     fn complete(&mut self) {
         let losses = self.road.losses();
-        if let Some(seals) = self.road.seals() {
-            seals.keep(&self.call.app.seals, &self.call.key.record.account_id);
-        }
+        self.road.keep_seals(&self.call);
         if let Some(mut tab) = self.tab.take() {
             tab.first_byte();
             tab.heard(self.road.said());

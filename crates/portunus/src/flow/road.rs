@@ -51,6 +51,10 @@ pub(crate) fn stamp(call: &Call) -> Stamp {
     Stamp { id, created: call.app.clock.now() / 1_000_000 }
 }
 
+fn watch(call: &Call, chat: &Chat) -> Option<SealWatch> {
+    SealWatch::of(&call.app.seals, call.dialect.origin(), chat)
+}
+
 impl Road {
     /// For a stream, handed on or translated.
     pub(super) fn new(
@@ -63,7 +67,7 @@ impl Road {
             None => Lane::Same(dialect.sniffer(peek)),
             Some(Speech { chat, brake }) => {
                 let writer = call.dialect.writer(&chat, &stamp(call));
-                Lane::translated(call, dialect, CustomCalls::of(&chat), brake, writer)
+                Lane::translated(dialect, CustomCalls::of(&chat), watch(call, &chat), brake, writer)
             }
         };
         Self { cutter: Cutter::default(), lane }
@@ -72,10 +76,10 @@ impl Road {
     /// For a stream whose caller wants the answer whole.
     pub(super) fn gathering(call: &Call, dialect: &'static dyn Dialect, speech: Speech) -> Self {
         let Speech { chat, brake } = speech;
-        let custom = CustomCalls::of(&chat);
+        let (custom, seals) = (CustomCalls::of(&chat), watch(call, &chat));
         let gather =
             Gather { fold: Fold::default(), dialect: call.dialect, chat, stamp: stamp(call) };
-        let lane = Lane::translated(call, dialect, custom, brake, Box::new(gather));
+        let lane = Lane::translated(dialect, custom, seals, brake, Box::new(gather));
         Self { cutter: Cutter::default(), lane }
     }
 
@@ -141,11 +145,12 @@ impl Road {
         }
     }
 
-    /// The seals a caller of this format may lose on its way.
-    pub(super) fn seals(&mut self) -> Option<SealWatch> {
-        match &mut self.lane {
-            Lane::Same(_) => None,
-            Lane::Translated(translated) => translated.seals.take(),
+    /// Everything was said: the seals a caller of this format may not bring back are kept.
+    pub(super) fn keep_seals(&mut self, call: &Call) {
+        if let Lane::Translated(translated) = &mut self.lane
+            && let Some(seals) = translated.seals.take()
+        {
+            seals.keep(&call.app.seals, &call.key.record.account_id);
         }
     }
 
@@ -168,9 +173,9 @@ impl Road {
 
 impl Lane {
     fn translated(
-        call: &Call,
         dialect: &'static dyn Dialect,
         custom: CustomCalls,
+        seals: Option<SealWatch>,
         brake: Option<Brake>,
         writer: Box<dyn Writer>,
     ) -> Self {
@@ -179,7 +184,7 @@ impl Lane {
             writer,
             brake,
             custom,
-            seals: SealWatch::of(call.dialect.origin()),
+            seals,
             events: Vec::new(),
             said: Said::default(),
             losses: Vec::new(),

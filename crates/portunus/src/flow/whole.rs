@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{Chat, Fault, Origin, Trouble};
+use canon::{Chat, Fault, Trouble};
 use dialects::{CustomCalls, Dialect, Peek, Said};
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -82,6 +82,7 @@ pub(super) async fn as_stream(
     if let Err(fault) = travel(&mut road, dialect, body, &mut out) {
         return Err((super::pump::not_begun(fault), tab));
     }
+    road.keep_seals(call);
     tab.first_byte();
     tab.heard(road.said());
     tab.lost(road.losses());
@@ -124,9 +125,7 @@ pub(super) async fn gather(
     if let Err(fault) = outcome {
         return Err((super::pump::not_begun(fault), tab));
     }
-    if let Some(seals) = road.seals() {
-        seals.keep(&call.app.seals, &call.key.record.account_id);
-    }
+    road.keep_seals(call);
     tab.lost(road.losses());
     Ok(answered(Bytes::from(out), road.said(), tab))
 }
@@ -189,9 +188,8 @@ fn translate(
     let said = dialect.sniff_reply(&body)?;
     let mut reply = dialect.read_reply(&body)?;
     CustomCalls::of(&chat).reply(&mut reply);
-    if call.dialect.origin() == Origin::Chat {
-        call.app.seals.keep_reply(&call.key.record.account_id, &reply);
-    }
+    let account = &call.key.record.account_id;
+    call.app.seals.keep_reply(account, call.dialect.origin(), &chat, &reply);
     let (body, losses) = call.dialect.write_reply(reply, &chat, &super::road::stamp(call));
     tab.lost(losses.into_iter().map(|loss| loss.what));
     Ok((said, Bytes::from(body)))

@@ -2,14 +2,15 @@
 
 use axum::response::Response;
 use canon::Fault;
-use dialects::{Target, messages::Messages};
+use dialects::Target;
+use dialects::messages::{self, BETA, Messages};
 use serde_json::json;
 
 use super::{Asked, count, threads};
 use crate::flow::{self, Call};
 
 pub(super) async fn create(asked: Asked) -> Result<Response, Fault> {
-    let mut call = Call::read(asked, &Messages, Target::default()).await?;
+    let mut call = read(asked).await?;
     match threads::of(&mut call).await? {
         None => flow::serve(call).await,
         Some(thread) => {
@@ -19,8 +20,18 @@ pub(super) async fn create(asked: Asked) -> Result<Response, Fault> {
     }
 }
 
+async fn read(asked: Asked) -> Result<Call, Fault> {
+    let interleaved = asked
+        .request
+        .headers()
+        .get_all(BETA)
+        .iter()
+        .any(|value| value.to_str().is_ok_and(messages::is_interleaved));
+    Call::read(asked, &Messages, Target { interleaved, ..Target::default() }).await
+}
+
 pub(super) async fn count(asked: Asked) -> Result<Response, Fault> {
-    let call = Call::read(asked, &Messages, Target::default()).await?;
+    let call = read(asked).await?;
     let counted = count::count(&call, &call.body)?;
     Ok(counted.answer(&json!({ "input_tokens": counted.tokens })))
 }

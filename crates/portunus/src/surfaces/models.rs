@@ -1,9 +1,10 @@
 //! `GET /v1/models` and `/v1/models/{id}`, in the shape the caller's client knows.
 
+use axum::body::Body;
 use axum::response::Response;
 use canon::{Fault, Trouble};
 use catalog::{Kind, Model};
-use http::HeaderMap;
+use http::Request;
 use serde_json::{Value, json};
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,10 +22,14 @@ enum Shape {
 }
 
 impl Shape {
-    fn of(headers: &HeaderMap) -> Self {
+    fn of(request: &Request<Body>) -> Self {
+        let headers = request.headers();
+        // Only that format's clients send the key in the address.
+        let query = request.uri().query().unwrap_or_default();
+        let by_address = || pairs(query).iter().any(|(name, _)| name == "key");
         if headers.contains_key("anthropic-version") {
             Self::Messages
-        } else if is_native_client(headers) {
+        } else if is_native_client(headers) || by_address() {
             Self::Native
         } else {
             Self::Chat
@@ -33,7 +38,7 @@ impl Shape {
 }
 
 pub(super) async fn list(asked: Asked) -> Result<Response, Fault> {
-    let shape = Shape::of(asked.request.headers());
+    let shape = Shape::of(&asked.request);
     list_as(&asked, shape)
 }
 
@@ -108,7 +113,7 @@ fn slice(shape: Shape, query: &str, models: &[&Arc<Model>]) -> Result<Range<usiz
 }
 
 pub(super) async fn get(asked: Asked) -> Result<Response, Fault> {
-    let shape = Shape::of(asked.request.headers());
+    let shape = Shape::of(&asked.request);
     get_as(&asked, shape)
 }
 

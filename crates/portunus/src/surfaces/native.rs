@@ -26,8 +26,10 @@ pub(super) async fn call(asked: Asked) -> Result<Response, Fault> {
         None | Some("" | "json") => false,
         Some(_) => return Err(Fault::invalid("alt", "`alt` must be `sse` or left out")),
     };
-    let target =
-        |stream: bool| Target { model: Some(model.clone()), stream, array: stream && !events };
+    let target = |stream: bool| {
+        let array = stream && !events;
+        Target { model: Some(model.clone()), stream, array, ..Target::default() }
+    };
     match operator {
         "generateContent" if events => {
             Err(Fault::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
