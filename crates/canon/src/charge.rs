@@ -77,6 +77,13 @@ impl Charge {
         self.price.of(self.count)
     }
 
+    /// The same in dollars, with all twelve digits: `0.000360000000`.
+    pub fn usd(&self) -> String {
+        const DOLLAR: i128 = 1_000_000_000_000;
+        let picos = self.picos();
+        format!("{}.{:012}", picos / DOLLAR, picos % DOLLAR)
+    }
+
     /// What the parts come to together: rounded up once, for the whole call.
     pub fn sum(charges: &[Self]) -> Money {
         Money::from_picos(charges.iter().map(Self::picos).fold(0, i128::saturating_add))

@@ -1,6 +1,7 @@
 //! Admission: money is set aside before the first byte goes to a provider.
 
 use canon::{Fault, Money, Trouble};
+use catalog::Units;
 use dialects::Peek;
 use ledger::{Held, OverBudget, Refused, Share, Ticket};
 use std::sync::Arc;
@@ -16,6 +17,13 @@ const USEFUL: u64 = 16;
 const USUAL: u64 = 512;
 /// How much a model may say when neither the caller nor the directory tells.
 const UNKNOWN_MAX: u64 = 32_768;
+
+/// How many tokens a search is taken to bring into the prompt. What a provider reads beyond that is
+/// the operator's to pay.
+const FOUND: u64 = 8_192;
+/// By how many seconds a call may pass its time: streams are looked after once a second, and begun
+/// seconds count whole.
+const OVERTIME: u64 = 3;
 
 /// A call that may run.
 pub(super) struct Admitted {
@@ -37,13 +45,12 @@ pub(super) async fn admit(
 ) -> Result<Admitted, Fault> {
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
-    // No tokeniser makes more tokens than there are bytes.
-    let named = route.lanes.iter().map(|lane| named.tokens(&lane.serves)).max();
-    let input = (call.body.len() as u64).saturating_add(named.unwrap_or_default());
+    let input = reads(call, peek, route, named);
     let asked = peek.max_output.or(model.max_output).unwrap_or(UNKNOWN_MAX);
     let candidates = u64::from(peek.candidates.max(1));
+    let units = most(peek, route);
     // Any lane may be the one that answers, so the dearest counts.
-    let bound = |output: u64| dearest(route, input, output.saturating_mul(candidates));
+    let bound = |output: u64| dearest(route, input, output.saturating_mul(candidates), &units);
     let held = Arc::new(Held {
         request_id: call.id.to_string(),
         key_id: call.key.record.id.clone(),
@@ -56,7 +63,7 @@ pub(super) async fn admit(
         price_version: prices.version.clone(),
         lease: None,
     });
-    let tab = Tab::new(call, peek, &prices);
+    let tab = Tab::new(call, peek, model);
     let full = bound(asked);
     let least = bound(asked.min(USEFUL));
     let ticket = match hold(call, held, full, least).await {
@@ -64,7 +71,8 @@ pub(super) async fn admit(
         Err(fault) => return Err(tab.refuse(fault)),
     };
     let limit = (ticket.amount() < full).then(|| affordable(bound, ticket.amount(), asked));
-    Ok(Admitted { tab: tab.open(ticket), limit, asked })
+    let tab = tab.open(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
+    Ok(Admitted { tab, limit, asked })
 }
 
 /// Sets money aside: of the budget of this period, where the key has one, and of the key's purse.
@@ -124,10 +132,30 @@ fn unaccountable() -> Fault {
     Fault::new(Trouble::Overload, "no call can be accounted for at the moment")
 }
 
+/// The most tokens a call can have the model read: no tokeniser makes more of them than there are
+/// bytes, media named by address come on top, and so does what searches find.
+pub(super) fn reads(call: &Call, peek: &Peek, route: &Route, named: &Named) -> u64 {
+    let named = route.lanes.iter().map(|lane| named.tokens(&lane.serves)).max();
+    let found = peek.searches.saturating_mul(FOUND);
+    let found = route.model.context.map_or(found, |window| found.min(window));
+    (call.body.len() as u64).saturating_add(named.unwrap_or_default()).saturating_add(found)
+}
+
+/// What a conversation can use beyond tokens: the searches it allows, and the time it is given.
+pub(super) fn most<'a>(peek: &'a Peek, route: &Route) -> Units<'a> {
+    let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
+    Units {
+        searches: peek.searches,
+        seconds: total.as_secs().saturating_add(OVERTIME),
+        tier: peek.tier.as_ref(),
+        ..Units::default()
+    }
+}
+
 /// The most any lane could charge.
-pub(super) fn dearest(route: &Route, input: u64, output: u64) -> Money {
-    let bounds = route.prices.iter().map(|prices| prices.bound(input, output));
-    bounds.max().unwrap_or_else(|| route.model.prices.bound(input, output))
+pub(super) fn dearest(route: &Route, input: u64, output: u64, units: &Units<'_>) -> Money {
+    let bounds = route.prices.iter().map(|prices| prices.bound_with(input, output, units));
+    bounds.max().unwrap_or_else(|| route.model.prices.bound_with(input, output, units))
 }
 
 /// The largest output limit whose bound the money covers.

@@ -127,6 +127,9 @@ pub(super) async fn gather(
     if let Some(seals) = road.seals() {
         seals.keep(&call.app.seals, &call.key.record.account_id);
     }
+    if road.is_braked() {
+        tab.braked();
+    }
     tab.lost(road.losses());
     Ok(answered(Bytes::from(out), road.said(), tab))
 }

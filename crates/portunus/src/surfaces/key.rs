@@ -67,8 +67,18 @@ pub(super) async fn receipt(asked: Asked) -> Result<Response, Fault> {
     }
 }
 
-/// A settled call as JSON: the receipt, and the line of an export.
-pub(crate) fn write(entry: &Entry) -> Value {
+/// A line of an export: the receipt, and what is only the operator's business.
+pub(crate) fn export(entry: &Entry) -> Value {
+    let mut line = write(entry);
+    if let Some(line) = line.as_object_mut() {
+        line.insert("account_id".to_owned(), entry.account_id.clone().into());
+        line.insert("borne_usd".to_owned(), entry.borne.to_string().into());
+    }
+    line
+}
+
+/// A settled call as JSON.
+fn write(entry: &Entry) -> Value {
     let usage = &entry.usage;
     json!({
         "request_id": entry.request_id,
@@ -78,6 +88,7 @@ pub(crate) fn write(entry: &Entry) -> Value {
         "dialect": entry.dialect,
         "status": entry.status,
         "outcome": entry.outcome.word(),
+        "ended_by": entry.ended_by.word(),
         "stream": entry.stream,
         "attempts": entry.attempts,
         "tries": tries(entry),
@@ -85,6 +96,7 @@ pub(crate) fn write(entry: &Entry) -> Value {
             "input": usage.input,
             "cached_input": usage.cache_read,
             "cache_write": usage.cache_write.saturating_add(usage.cache_write_long),
+            "cache_write_long": usage.cache_write_long,
             "output": usage.output,
             "thinking": usage.thinking,
             "input_audio": usage.input_audio,
@@ -96,14 +108,32 @@ pub(crate) fn write(entry: &Entry) -> Value {
         "input_tokens": usage.input,
         "output_tokens": usage.output,
         "searches": usage.searches,
+        "images": usage.images,
+        "seconds": usage.seconds,
         "estimated": entry.estimated,
         "cost_usd": entry.cost.to_string(),
+        "charges": charges(entry),
         "price_version": entry.price_version,
+        "service_tier": if entry.service.is_empty() { "standard" } else { &entry.service },
         "losses": entry.losses,
         "started_at": time(entry.started),
         "ended_at": time(entry.ended),
         "first_byte_ms": entry.first_byte_us.map(|micros| micros / 1000),
     })
+}
+
+/// What was charged for what, exact; the cost is their sum, rounded up once, and never more than was
+/// set aside.
+fn charges(entry: &Entry) -> Vec<Value> {
+    let charges = entry.charges.iter().map(|charge| {
+        json!({
+            "for": charge.of.word(),
+            "count": charge.count,
+            "price_usd": charge.price.to_per_unit(),
+            "usd": charge.usd(),
+        })
+    });
+    charges.collect()
 }
 
 /// Every try in order: those that failed, and the one that answered if one did.
