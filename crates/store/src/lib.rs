@@ -5,6 +5,7 @@
 //! whatever needs a time takes it as an argument; only leases, which several machines must agree
 //! on, run by the database's own. Nothing here knows HTTP or wire formats.
 
+mod account_caps;
 mod accounts;
 mod audit;
 mod bank;
@@ -22,6 +23,7 @@ mod post;
 mod sessions;
 mod settings;
 
+pub use account_caps::{AccountTerms, AccountTotal};
 pub use accounts::{Account, Role};
 pub use audit::Audit;
 pub use entries::{EntryFilter, KeyTotal};

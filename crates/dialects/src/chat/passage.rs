@@ -58,7 +58,7 @@ impl Passage for Chat {
         struct Whole<'a> {
             #[serde(borrow, default)]
             choices: Option<Vec<Choice<'a>>>,
-            #[serde(default)]
+            #[serde(default, deserialize_with = "wire::counts")]
             usage: Option<wire::Counts>,
             #[serde(borrow, default)]
             service_tier: Option<&'a RawValue>,
@@ -193,7 +193,7 @@ fn output_bytes(data: &[u8]) -> u64 {
 struct Watched<'a> {
     #[serde(borrow, default)]
     choices: Option<Vec<WatchedChoice<'a>>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "wire::counts")]
     usage: Option<wire::Counts>,
     #[serde(borrow, default)]
     service_tier: Option<&'a RawValue>,

@@ -25,7 +25,7 @@ pub(super) struct Chunk<'a> {
     pub(super) created: Option<i64>,
     #[serde(borrow, default)]
     pub(super) choices: Option<Vec<Choice<'a>>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "counts")]
     pub(super) usage: Option<Counts>,
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
@@ -184,6 +184,12 @@ struct CompletionDetails {
     reasoning_tokens: Option<u64>,
     #[serde(default)]
     audio_tokens: Option<u64>,
+}
+
+/// Counts that cannot be read are none: an answer is not lost over what it says of its cost.
+pub(super) fn counts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Counts>, D::Error> {
+    let raw = Option::<&RawValue>::deserialize(from)?;
+    Ok(raw.and_then(|raw| serde_json::from_str(raw.get()).ok()))
 }
 
 impl Counts {

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use serde_json::json;
 use std::process::ExitCode;
-use store::{LeaseTotal, Store};
+use store::{AccountTotal, LeaseTotal, Store};
 
 use super::{Common, say};
 use crate::app::open_store;
@@ -53,6 +53,13 @@ async fn verify(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
         if cap.is_some_and(|cap| spent.saturating_add(leased) > cap) {
             broken.push(format!(
                 "key {key_id}: {spent} USD are spent and {leased} USD leased, above its cap"
+            ));
+        }
+    }
+    for AccountTotal { account_id, cap, spent, leased } in store.account_totals().await? {
+        if cap.is_some_and(|cap| spent.saturating_add(leased) > cap) {
+            broken.push(format!(
+                "account {account_id}: {spent} USD are spent and {leased} USD leased, above its cap"
             ));
         }
     }

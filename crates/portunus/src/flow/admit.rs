@@ -18,6 +18,9 @@ const USUAL: u64 = 512;
 /// How much a model may say when neither the caller nor the directory tells.
 const UNKNOWN_MAX: u64 = 32_768;
 
+/// Whose money it is, in words.
+const KEY: &str = "API key";
+const ACCOUNT: &str = "account";
 /// How many tokens a search is taken to bring into the prompt. What a provider reads beyond that is
 /// the operator's to pay.
 const FOUND: u64 = 8_192;
@@ -75,32 +78,42 @@ pub(super) async fn admit(
     Ok(Admitted { tab, limit, asked })
 }
 
-/// Sets money aside: of the budget of this period, where the key has one, and of the key's purse.
+/// Sets money aside: of the budgets of this period, the key's and its account's, and of the key's
+/// purse, whose leases are of both their caps.
 async fn hold(call: &Call, held: Arc<Held>, full: Money, least: Money) -> Result<Ticket, Fault> {
-    let share = call.key.budget.as_ref();
-    let share = share.map(|budget| budget.take(call.app.clock.now(), full, least)).transpose();
-    let share = share.map_err(over_budget)?;
-    let full = share.as_ref().map_or(full, Share::amount);
-    match call.app.set_aside(&call.key.purse, held, full, least).await {
-        Ok(ticket) => Ok(match share {
-            Some(share) => ticket.with(share),
-            None => ticket,
-        }),
-        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => Err(Fault::new(
-            Trouble::Quota,
-            format!("the spending cap of this API key is reached: {left} USD are left"),
-        )),
+    let key = &call.key;
+    let mut shares: Vec<Share> = Vec::new();
+    let mut full = full;
+    let budgets = [(key.budget.clone(), KEY), (key.account.budget(), ACCOUNT)];
+    for (budget, whose) in budgets {
+        let Some(budget) = budget else { continue };
+        let share = budget.take(call.app.clock.now(), full, least);
+        let share = share.map_err(|over| over_budget(over, whose))?;
+        full = full.min(share.amount());
+        shares.push(share);
+    }
+    match call.app.set_aside(&key.purse, held, full, least).await {
+        Ok(ticket) => Ok(shares.into_iter().fold(ticket, Ticket::with)),
+        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => {
+            let whose = match (key.record.cap, key.account.cap()) {
+                (Some(_), None) => KEY,
+                (None, _) => ACCOUNT,
+                (Some(_), Some(_)) => "API key or of its account",
+            };
+            let say = format!("the spending cap of this {whose} is reached: {left} USD are left");
+            Err(Fault::new(Trouble::Quota, say))
+        }
         Err(Refused::Journal(e)) => Err(unaccountable().note(e.to_string())),
         Err(Refused::Away(why)) => Err(unaccountable().note(why)),
     }
 }
 
-fn over_budget(over: OverBudget) -> Fault {
+fn over_budget(over: OverBudget, whose: &str) -> Fault {
     let OverBudget { left, resets } = over;
     let resets = jiff::Timestamp::from_microsecond(resets);
     let resets = resets.map(|time| time.to_string()).unwrap_or_default();
     let say = format!(
-        "the budget of this API key for this period is used up: {left} USD are left; it begins \
+        "the budget of this {whose} for this period is used up: {left} USD are left; it begins \
          anew at {resets}"
     );
     Fault::new(Trouble::Quota, say)

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use canon::{Fault, Trouble};
-use ledger::{BudgetStanding, Entry};
+use ledger::{BudgetStanding, Entry, Standing};
 use serde_json::{Value, json};
 
 use super::{Asked, json};
@@ -13,25 +13,28 @@ pub(super) async fn show(asked: Asked) -> Result<Response, Fault> {
     let now = asked.app.clock.now();
     let left = asked.app.pacing.left(&asked.key);
     let remaining = |left: Option<Left>| left.map(|left| left.remaining);
-    let budget = asked.key.budget.as_ref().map(|budget| {
-        let BudgetStanding { money, period, resets } = budget.standing(now);
-        json!({
-            "most_usd": money.cap.map(|cap| cap.to_string()),
-            "per": period.word(),
-            "spent_usd": money.spent.to_string(),
-            "held_usd": money.held.to_string(),
-            "remaining_usd": money.remaining().map(|left| left.to_string()),
-            "resets_at": time(resets),
-        })
-    });
+    let budget = asked.key.budget.as_ref().map(|budget| budget.standing(now));
     let standing = asked.app.standing(&asked.key.purse).await;
+    let standing = Standing { cap: record.cap, ..standing };
+    let account = &asked.key.account;
+    let shared = account.budget().map(|budget| budget.standing(now));
+    let above = match account.cap() {
+        Some(cap) => asked.app.account_left(&record.account_id, cap).await,
+        None => None,
+    };
+    // Whatever ends first ends everything.
+    let budgets = [&budget, &shared].into_iter().flatten();
+    let remaining_usd = (standing.remaining().into_iter())
+        .chain(above.map(|(_, left)| left))
+        .chain(budgets.filter_map(|budget| budget.money.remaining()))
+        .min();
     let body = json!({
         "id": record.id,
         "name": record.name,
         "cap_usd": standing.cap.map(|cap| cap.to_string()),
         "spent_usd": standing.spent.to_string(),
         "held_usd": standing.held.to_string(),
-        "remaining_usd": standing.remaining().map(|left| left.to_string()),
+        "remaining_usd": remaining_usd.map(|left| left.to_string()),
         "expires_at": record.expires.map(time),
         "limits": {
             "rpm": record.limits.rpm,
@@ -45,9 +48,33 @@ pub(super) async fn show(asked: Asked) -> Result<Response, Fault> {
             "tokens": remaining(left.tokens),
             "concurrency": remaining(left.calls),
         },
-        "budget": budget,
+        "budget": budget.as_ref().map(told),
+        "account": {
+            "id": record.account_id,
+            "cap_usd": account.cap().map(|cap| cap.to_string()),
+            "spent_usd": above.map(|(spent, _)| spent.to_string()),
+            "remaining_usd": above.map(|(_, left)| left.to_string()),
+            "limits": asked.app.pacing.account_limits(&record.account_id).map(|limits| {
+                let store::Limits { rpm, tpm, concurrency } = limits;
+                json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency })
+            }),
+            "budget": shared.as_ref().map(told),
+        },
     });
     Ok(json(body.to_string()))
+}
+
+/// A budget, with when it begins anew.
+fn told(budget: &BudgetStanding) -> Value {
+    let BudgetStanding { money, period, resets } = budget;
+    json!({
+        "most_usd": money.cap.map(|cap| cap.to_string()),
+        "per": period.word(),
+        "spent_usd": money.spent.to_string(),
+        "held_usd": money.held.to_string(),
+        "remaining_usd": money.remaining().map(|left| left.to_string()),
+        "resets_at": time(*resets),
+    })
 }
 
 pub(super) async fn receipt(asked: Asked) -> Result<Response, Fault> {
