@@ -22,6 +22,8 @@ pub struct Brake {
     /// What the provider has told so far.
     told: Option<Usage>,
     candidates: BTreeMap<u32, Line>,
+    /// Those the provider has ended.
+    ended: Vec<u32>,
 }
 
 /// How consumption is estimated when a provider is let go before it told.
@@ -75,7 +77,39 @@ impl Brake {
             scale: Scale { input: 0, of_text: |text| text.len() as u64 / 4 },
             told: None,
             candidates: BTreeMap::new(),
+            ended: Vec::new(),
         })
+    }
+
+    /// One that lets everything pass, until it is told to end the answer.
+    pub fn open(candidates: u32, lane: Origin) -> Self {
+        Self {
+            stops: Vec::new(),
+            limit: None,
+            alone: candidates <= 1,
+            lane,
+            scale: Scale { input: 0, of_text: |_| 0 },
+            told: None,
+            candidates: BTreeMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Ends every answer here and now, as one that reached its limit; `usage` is what it is billed
+    /// by.
+    pub fn cut(&mut self, usage: Usage, out: &mut dyn FnMut(Event)) {
+        // So that the last count is the one that was given.
+        self.told = Some(self.told.unwrap_or_default().merged(usage));
+        let open: Vec<u32> = match self.candidates.is_empty() {
+            true => vec![0],
+            false => self.candidates.keys().copied().collect(),
+        };
+        for candidate in open {
+            if !self.is_past(candidate) && !self.ended.contains(&candidate) {
+                self.end(candidate, Why::Length, None, out);
+            }
+        }
+        out(Event::Count(usage));
     }
 
     /// The same, estimating by that scale.
@@ -125,7 +159,13 @@ impl Brake {
                 self.told = Some(self.told.unwrap_or_default().merged(usage));
                 out(event);
             }
-            Event::Aside { candidate: Some(candidate), .. } | Event::End { candidate, .. } => {
+            Event::End { candidate, .. } => {
+                if !self.is_past(candidate) {
+                    self.ended.push(candidate);
+                    out(event);
+                }
+            }
+            Event::Aside { candidate: Some(candidate), .. } => {
                 if !self.is_past(candidate) {
                     out(event);
                 }

@@ -1,7 +1,7 @@
 //! The traits of translation: what every wire format can do.
 
 use bytes::Bytes;
-use canon::{Chat, Event, Fault, Loss, Losses, Lossy, Origin, Reply, Usage};
+use canon::{Chat, Event, Fault, Loss, Losses, Lossy, Origin, Reply, Tier, Usage};
 use std::ops::Range;
 
 use crate::frame::Frame;
@@ -128,6 +128,10 @@ pub struct Peek {
     pub max_output: Option<u64>,
     /// How many answers are asked for; at least one.
     pub candidates: u32,
+    /// The service tier asked for.
+    pub tier: Option<Tier>,
+    /// How many searches the provider may run for it: none where no search is offered.
+    pub searches: u64,
     /// Where in the body the things stand that a lane may change.
     pub marks: Marks,
     /// Edits every lane of this format needs.
@@ -172,7 +176,13 @@ pub struct Said {
     pub output_bytes: u64,
     /// Whether the usage is not the provider's own count.
     pub estimated: bool,
+    /// The service tier it was served in, if it tells.
+    pub tier: Option<Tier>,
 }
+
+/// How many searches a call is taken to run that may search and does not say how often. Nobody can
+/// stop a provider from running more; those are the operator's to pay, not the key's.
+pub(crate) const SEARCHES: u64 = 10;
 
 /// What is to become of a piece of a stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -196,6 +206,9 @@ pub trait Sniffer: Send {
     /// Writes the end of a stream whose provider said everything but left its end marker out;
     /// nothing where the last event is the end.
     fn write_end(&self, _out: &mut Vec<u8>) {}
+    /// Ends an answer that the gateway lets go on no longer, as one that reached its output limit;
+    /// `usage` is what it is billed by.
+    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>);
     /// What was said so far.
     fn said(&self) -> &Said;
 }

@@ -162,6 +162,26 @@ fn cut(message: &str) -> String {
     message.chars().take(MOST).chain(std::iter::once('…')).collect()
 }
 
+/// The text of a value, if it is one.
+pub(crate) fn word(raw: Option<&RawValue>) -> Option<String> {
+    serde_json::from_str(raw?.get()).ok()
+}
+
+/// The text under a key as it stands there, escapes and all.
+pub(crate) fn raw_text<'a>(data: &'a [u8], key: &Finder<'_>) -> Option<&'a [u8]> {
+    let at = key.find(data)?;
+    let rest = data.get(at + key.needle().len()..)?.trim_ascii_start();
+    let text = rest.strip_prefix(b"\"")?;
+    let mut end = 0;
+    loop {
+        end += memchr2(b'"', b'\\', text.get(end..)?)?;
+        match text.get(end) {
+            Some(b'\\') => end += 2,
+            _ => return text.get(..end),
+        }
+    }
+}
+
 /// How many bytes the text under a key has, near enough: an escaped quote ends it early. None
 /// where no text stands there.
 pub(crate) fn text_bytes(data: &[u8], key: &Finder<'_>) -> Option<u64> {

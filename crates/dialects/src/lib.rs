@@ -34,6 +34,7 @@ pub use dialect::{
     Writer,
 };
 pub use frame::{Cutter, Frame, MAX_FRAME};
+pub use served::tier_told;
 pub use steering::Steering;
 
 use canon::Origin;

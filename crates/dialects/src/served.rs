@@ -5,7 +5,7 @@
 //! provider's machinery (`system_fingerprint`) says nothing to whoever did not ask that provider,
 //! and is no loss to anybody.
 
-use canon::{Extras, Losses, Origin, Tier};
+use canon::{Event, Extras, Losses, Origin, Tier};
 use serde_json::Value;
 
 use crate::fields::matters;
@@ -23,13 +23,36 @@ pub(crate) fn tier(origin: Origin, name: &str, value: &Value) -> Option<Tier> {
         (Origin::Messages, USAGE) => value.get(TIER)?.as_str()?,
         _ => return None,
     };
-    Some(match word {
+    Some(read(origin, word))
+}
+
+/// The tier an answer was served in, by that format's word for it.
+pub(crate) fn read(origin: Origin, word: &str) -> Tier {
+    match word {
         "auto" => Tier::Auto,
-        "default" | "standard" => Tier::Standard,
-        "flex" => Tier::Flex,
-        "priority" => Tier::Priority,
+        "default" | "standard" | "on_demand" | "ON_DEMAND" => Tier::Standard,
+        "flex" | "ON_DEMAND_FLEX" => Tier::Flex,
+        "priority" | "ON_DEMAND_PRIORITY" => Tier::Priority,
+        "fast" => Tier::Fast,
         other => Tier::Other(origin, other.to_owned()),
-    })
+    }
+}
+
+/// The tier an event of a stream tells, if it is one that does.
+pub fn tier_told(event: &Event) -> Option<Tier> {
+    let Event::Aside { candidate: None, origin, name, value } = event else { return None };
+    match (origin, name.as_str()) {
+        (Origin::Native, "usageMetadata.serviceTier" | "usageMetadata.trafficType") => {
+            value.as_str().map(|word| read(Origin::Native, word))
+        }
+        (Origin::Messages, USAGE) if is_fast(value) => Some(Tier::Fast),
+        _ => tier(*origin, name, value),
+    }
+}
+
+/// Whether counts of the messages format tell the fastest tier, which has a field of its own there.
+pub(crate) fn is_fast(usage: &Value) -> bool {
+    usage.get("speed").and_then(Value::as_str) == Some("fast")
 }
 
 /// That format's word for the tier of an answer; a tier it has none for is told, unless it is the

@@ -181,7 +181,7 @@ impl Book {
             *state.needed.entry(segment).or_default() += 1;
         }
         let (book, purse) = (Arc::clone(self), Arc::clone(purse));
-        Ok(Ticket { book, purse, share: None, held: Some(held) })
+        Ok(Ticket { book, purse, shares: Vec::new(), held: Some(held) })
     }
 
     /// Notes a call that never had money set aside, such as one that was refused.
@@ -374,8 +374,8 @@ pub struct Progress {
 pub struct Ticket {
     book: Arc<Book>,
     purse: Arc<Purse>,
-    /// Its share of a budget, where there is one.
-    share: Option<Share>,
+    /// Its shares of budgets, where there are any.
+    shares: Vec<Share>,
     held: Option<Arc<Held>>,
 }
 
@@ -395,7 +395,7 @@ impl Ticket {
     #[must_use]
     pub fn with(mut self, mut share: Share) -> Self {
         share.shrink(self.amount());
-        self.share = Some(share);
+        self.shares.push(share);
         self
     }
 
@@ -428,7 +428,7 @@ impl Ticket {
     pub fn settle(mut self, entry: Entry) {
         if let Some(held) = self.held.take() {
             let cost = self.book.settle(&self.purse, &held, entry);
-            if let Some(share) = self.share.take() {
+            for share in self.shares.drain(..) {
                 share.settle(cost);
             }
         }

@@ -57,6 +57,14 @@ impl App {
         }
     }
 
+    /// What all keys of an account spent, and what is left of its cap for calls to come; `None` while
+    /// the store is away.
+    pub(crate) async fn account_left(&self, id: &str, cap: Money) -> Option<(Money, Money)> {
+        let asked = tokio::time::timeout(ANSWER, self.store.account_spending(id));
+        let (spent, _) = asked.await.ok()?.ok()?;
+        Some((spent, cap.saturating_sub(spent).max(Money::ZERO)))
+    }
+
     /// Moves settled calls to the store, until the order to stop and nothing is left.
     pub(crate) async fn post_settled(&self) {
         let mut wait = Duration::from_millis(100);

@@ -11,9 +11,9 @@
 use http::Method;
 use serde_json::{Value, json};
 use store::Role;
-use testkit::{Answer, Gateway};
+use testkit::{Gateway, Got};
 
-async fn ask(gateway: &Gateway, method: Method, path: &str, body: Value, key: &str) -> Answer {
+async fn ask(gateway: &Gateway, method: Method, path: &str, body: Value, key: &str) -> Got {
     let ask = gateway.ask(method, &format!("/api/admin{path}")).key(key);
     ask.header("content-type", "application/json").raw(body.to_string()).send().await
 }

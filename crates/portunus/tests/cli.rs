@@ -269,6 +269,13 @@ fn a_keys_limits_are_set_shown_changed_and_taken_away() {
     let account =
         |flags: &[&str]| folder.json(&[&["keys", "account", "owner", "--json"], flags].concat());
     assert_eq!(account(&["--rpm", "5"])["limits"]["rpm"], 5);
+    let told = account(&["--cap", "12.5", "--budget", "3/week"]);
+    assert_eq!((&told["cap_usd"], &told["limits"]["rpm"]), (&json!("12.500000000"), &json!(5)));
+    assert_eq!(told["budget"], json!({ "most_usd": "3.000000000", "per": "week" }));
+    assert_eq!(account(&["--unlimited"])["cap_usd"], json!(null));
+    let all = folder.json(&["keys", "account", "--json"]);
+    assert_eq!((&all["account"], &all["budget"]["per"]), (&json!("owner"), &json!("week")));
+    assert_eq!(account(&["--budget", "none"])["budget"], json!(null));
     assert_eq!(account(&[])["limits"], json!({ "rpm": 5, "tpm": null, "concurrency": null }));
 
     for (flag, value) in [

@@ -108,7 +108,7 @@ async fn the_call_is_on_the_books_with_its_exact_cost() {
     assert_eq!(
         receipt["tokens"],
         json!({ "input": tokens, "cached_input": 0, "cache_write": 0,
-        "output": 0, "thinking": 0, "input_audio": 0, "input_image": 0, "output_audio": 0,
+        "cache_write_long": 0, "output": 0, "thinking": 0, "input_audio": 0, "input_image": 0, "output_audio": 0,
         "output_image": 0, "total": tokens })
     );
     assert_eq!(

@@ -11,6 +11,7 @@ use ledger::{
 };
 use sqlx::QueryBuilder;
 
+use crate::account_caps::{LOCK_ACCOUNT, LockedAccount, SUM, WANT_ACCOUNT};
 use crate::db::{clean, in_transaction, on_reader};
 use crate::{Store, StoreError};
 
@@ -25,9 +26,12 @@ const LIVE: &str = "SELECT COUNT(*) FROM nodes WHERE seen > (SELECT now FROM sto
 // A sum of BIGINTs is no BIGINT in PostgreSQL.
 const MINE: &str = "SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM leases \
     WHERE key_id = $1 AND node_id = $2";
-/// The condition that keeps a cap: one write, on one row.
+/// The condition that keeps a cap, the key's and its account's: one write, on one row.
 const RESERVE: &str = "UPDATE keys SET leased = leased + $2 \
-    WHERE id = $1 AND spent + leased + $2 <= cap";
+    WHERE id = $1 AND (cap IS NULL OR spent + leased + $2 <= cap) \
+    AND NOT EXISTS (SELECT 1 FROM account_caps a WHERE a.account_id = keys.account_id \
+    AND a.cap < $2 + (SELECT SUM(k.spent + k.leased) FROM keys k \
+    WHERE k.account_id = a.account_id))";
 const ADD: &str = "INSERT INTO leases \
     (key_id, node_id, amount, version, expires, exposed, told, closed) \
     VALUES ($1, $2, $3, 1, (SELECT now FROM store_clock) + $4, $5, $6, 0) \
@@ -44,7 +48,11 @@ const RENEW: &str = "UPDATE leases SET expires = (SELECT now FROM store_clock) +
 const EXPOSE: &str = "UPDATE leases SET exposed = $2, told = $3 \
     WHERE token = $1 AND told < $3 AND closed = 0";
 const LEASES: &str = "SELECT l.token, l.version, l.key_id, l.amount, l.closed, k.cap, k.spent, \
-    k.leased, k.wanted, (SELECT now FROM store_clock) FROM leases l JOIN keys k ON k.id = l.key_id \
+    k.leased, k.wanted, (SELECT now FROM store_clock), a.cap, COALESCE(a.wanted, 0), \
+    CASE WHEN a.cap IS NULL THEN 0 ELSE (SELECT CAST(SUM(o.spent + o.leased) AS BIGINT) \
+    FROM keys o WHERE o.account_id = k.account_id) END \
+    FROM leases l JOIN keys k ON k.id = l.key_id \
+    LEFT JOIN account_caps a ON a.account_id = k.account_id \
     WHERE l.node_id = $1 ORDER BY l.key_id";
 const KEY_OF: &str = "SELECT key_id FROM leases WHERE token = $1";
 const AT_VERSION: &str = "SELECT amount FROM leases WHERE token = $1 AND version = $2";
@@ -71,6 +79,18 @@ pub struct LeaseTotal {
     pub leases: Money,
 }
 
+/// How many keys of an account count as sharing its money, at the most: few are busy at a time.
+const MOST_SHARERS: i64 = 4;
+
+/// How the account of a key stands.
+struct Above {
+    account_id: String,
+    left: i64,
+    leased: i64,
+    keys: i64,
+    wanted: i64,
+}
+
 /// How a key's row stood when it was locked: cap, spent, leased, wanted, the time.
 pub(crate) type Locked = (Option<i64>, i64, i64, i64, i64);
 
@@ -84,7 +104,20 @@ impl Store {
             let Some((cap, spent, leased, wanted, now)) = locked else {
                 return Err(StoreError::Missing("key"));
             };
-            let Some(cap) = cap else { return Ok(Some(Granted::Unlimited)) };
+            let account: Option<LockedAccount> =
+                sqlx::query_as(LOCK_ACCOUNT).bind(&key_id).fetch_optional(&mut *tx).await?;
+            let account = match account {
+                Some((account_id, Some(cap), wanted)) => {
+                    let (spent, leased, keys): (i64, i64, i64) =
+                        sqlx::query_as(SUM).bind(&account_id).fetch_one(&mut *tx).await?;
+                    let left = cap.saturating_sub(spent).saturating_sub(leased);
+                    Some(Above { account_id, left, leased, keys, wanted })
+                }
+                Some((_, None, _)) | None => None,
+            };
+            if cap.is_none() && account.is_none() {
+                return Ok(Some(Granted::Unlimited));
+            }
             let Node { id, epoch } = &ask.node;
             let entered: Option<i64> =
                 sqlx::query_scalar(EPOCH).bind(id).fetch_optional(&mut *tx).await?;
@@ -93,8 +126,14 @@ impl Store {
             }
             let nodes: i64 = sqlx::query_scalar(LIVE).bind(ALIVE).fetch_one(&mut *tx).await?;
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-            let left = cap.saturating_sub(spent).saturating_sub(leased);
-            match slice(ask, Money::nanos(left), nodes, wanted > now) {
+            let own = cap.map(|cap| cap.saturating_sub(spent).saturating_sub(leased));
+            let left = own.into_iter().chain(account.as_ref().map(|above| above.left)).min();
+            let left = left.unwrap_or_default();
+            // The keys of an account share its money like nodes share a key's.
+            let keys = account.as_ref().map_or(1, |above| above.keys.clamp(1, MOST_SHARERS));
+            let sharers = nodes.saturating_mul(u32::try_from(keys).unwrap_or(1));
+            let wanted = wanted.max(account.as_ref().map_or(0, |above| above.wanted)) > now;
+            match slice(ask, Money::nanos(left), sharers, wanted) {
                 Some(amount) => {
                     let reserved = sqlx::query(RESERVE).bind(&key_id).bind(amount.as_nanos());
                     if reserved.execute(&mut *tx).await?.rows_affected() != 1 {
@@ -117,9 +156,14 @@ impl Store {
                         .bind(id)
                         .fetch_one(&mut *tx)
                         .await?;
-                    let elsewhere = leased.saturating_sub(mine);
+                    let all = account.as_ref().map_or(leased, |above| above.leased.max(leased));
+                    let elsewhere = all.saturating_sub(mine);
                     if elsewhere > 0 && !ask.ahead {
                         sqlx::query(WANT).bind(&key_id).bind(WANTED).execute(&mut *tx).await?;
+                        if let Some(Above { account_id, .. }) = &account {
+                            let want = sqlx::query(WANT_ACCOUNT).bind(account_id).bind(WANTED);
+                            want.execute(&mut *tx).await?;
+                        }
                     }
                     Granted::Short {
                         left: Money::nanos(left.max(0)),
@@ -142,7 +186,8 @@ impl Store {
         rows.sort_by(|(a, _), (b, _)| a.held.request_id.cmp(&b.held.request_id));
         let mut exposed = exposed.clone();
         exposed.sort_by_key(|exposed| exposed.token);
-        type Row = (Token, i64, String, i64, i64, Option<i64>, i64, i64, i64, i64);
+        type Row =
+            (Token, i64, String, i64, i64, Option<i64>, i64, i64, i64, i64, Option<i64>, i64, i64);
         let (leases, nodes): (Vec<Row>, i64) = in_transaction!(&self.db, tx: Kind => {
             let seen = sqlx::query(SEEN).bind(id).bind(epoch).execute(&mut *tx).await?;
             if seen.rows_affected() != 1 {
@@ -172,10 +217,16 @@ impl Store {
             (leases, sqlx::query_scalar(LIVE).bind(ALIVE).fetch_one(&mut *tx).await?)
         });
         let leases = leases.into_iter().map(|row| {
-            let (token, version, key_id, amount, closed, cap, spent, leased, wanted, now) = row;
-            // A cap that was lowered below what is spent and leased wants everything back.
-            let above = cap.is_none_or(|cap| spent.saturating_add(leased) > cap);
-            let wanted = wanted > now || above;
+            let (token, version, key_id, amount, closed, cap, spent, leased, wanted, now, a, b, c) =
+                row;
+            let (account_cap, account_wanted, account_sum) = (a, b, c);
+            // A cap that was lowered below what is spent and leased wants everything back, and so
+            // does one that is no more.
+            let none = cap.is_none() && account_cap.is_none();
+            let above = none
+                || cap.is_some_and(|cap| spent.saturating_add(leased) > cap)
+                || account_cap.is_some_and(|cap| account_sum > cap);
+            let wanted = wanted.max(account_wanted) > now || above;
             let (amount, closed) = (Money::nanos(amount), closed != 0);
             LeaseNow { token, version, key_id, amount, wanted, closed }
         });

@@ -5,6 +5,7 @@
 //! whatever needs a time takes it as an argument; only leases, which several machines must agree
 //! on, run by the database's own. Nothing here knows HTTP or wire formats.
 
+mod account_caps;
 mod accounts;
 mod audit;
 mod bank;
@@ -28,6 +29,7 @@ mod sessions;
 mod settings;
 mod usage;
 
+pub use account_caps::{AccountTerms, AccountTotal};
 pub use accounts::{Account, Role};
 pub use audit::Audit;
 pub use entries::{EntryFilter, KeyTotal};

@@ -11,6 +11,7 @@ use canon::Money;
 use ledger::{Entry, Micros, Posting, Token};
 use sqlx::QueryBuilder;
 
+use crate::account_caps::{LOCK_ACCOUNT, LockedAccount, SUM};
 use crate::db::{clean, in_transaction, to_json};
 use crate::entries::entry_columns;
 use crate::leases::{LOCK_KEY, Locked};
@@ -28,7 +29,10 @@ const CHARGE: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, 
 /// The same, if there can be such leases, and what no lease pays for has room below the cap.
 const CHARGE_IF: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END \
-    WHERE id = $1 AND leased >= $4 AND (cap IS NULL OR $2 = $4 OR spent + leased + $2 - $4 <= cap)";
+    WHERE id = $1 AND leased >= $4 AND ($2 = $4 OR ((cap IS NULL OR spent + leased + $2 - $4 <= cap) \
+    AND NOT EXISTS (SELECT 1 FROM account_caps a \
+    WHERE a.account_id = keys.account_id AND a.cap IS NOT NULL)))";
+const ACCOUNT_OF: &str = "SELECT account_id FROM keys WHERE id = $1";
 const PAY: &str = "UPDATE leases SET amount = amount - $2 WHERE token = $1 AND amount >= $2";
 
 /// A count as the database holds it; one too large to be true is the largest.
@@ -109,7 +113,12 @@ macro_rules! insertion {
                 .push_bind(clean(&entry.price_version).into_owned())
                 .push_bind(to_json(&entry.losses))
                 .push_bind(to_json(&entry.failed))
-                .push_bind(entry.held.map(Money::as_nanos));
+                .push_bind(entry.held.map(Money::as_nanos))
+                .push_bind(count(usage.images))
+                .push_bind(count(usage.seconds))
+                .push_bind(clean(&entry.service).into_owned())
+                .push_bind(entry.ended_by.word())
+                .push_bind(to_json(&entry.charges));
         });
         query.push($end);
         query
@@ -200,6 +209,27 @@ impl Store {
                     till.room.insert(key_id.clone().into_owned(), room);
                 }
             }
+            // In the order of their ids as well, behind all keys.
+            let mut accounts = BTreeMap::new();
+            for key_id in &key_ids {
+                let account: Option<String> =
+                    sqlx::query_scalar(ACCOUNT_OF).bind(key_id).fetch_optional(&mut *tx).await?;
+                if let Some(account) = account {
+                    accounts.entry(account).or_insert_with(Vec::new).push(key_id.clone().into_owned());
+                }
+            }
+            for (account, keys) in accounts {
+                let Some(key_id) = keys.first() else { continue };
+                let locked: Option<LockedAccount> =
+                    sqlx::query_as(LOCK_ACCOUNT).bind(key_id).fetch_optional(&mut *tx).await?;
+                if let Some((_, Some(cap), _)) = locked {
+                    let (spent, leased, _): (i64, i64, i64) =
+                        sqlx::query_as(SUM).bind(&account).fetch_one(&mut *tx).await?;
+                    let room = cap.saturating_sub(spent).saturating_sub(leased).max(0);
+                    till.account_room.insert(account.clone(), room);
+                    till.account_of.extend(keys.into_iter().map(|key| (key, account.clone())));
+                }
+            }
             // From here on nobody else posts for these keys or touches their leases.
             for token in &tokens {
                 let amount: Option<i64> = sqlx::query_scalar("SELECT amount FROM leases WHERE token = $1")
@@ -268,6 +298,9 @@ impl Store {
 struct Till {
     /// What the cap of each capped key leaves, beyond its leases.
     room: BTreeMap<String, i64>,
+    /// The same of each capped account, and the keys that share it.
+    account_room: BTreeMap<String, i64>,
+    account_of: BTreeMap<String, String>,
     /// The leases there are, and what is in them.
     leases: BTreeMap<Token, i64>,
     /// What was taken from each.
@@ -290,9 +323,15 @@ impl Till {
             *self.paid.entry(key_id).or_insert(0) += cost;
             return Cow::Borrowed(entry);
         }
-        let Some(room) = self.room.get_mut(&key_id) else { return Cow::Borrowed(entry) };
-        let pays = cost.min(*room);
-        *room -= pays;
+        let above = self.account_of.get(&key_id);
+        let above = above.and_then(|account| self.account_room.get_mut(account));
+        let rooms = [self.room.get_mut(&key_id), above];
+        let least = rooms.iter().flatten().map(|room| **room).min();
+        let Some(least) = least else { return Cow::Borrowed(entry) };
+        let pays = cost.min(least);
+        for room in rooms.into_iter().flatten() {
+            *room -= pays;
+        }
         if pays == cost {
             return Cow::Borrowed(entry);
         }

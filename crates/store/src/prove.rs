@@ -74,6 +74,11 @@ const ABOVE_CAP: &str = "SELECT id, cap, spent, leased FROM keys \
     WHERE spent + leased > cap AND (changed <= created OR EXISTS (SELECT 1 FROM entries \
     WHERE key_id = keys.id AND ended > keys.changed + $1 AND started > keys.changed + $1 \
     AND cost > 0)) ORDER BY id LIMIT $2";
+const ACCOUNTS_ABOVE: &str = "SELECT a.account_id, a.cap, CAST(SUM(k.spent) AS BIGINT), \
+    CAST(SUM(k.leased) AS BIGINT) FROM account_caps a JOIN keys k ON k.account_id = a.account_id \
+    WHERE EXISTS (SELECT 1 FROM entries WHERE account_id = a.account_id \
+    AND ended > a.changed + $1 AND started > a.changed + $1 AND cost > 0) \
+    GROUP BY a.account_id, a.cap HAVING SUM(k.spent) + SUM(k.leased) > a.cap ORDER BY 1 LIMIT $2";
 const LEFT_OPEN: &str = "SELECT request_id, node_id FROM holds WHERE NOT EXISTS (SELECT 1 \
     FROM nodes WHERE nodes.id = holds.node_id AND seen > (SELECT now FROM store_clock) - $1) \
     AND EXISTS (SELECT 1 FROM nodes WHERE seen > (SELECT now FROM store_clock) - $2 \
@@ -203,14 +208,16 @@ impl Store {
                 }
             }
 
-            let above: Vec<Above> =
-                sqlx::query_as(ABOVE_CAP).bind(SETTLES).bind(NAMED).fetch_all(&mut *tx).await?;
-            cap.find(above.into_iter().map(|(key_id, cap, spent, leased)| format!(
-                "key {key_id}: {} USD are spent and {} USD leased, above its cap of {} USD",
-                Money::nanos(spent),
-                Money::nanos(leased),
-                Money::nanos(cap)
-            )));
+            for (what, query) in [("key", ABOVE_CAP), ("account", ACCOUNTS_ABOVE)] {
+                let above: Vec<Above> =
+                    sqlx::query_as(query).bind(SETTLES).bind(NAMED).fetch_all(&mut *tx).await?;
+                cap.find(above.into_iter().map(|(id, cap, spent, leased)| format!(
+                    "{what} {id}: {} USD are spent and {} USD leased, above its cap of {} USD",
+                    Money::nanos(spent),
+                    Money::nanos(leased),
+                    Money::nanos(cap)
+                )));
+            }
 
             let open: Vec<(String, String)> = sqlx::query_as(LEFT_OPEN)
                 .bind(SETTLED)

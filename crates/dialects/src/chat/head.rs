@@ -58,6 +58,12 @@ pub(super) struct Head<'a> {
     pub(super) parallel_tool_calls: Option<bool>,
     #[serde(borrow, default)]
     pub(super) user: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) service_tier: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(super) web_search_options: Option<IgnoredAny>,
+    #[serde(default)]
+    pub(super) search_parameters: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]

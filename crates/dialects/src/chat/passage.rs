@@ -1,15 +1,18 @@
 //! Chat to chat: the caller's own bytes, and the provider's own pieces.
 
 use bytes::Bytes;
-use canon::{Fault, Trouble};
+use canon::{Fault, Origin, Tier, Trouble, Usage};
 use memchr::memmem::Finder;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::{Chat, PATH, fault, rules, wire};
+use crate::fields::Object;
 use crate::json::{self, Edit, Segments};
+use crate::served;
 use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
 
 /// What ends a stream.
@@ -55,8 +58,10 @@ impl Passage for Chat {
         struct Whole<'a> {
             #[serde(borrow, default)]
             choices: Option<Vec<Choice<'a>>>,
-            #[serde(default)]
+            #[serde(default, deserialize_with = "wire::counts")]
             usage: Option<wire::Counts>,
+            #[serde(borrow, default)]
+            service_tier: Option<&'a RawValue>,
             #[serde(borrow, default)]
             error: Option<&'a RawValue>,
         }
@@ -82,13 +87,16 @@ impl Passage for Chat {
                 .map(|message| message.get().len() as u64)
                 .sum(),
             estimated: false,
+            tier: told_tier(whole.service_tier),
         })
     }
 
     fn sniffer(&self, peek: &Peek) -> Box<dyn Sniffer> {
         Box::new(ChatSniffer {
             wants_usage: peek.wants_usage,
-            open: peek.candidates,
+            candidates: peek.candidates,
+            ended: Vec::new(),
+            head: Bytes::new(),
             said: Said::default(),
         })
     }
@@ -103,6 +111,10 @@ impl Passage for Chat {
     }
 }
 
+fn told_tier(raw: Option<&RawValue>) -> Option<Tier> {
+    json::word(raw).map(|word| served::read(Origin::Chat, &word))
+}
+
 fn no_answer(why: &str) -> Fault {
     Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
         .note(format!("not a chat completion: {why}"))
@@ -112,8 +124,41 @@ fn no_answer(why: &str) -> Fault {
 /// matter.
 struct ChatSniffer {
     wants_usage: bool,
-    open: u32,
+    candidates: u32,
+    /// The answers that gave a reason for their end.
+    ended: Vec<u32>,
+    /// A chunk that says whose stream it is.
+    head: Bytes,
     said: Said,
+}
+
+/// What every chunk of a stream repeats.
+#[derive(Default, Deserialize)]
+struct Repeated {
+    #[serde(default)]
+    id: Option<Value>,
+    #[serde(default)]
+    created: Option<Value>,
+    #[serde(default)]
+    model: Option<Value>,
+}
+
+impl ChatSniffer {
+    /// A chunk like those that went by, with these choices.
+    fn chunk(&self, choices: Vec<Value>) -> Object {
+        let Repeated { id, created, model } =
+            serde_json::from_slice(&self.head).unwrap_or_default();
+        Object::new()
+            .maybe("id", id)
+            .set("object", "chat.completion.chunk")
+            .maybe("created", created)
+            .maybe("model", model)
+            .set("choices", choices)
+    }
+}
+
+fn write_chunk(chunk: Object, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("data: {}\n\n", Value::from(chunk)).as_bytes());
 }
 
 /// The words chunks are searched for; to make ready for a search costs more than to search.
@@ -148,14 +193,18 @@ fn output_bytes(data: &[u8]) -> u64 {
 struct Watched<'a> {
     #[serde(borrow, default)]
     choices: Option<Vec<WatchedChoice<'a>>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "wire::counts")]
     usage: Option<wire::Counts>,
+    #[serde(borrow, default)]
+    service_tier: Option<&'a RawValue>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 struct WatchedChoice<'a> {
+    #[serde(default)]
+    index: Option<u32>,
     #[serde(borrow, default)]
     finish_reason: Option<Cow<'a, str>>,
 }
@@ -165,6 +214,10 @@ impl Sniffer for ChatSniffer {
         let data = &frame.data[..];
         if data == DONE {
             return Verdict::Last;
+        }
+        if self.head.is_empty() {
+            // Copied: a slice would keep the whole piece it came in.
+            self.head = Bytes::copy_from_slice(data);
         }
         let Words { unfinished, error, usage, no_usage, texts: _ } = &*WORDS;
         let plain = unfinished.find(data).is_some()
@@ -190,11 +243,12 @@ impl Sniffer for ChatSniffer {
             // Something of the provider's own: clients of this format count on `choices`.
             return Verdict::Swallow;
         }
+        self.said.tier = told_tier(chunk.service_tier).or(self.said.tier.take());
         let choices = chunk.choices.unwrap_or_default();
         for choice in &choices {
             if choice.finish_reason.is_some() {
-                self.open = self.open.saturating_sub(1);
-                self.said.finished = self.open == 0;
+                self.ended.push(choice.index.unwrap_or(0));
+                self.said.finished = self.ended.len() >= self.candidates as usize;
             }
         }
         if let Some(counts) = chunk.usage {
@@ -215,6 +269,20 @@ impl Sniffer for ChatSniffer {
 
     fn write_end(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+        let open = (0..self.candidates).filter(|index| !self.ended.contains(index));
+        let choices = open.map(|index| {
+            let choice = Object::new().set("index", index).set("delta", Object::new());
+            choice.set("logprobs", Value::Null).set("finish_reason", "length").into()
+        });
+        write_chunk(self.chunk(choices.collect()), out);
+        if self.wants_usage {
+            write_chunk(self.chunk(Vec::new()).set("usage", wire::write_usage(usage)), out);
+        }
+        self.said.finished = true;
+        self.write_end(out);
     }
 
     fn said(&self) -> &Said {

@@ -10,8 +10,9 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use super::head::{Head, NameHead, ToolHead};
+use super::wire;
 use crate::Peek;
-use crate::dialect::Marks;
+use crate::dialect::{Marks, SEARCHES};
 use crate::json;
 use crate::judge::{model, refuse, within};
 
@@ -73,10 +74,21 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
         wants_usage,
         max_output,
         candidates: u32::try_from(head.n.unwrap_or(1)).unwrap_or(1),
+        tier: json::word(head.service_tier).as_deref().map(wire::read_tier),
+        searches: searches(head),
         marks,
         edits: Vec::new(),
         losses: Losses::new(),
     })
+}
+
+/// This format has no field that limits them.
+fn searches(head: &Head<'_>) -> u64 {
+    let mut tools = head.tools.iter().flatten().filter_map(|tool| tool.r#type.as_deref());
+    let may = head.web_search_options.is_some()
+        || head.search_parameters.is_some()
+        || tools.any(|kind| kind.contains("search"));
+    if may { SEARCHES } else { 0 }
 }
 
 fn numbers(head: &Head<'_>) -> Result<(), Fault> {

@@ -25,7 +25,7 @@ pub(super) struct Chunk<'a> {
     pub(super) created: Option<i64>,
     #[serde(borrow, default)]
     pub(super) choices: Option<Vec<Choice<'a>>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "counts")]
     pub(super) usage: Option<Counts>,
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
@@ -223,6 +223,12 @@ struct CompletionDetails {
     audio_tokens: Option<u64>,
 }
 
+/// Counts that cannot be read are none: an answer is not lost over what it says of its cost.
+pub(super) fn counts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Counts>, D::Error> {
+    let raw = Option::<&RawValue>::deserialize(from)?;
+    Ok(raw.and_then(|raw| serde_json::from_str(raw.get()).ok()))
+}
+
 impl Counts {
     /// The counts in our convention, which for this format is the same one.
     pub(super) fn read(self) -> Usage {
@@ -256,6 +262,8 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         output_audio,
         output_image: _,
         searches: _,
+        images: _,
+        seconds: _,
     } = *usage;
     let mut prompt = Object::new().set("cached_tokens", cache_read);
     let written = cache_write.saturating_add(cache_write_long);

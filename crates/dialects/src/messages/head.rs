@@ -42,6 +42,10 @@ pub(super) struct Head<'a> {
     pub(super) metadata: Option<MetadataHead<'a>>,
     #[serde(borrow, default)]
     pub(super) thread: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) service_tier: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) speed: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -53,6 +57,8 @@ pub(super) struct ToolHead<'a> {
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) input_schema: Shape,
+    #[serde(borrow, default)]
+    pub(super) max_uses: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,7 +1,7 @@
 //! Messages to messages: the caller's own bytes, and the provider's own pieces.
 
 use bytes::Bytes;
-use canon::{Fault, Trouble};
+use canon::{Fault, Trouble, Usage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -51,8 +51,10 @@ impl Passage for Messages {
             return Err(fault::read_object(&error));
         }
         let content = whole.content.ok_or_else(|| no_answer("there is no `content`"))?;
+        let counts = whole.usage.and_then(wire::Counts::of);
         Ok(Said {
-            usage: whole.usage.and_then(wire::Counts::of).map(|counts| counts.read()),
+            usage: counts.as_ref().map(wire::Counts::read),
+            tier: counts.as_ref().and_then(wire::Counts::tier),
             finished: whole.stop_reason.is_some(),
             output_bytes: content.get().len() as u64,
             estimated: false,
@@ -114,6 +116,8 @@ fn lower_budget(body: &Bytes, limit: u64) -> Option<Edit> {
 #[derive(Default)]
 struct MessagesSniffer {
     begun: bool,
+    /// The block that grows.
+    open: Option<u64>,
     counts: Option<wire::Counts>,
     said: Said,
     /// The counts the piece at hand leaves out, and where they belong. The official client fails
@@ -134,6 +138,8 @@ struct Watched<'a> {
     delta: Option<WatchedDelta<'a>>,
     #[serde(borrow, default)]
     usage: Option<&'a RawValue>,
+    #[serde(default)]
+    index: Option<Value>,
     #[serde(default)]
     error: Option<Value>,
 }
@@ -176,6 +182,7 @@ impl MessagesSniffer {
         if let Some(later) = later {
             let counts = self.counts.take().unwrap_or_default().then(later);
             self.said.usage = Some(counts.read());
+            self.said.tier = counts.tier();
             self.counts = Some(counts);
         }
     }
@@ -227,7 +234,9 @@ impl Sniffer for MessagesSniffer {
             Some("error") => {
                 return Verdict::Fault(fault::read_object(&piece.error.unwrap_or_default()));
             }
+            Some("content_block_stop") => self.open = None,
             Some("content_block_start" | "content_block_delta") => {
+                self.open = piece.index.as_ref().and_then(Value::as_u64);
                 self.said.output_bytes += data.len().saturating_sub(FRAMING) as u64;
             }
             _ => {}
@@ -258,6 +267,11 @@ impl Sniffer for MessagesSniffer {
 
     fn write_end(&self, out: &mut Vec<u8>) {
         write_stream::last(out);
+    }
+
+    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+        write_stream::cut(self.open.take(), usage, out);
+        self.said.finished = true;
     }
 
     fn said(&self) -> &Said {

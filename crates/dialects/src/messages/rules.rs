@@ -4,15 +4,15 @@
 //! rest is skipped. Only what a rule of the format forbids is refused: fields, block types and
 //! tools we do not know are left to the provider.
 
-use canon::Fault;
+use canon::{Fault, Tier};
 use serde_json::value::RawValue;
 
 use super::head::{ChoiceHead, Content, Head, Shape};
-use super::ours;
 use super::thinking::LEAST;
 use super::tools::LONGEST_NAME;
+use super::{ours, wire};
 use crate::Peek;
-use crate::dialect::Marks;
+use crate::dialect::{Marks, SEARCHES};
 use crate::json;
 use crate::judge::{model, refuse, within};
 
@@ -65,9 +65,29 @@ fn check(head: &Head<'_>, marks: Marks, interleaved: bool) -> Result<Peek, Fault
         wants_usage: true,
         max_output: Some(limit),
         candidates: 1,
+        tier: tier(head),
+        searches: searches(head),
         marks,
         ..Peek::default()
     })
+}
+
+/// The tier asked for; the fastest one is a matter of its own field.
+fn tier(head: &Head<'_>) -> Option<Tier> {
+    if json::word(head.speed).as_deref() == Some("fast") {
+        return Some(Tier::Fast);
+    }
+    json::word(head.service_tier).as_deref().map(wire::read_tier)
+}
+
+/// How many searches there can be: every search tool may say how often it is used.
+fn searches(head: &Head<'_>) -> u64 {
+    let tools = head.tools.iter().flatten();
+    let search = tools
+        .filter(|tool| tool.r#type.as_deref().is_some_and(|kind| kind.starts_with("web_search")));
+    let most = search
+        .map(|tool| tool.max_uses.and_then(|most| most.get().parse().ok()).unwrap_or(SEARCHES));
+    most.fold(0, u64::saturating_add)
 }
 
 /// The output limit. Zero only warms the cache, and is allowed.

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 
 use super::ME;
 use crate::fields::{self, Object};
+use crate::served;
 
 /// One piece of a stream.
 #[derive(Debug, Deserialize)]
@@ -77,6 +78,10 @@ pub(super) struct Counts {
     server_tool_use: Option<ServerTools>,
     #[serde(default)]
     iterations: Option<Vec<Iteration>>,
+    #[serde(default)]
+    service_tier: Option<Value>,
+    #[serde(default)]
+    speed: Option<Value>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -171,7 +176,18 @@ impl Counts {
             output_tokens_details: later.output_tokens_details.or(self.output_tokens_details),
             server_tool_use: later.server_tool_use.or(self.server_tool_use),
             iterations: later.iterations.or(self.iterations),
+            service_tier: later.service_tier.or(self.service_tier),
+            speed: later.speed.or(self.speed),
         }
+    }
+
+    /// The tier it was served in, if they tell.
+    pub(super) fn tier(&self) -> Option<Tier> {
+        if self.speed.as_ref().and_then(Value::as_str) == Some("fast") {
+            return Some(Tier::Fast);
+        }
+        let word = self.service_tier.as_ref().and_then(Value::as_str)?;
+        Some(served::read(ME, word))
     }
 
     /// The counts in our convention.
@@ -258,6 +274,8 @@ pub(super) fn write_usage(usage: &Usage, besides: Option<&Value>, whole: bool) -
         output_audio: _,
         output_image: _,
         searches,
+        images: _,
+        seconds: _,
     } = combined(*usage, compacting(&runs), u64::saturating_sub);
     let written = cache_write.saturating_add(cache_write_long);
     let mut object = Object::new()

@@ -268,6 +268,17 @@ pub(super) fn last(out: &mut Vec<u8>) {
 }
 
 /// The event that ends a broken stream.
+/// The end of an answer at its output limit, with the block that was open.
+pub(super) fn cut(open: Option<u64>, usage: &Usage, out: &mut Vec<u8>) {
+    if let Some(index) = open {
+        event("content_block_stop", Object::new().set("index", index), out);
+    }
+    let delta = Object::new().set("stop_reason", "max_tokens").set("stop_sequence", Value::Null);
+    let usage = wire::write_usage(usage, None, false);
+    event("message_delta", Object::new().set("delta", delta).set("usage", usage), out);
+    last(out);
+}
+
 pub(super) fn error(body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"event: error\ndata: ");
     out.extend_from_slice(body);

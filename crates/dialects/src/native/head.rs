@@ -31,6 +31,8 @@ pub(super) struct Head<'a> {
     pub(super) generation_config: Option<&'a RawValue>,
     #[serde(borrow, default, alias = "cached_content")]
     pub(super) cached_content: Option<Cow<'a, str>>,
+    #[serde(borrow, default, alias = "service_tier")]
+    pub(super) service_tier: Option<&'a RawValue>,
 }
 
 /// A value that is there, even if it is null.

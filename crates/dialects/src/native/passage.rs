@@ -1,7 +1,7 @@
 //! Native to native: the caller's own bytes, and the provider's own pieces.
 
 use bytes::Bytes;
-use canon::{Fault, Trouble};
+use canon::{Extras, Fault, Losses, Trouble, Usage};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -10,6 +10,7 @@ use std::cell::Cell;
 
 use super::read_stream::is_filler;
 use super::{Native, fault, rules, wire};
+use crate::fields::Object;
 use crate::json::{self, Edit, Segments};
 use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
 
@@ -164,6 +165,7 @@ impl Watch {
             self.blocked || (!self.seen.is_empty() && self.seen.iter().all(|(_, ended)| *ended));
         if let Some(counts) = piece.usage.as_ref().filter(|counts| counts.tells()) {
             let now = counts.read();
+            self.said.tier = counts.tier().or(self.said.tier.take());
             // Early pieces tell only some of the counts; the last word is the final one.
             self.said.usage = Some(match self.said.usage {
                 Some(before) if !self.said.finished => before.merged(now),
@@ -243,6 +245,29 @@ impl Sniffer for NativeSniffer {
         if self.array && !self.closed.replace(true) {
             out.extend_from_slice(if self.begun.get() { b"]" } else { b"[]" });
         }
+    }
+
+    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+        if self.watch.seen.is_empty() {
+            self.watch.seen.push((0, false));
+        }
+        let open = self.watch.seen.iter_mut().filter(|(_, ended)| !*ended);
+        let ends: Vec<Value> = open
+            .map(|(index, ended)| {
+                *ended = true;
+                let parts = vec![Value::from(Object::new().set("text", ""))];
+                Object::new()
+                    .set("content", Object::new().set("parts", parts).set("role", "model"))
+                    .set("finishReason", "MAX_TOKENS")
+                    .set("index", *index)
+                    .into()
+            })
+            .collect();
+        let counts = wire::write_usage(usage, &Extras::default(), &mut Losses::new());
+        let last = Object::new().set("candidates", ends).set("usageMetadata", counts);
+        self.watch.said.finished = true;
+        self.write(&Frame::data(Value::from(last).to_string()), out);
+        self.write_end(out);
     }
 
     fn said(&self) -> &Said {

@@ -15,7 +15,7 @@ use std::fmt;
 use super::head::{Content, Contents, FunctionHead, Head, ToolHead};
 use super::part_heads::{Many, Obj, Text};
 use super::{read_request, seals, wire};
-use crate::dialect::Marks;
+use crate::dialect::{Marks, SEARCHES};
 use crate::json::{self, Edit};
 use crate::judge::{LONGEST_MODEL, refuse, within};
 use crate::{Peek, Target};
@@ -41,7 +41,7 @@ pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
     if let Some(raw) = head.system_instruction {
         instruction(raw)?;
     }
-    let has_functions = tools(text, head.tools, &mut edits)?;
+    let Offered { has_functions, searches } = tools(text, head.tools, &mut edits)?;
     tool_config(head.tool_config, has_functions)?;
     safety(head.safety_settings)?;
     cached(head.cached_content.as_deref())?;
@@ -57,6 +57,8 @@ pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
         max_output: max_output.and_then(|n| u64::try_from(n).ok()),
         array: target.stream && target.array,
         candidates: candidates.and_then(|n| u32::try_from(n.0).ok()).unwrap_or(1),
+        tier: json::word(head.service_tier).as_deref().map(wire::read_tier),
+        searches: if searches { SEARCHES } else { 0 },
         marks: Marks {
             model: head.model.map(|raw| json::range_of(text, raw)),
             limit,
@@ -145,13 +147,21 @@ fn instruction(raw: &RawValue) -> Result<(), Fault> {
     Ok(())
 }
 
-fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<bool, Fault> {
-    let Some(raw) = raw else { return Ok(false) };
+/// What the tools are, as far as it matters elsewhere.
+#[derive(Default)]
+struct Offered {
+    has_functions: bool,
+    /// Whether the provider may search.
+    searches: bool,
+}
+
+fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<Offered, Fault> {
+    let Some(raw) = raw else { return Ok(Offered::default()) };
     let Many(tools) = section::<Many<ToolHead<'_>>>(raw, "tools")?;
     if tools.len() > MOST_TOOLS {
         return Err(refuse("tools", &format!("must have at most {MOST_TOOLS} items")));
     }
-    let mut has_functions = false;
+    let (mut has_functions, mut searches) = (false, false);
     for (at, tool) in tools.iter().enumerate() {
         let path = format!("tools[{at}]");
         let (kind, value) = match tool.kinds.as_slice() {
@@ -160,6 +170,8 @@ fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<bo
             _ => return Err(refuse(&path, "must hold only one kind of tool")),
         };
         let own = format!("{path}.{kind}");
+        searches |=
+            kind.ends_with("Search") || kind.ends_with("Maps") || kind.contains("Retrieval");
         let functions = match kind {
             "functionDeclarations" => section::<Many<FunctionHead<'_>>>(value, &own)?.0,
             // The one kind whose settings are a list.
@@ -180,7 +192,7 @@ fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<bo
             edits.push(Edit { at: json::range_of(text, key), with: json::quoted(own) });
         }
     }
-    Ok(has_functions)
+    Ok(Offered { has_functions, searches })
 }
 
 #[derive(Deserialize)]

@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::{ME, lenient};
 use crate::fields::Object;
+use crate::served;
 use canon::Extras;
 
 /// How ids begin that we made up for calls without one. They never go to a provider.
@@ -126,6 +127,10 @@ pub(super) struct Counts {
     tool_use_prompt_tokens_details: Option<Vec<Detail>>,
     #[serde(default)]
     candidates_tokens_details: Option<Vec<Detail>>,
+    #[serde(default)]
+    service_tier: Option<Value>,
+    #[serde(default)]
+    traffic_type: Option<Value>,
 }
 
 /// The fields of the counts that canon carries; the rest rides in extras.
@@ -142,6 +147,12 @@ const COUNTED: [&str; 9] = [
 ];
 
 impl Counts {
+    /// The tier it was served in, if they tell.
+    pub(super) fn tier(&self) -> Option<Tier> {
+        let word = self.service_tier.as_ref().or(self.traffic_type.as_ref())?.as_str()?;
+        Some(served::read(ME, word))
+    }
+
     /// The counts in our convention: output includes thinking, input what tools read.
     pub(super) fn read(&self) -> Usage {
         let of = |count: Option<Tokens>| count.unwrap_or_default().0;
@@ -202,6 +213,8 @@ pub(super) fn write_usage(usage: &Usage, extras: &Extras, losses: &mut Losses) -
         output_audio,
         output_image,
         searches: _,
+        images: _,
+        seconds: _,
     } = *usage;
     losses.add_if(
         cache_write.saturating_add(cache_write_long) > 0,

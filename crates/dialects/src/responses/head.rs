@@ -61,6 +61,8 @@ pub(super) struct Head<'a> {
     pub(super) safety_identifier: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) prompt_cache_key: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) service_tier: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -5,6 +5,7 @@
 //! same items on the way back; fields only an item has ride on its part (`item` on the parts of a
 //! message). `seals` tells how signatures travel, `names` how tools in namespaces do.
 
+mod cut;
 mod echo;
 mod fault;
 mod head;

@@ -1,7 +1,7 @@
 //! Responses to responses: the caller's own bytes, and the provider's own pieces.
 
 use bytes::Bytes;
-use canon::{Fault, Trouble};
+use canon::{Fault, Trouble, Usage};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
+use super::cut::SoFar;
 use super::echo::Echo;
 use super::{PATH, Responses, fault, rules, wire};
 use crate::json::{self, Edit, Segments};
@@ -59,11 +60,12 @@ impl Passage for Responses {
             finished: is_finished(whole.status.as_deref()),
             output_bytes: output.get().len() as u64,
             estimated: false,
+            tier: whole.tier(),
         })
     }
 
     fn sniffer(&self, _peek: &Peek) -> Box<dyn Sniffer> {
-        Box::new(ResponsesSniffer { said: Said::default() })
+        Box::new(ResponsesSniffer { so_far: SoFar::default(), said: Said::default() })
     }
 
     fn break_off(&self, fault: &Fault, request_id: &str) -> Vec<u8> {
@@ -87,6 +89,7 @@ fn is_finished(status: Option<&str>) -> bool {
 
 /// Watches events go by. All but the last carry nothing to read.
 struct ResponsesSniffer {
+    so_far: SoFar,
     said: Said,
 }
 
@@ -122,7 +125,13 @@ impl Sniffer for ResponsesSniffer {
             Some("error") => return Verdict::Fault(fault::read(&parsed_bytes(data))),
             Some(name) => {
                 if name.ends_with(".delta") {
-                    self.said.output_bytes += json::text_bytes(data, &DELTA).unwrap_or(0);
+                    let text = json::raw_text(data, &DELTA).unwrap_or_default();
+                    self.said.output_bytes += text.len() as u64;
+                    if name == "response.output_text.delta" {
+                        self.so_far.grow(text);
+                    }
+                } else {
+                    self.so_far.see(name, data);
                 }
                 return Verdict::Forward;
             }
@@ -156,6 +165,7 @@ impl Sniffer for ResponsesSniffer {
         if let Some(usage) = last.usage() {
             self.said.usage = Some(self.said.usage.unwrap_or_default().merged(usage));
         }
+        self.said.tier = last.tier();
         if name.as_deref() == Some("response.failed") {
             let error = last.error.map_or(Value::Null, |error| parsed(error.get()));
             return Verdict::Fault(fault::read(&error));
@@ -171,6 +181,11 @@ impl Sniffer for ResponsesSniffer {
             out.push(b'\n');
         }
         frame.write_data(out);
+    }
+
+    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+        self.so_far.cut(usage, LAST_WORDS, out);
+        self.said.finished = true;
     }
 
     fn said(&self) -> &Said {

@@ -14,7 +14,7 @@ use super::head::{Head, Input, ToolHead};
 use super::write_request::LEAST_OUTPUT;
 use super::{names, seals, wire};
 use crate::Peek;
-use crate::dialect::Marks;
+use crate::dialect::{Marks, SEARCHES};
 use crate::json::{self, Edit};
 use crate::judge::{model, refuse, within};
 
@@ -67,9 +67,20 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
         wants_usage: true,
         max_output: limit(head)?,
         candidates: 1,
+        tier: json::word(head.service_tier).as_deref().map(wire::read_tier),
+        searches: searches(head),
         marks,
         ..Peek::default()
     })
+}
+
+/// How many searches there can be: as many as tool calls are allowed.
+fn searches(head: &Head<'_>) -> u64 {
+    let mut tools = head.tools.iter().flatten().filter_map(|tool| tool.r#type.as_deref());
+    if !tools.any(|kind| kind.starts_with("web_search")) {
+        return 0;
+    }
+    head.max_tool_calls.and_then(|most| u64::try_from(most).ok()).unwrap_or(SEARCHES)
 }
 
 fn input(head: &Head<'_>) -> Result<(), Fault> {

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use crate::fields::Object;
+use crate::{json, served};
 
 /// One event of a stream, whatever its type.
 #[derive(Debug, Deserialize)]
@@ -56,9 +57,16 @@ pub(super) struct Final<'a> {
     usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
     tool_usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    service_tier: Option<&'a RawValue>,
 }
 
 impl Final<'_> {
+    /// The tier it was served in, if the answer tells.
+    pub(super) fn tier(&self) -> Option<Tier> {
+        json::word(self.service_tier).map(|word| served::read(Origin::Responses, &word))
+    }
+
     /// What was consumed; `None` when the answer does not tell.
     pub(super) fn usage(&self) -> Option<Usage> {
         let counts: Counts = serde_json::from_str(self.usage?.get()).ok()?;
@@ -156,6 +164,8 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         output_audio: _,
         output_image: _,
         searches: _,
+        images: _,
+        seconds: _,
     } = *usage;
     let details = Object::new()
         .set("cached_tokens", cache_read)

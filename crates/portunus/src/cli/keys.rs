@@ -6,12 +6,12 @@ use ledger::{Clock as _, Period, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
-use store::{BudgetTerms, KeyRecord, Limits, Store};
+use store::{AccountTerms, BudgetTerms, KeyRecord, Limits, Store};
 
 use super::{Common, say};
 use crate::app::{NewKey, open_store, owner_of, pepper};
 use crate::config::duration;
-use crate::keys::{KeyRing, NewToken, hash, state, told};
+use crate::keys::{KeyRing, NewToken, hash, state, told, told_budget};
 use crate::limits::{Net, Shared};
 
 #[derive(Debug, Subcommand)]
@@ -63,10 +63,20 @@ pub(super) enum Keys {
         #[command(flatten)]
         terms: Terms,
     },
-    /// Show or change how fast all keys of an account together may be used
+    /// Show or change what all keys of an account together may do
+    #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
     Account {
-        /// The account's name
-        name: String,
+        /// The account's name; without one, all accounts are shown
+        name: Option<String>,
+        /// Without a spending cap
+        #[arg(long)]
+        unlimited: bool,
+        /// The most they may spend, in USD
+        #[arg(long, value_name = "USD")]
+        cap: Option<canon::Money>,
+        /// The most they may spend in every day, week or month (UTC), or `none`
+        #[arg(long, value_name = "USD/day", value_parser = budget)]
+        budget: Option<Budget>,
         #[command(flatten)]
         pace: PaceTerms,
     },
@@ -120,7 +130,7 @@ struct Limit(Option<u32>);
 
 /// A budget, or none.
 #[derive(Clone, Copy, Debug)]
-struct Budget(Option<BudgetTerms>);
+pub(super) struct Budget(Option<BudgetTerms>);
 
 const NONE: &str = "none";
 
@@ -209,7 +219,10 @@ pub(super) async fn run(common: &Common, command: Keys) -> anyhow::Result<ExitCo
             terms.apply(&mut record);
             set(common, &store, record).await
         }
-        Keys::Account { name, pace } => account_limits(common, &store, &name, pace).await,
+        Keys::Account { name, unlimited, cap, budget, pace } => {
+            let change = Change { unlimited, cap, budget, pace };
+            account(common, &store, name.as_deref(), &change).await
+        }
         Keys::List => list(common, &store).await,
         Keys::Revoke { id } => revoke(common, &store, &id).await,
         Keys::Rotate { id, overlap } => rotate(common, &store, &pepper, &id, &overlap).await,
@@ -234,35 +247,94 @@ async fn set(common: &Common, store: &Store, mut record: KeyRecord) -> anyhow::R
     Ok(ExitCode::SUCCESS)
 }
 
-async fn account_limits(
+/// What is to be changed of an account.
+struct Change {
+    unlimited: bool,
+    cap: Option<canon::Money>,
+    budget: Option<Budget>,
+    pace: PaceTerms,
+}
+
+impl Change {
+    const fn is_none(&self) -> bool {
+        let Self { unlimited, cap, budget, pace: PaceTerms { rpm, tpm, concurrency } } = self;
+        !*unlimited
+            && cap.is_none()
+            && budget.is_none()
+            && rpm.is_none()
+            && tpm.is_none()
+            && concurrency.is_none()
+    }
+}
+
+async fn account(
     common: &Common,
     store: &Store,
-    name: &str,
-    pace: PaceTerms,
+    name: Option<&str>,
+    change: &Change,
 ) -> anyhow::Result<ExitCode> {
-    let account = find_account(store, name).await?;
-    let all = store.account_limits().await?;
-    let before = all.into_iter().find(|(id, _)| *id == account.id).unwrap_or_default().1;
-    let mut limits = before;
-    pace.apply(&mut limits);
-    if limits != before {
-        store.set_account_limits(&account.id, limits).await?;
-    }
-    let Limits { rpm, tpm, concurrency } = limits;
-    if common.json {
-        let limits = json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency });
-        say(&json!({ "account": account.username, "limits": limits }).to_string());
-    } else {
-        let told = |limit: Option<u32>| limit.map_or(NONE.to_owned(), |limit| limit.to_string());
-        say(&format!(
-            "{}: {} requests per minute, {} tokens per minute, {} calls at once",
-            account.username,
-            told(rpm),
-            told(tpm),
-            told(concurrency)
-        ));
+    not_negative(change.cap)?;
+    let accounts = match name {
+        Some(name) => vec![find_account(store, name).await?],
+        None if change.is_none() => store.accounts().await?,
+        None => anyhow::bail!("name the account that is to be changed"),
+    };
+    let (all_limits, all_terms) = (store.account_limits().await?, store.account_terms().await?);
+    for account in accounts {
+        let id = account.id.as_str();
+        let limits = all_limits.iter().find(|(own, _)| own == id);
+        let mut limits = limits.map(|(_, limits)| *limits).unwrap_or_default();
+        let terms = all_terms.iter().find(|(own, _)| own == id);
+        let mut terms = terms.map(|(_, terms)| *terms).unwrap_or_default();
+        let before = (limits, terms);
+        change.pace.apply(&mut limits);
+        terms.cap = if change.unlimited { None } else { change.cap.or(terms.cap) };
+        if let Some(Budget(budget)) = change.budget {
+            terms.budget = budget;
+        }
+        if limits != before.0 {
+            store.set_account_limits(id, limits).await?;
+        }
+        if terms != before.1 {
+            store.set_account_terms(id, terms).await?;
+        }
+        let (spent, _) = store.account_spending(id).await?;
+        show_account(common, &account.username, limits, terms, spent);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn show_account(
+    common: &Common,
+    name: &str,
+    limits: Limits,
+    terms: AccountTerms,
+    spent: canon::Money,
+) {
+    let Limits { rpm, tpm, concurrency } = limits;
+    let AccountTerms { cap, budget } = terms;
+    if common.json {
+        let told = json!({
+            "account": name,
+            "cap_usd": cap.map(|cap| cap.to_string()),
+            "spent_usd": spent.to_string(),
+            "budget": budget.map(told_budget),
+            "limits": { "rpm": rpm, "tpm": tpm, "concurrency": concurrency },
+        });
+        return say(&told.to_string());
+    }
+    let told = |limit: Option<u32>| limit.map_or(NONE.to_owned(), |limit| limit.to_string());
+    let cap = cap.map_or_else(|| "without a cap".to_owned(), |cap| format!("of {cap} USD"));
+    let budget = budget.map_or_else(String::new, |BudgetTerms { most, period }| {
+        format!(", {most} USD per {}", period.word())
+    });
+    say(&format!(
+        "{name}: {spent} USD spent {cap}{budget}, {} requests per minute, {} tokens per minute, {} \
+         calls at once",
+        told(rpm),
+        told(tpm),
+        told(concurrency)
+    ));
 }
 
 async fn find_account(store: &Store, name: &str) -> anyhow::Result<store::Account> {

@@ -1,6 +1,7 @@
 //! Admission: money is set aside before the first byte goes to a provider.
 
 use canon::{Fault, Money, Trouble};
+use catalog::Units;
 use dialects::Peek;
 use ledger::{Held, OverBudget, Refused, Share, Ticket};
 use std::sync::Arc;
@@ -16,6 +17,16 @@ const USEFUL: u64 = 16;
 const USUAL: u64 = 512;
 /// How much a model may say when neither the caller nor the directory tells.
 const UNKNOWN_MAX: u64 = 32_768;
+
+/// Whose money it is, in words.
+const KEY: &str = "API key";
+const ACCOUNT: &str = "account";
+/// How many tokens a search is taken to bring into the prompt. What a provider reads beyond that is
+/// the operator's to pay.
+const FOUND: u64 = 8_192;
+/// By how many seconds a call may pass its time: streams are looked after once a second, and begun
+/// seconds count whole.
+const OVERTIME: u64 = 3;
 
 /// A call that may run.
 pub(super) struct Admitted {
@@ -37,13 +48,12 @@ pub(super) async fn admit(
 ) -> Result<Admitted, Fault> {
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
-    // No tokeniser makes more tokens than there are bytes.
-    let named = route.lanes.iter().map(|lane| named.tokens(&lane.serves)).max();
-    let input = (call.body.len() as u64).saturating_add(named.unwrap_or_default());
+    let input = reads(call, peek, route, named);
     let asked = peek.max_output.or(model.max_output).unwrap_or(UNKNOWN_MAX);
     let candidates = u64::from(peek.candidates.max(1));
+    let units = most(peek, route);
     // Any lane may be the one that answers, so the dearest counts.
-    let bound = |output: u64| dearest(route, input, output.saturating_mul(candidates));
+    let bound = |output: u64| dearest(route, input, output.saturating_mul(candidates), &units);
     let held = Arc::new(Held {
         request_id: call.id.to_string(),
         key_id: call.key.record.id.clone(),
@@ -56,7 +66,7 @@ pub(super) async fn admit(
         price_version: prices.version.clone(),
         lease: None,
     });
-    let tab = Tab::new(call, peek, &prices);
+    let tab = Tab::new(call, peek, model);
     let full = bound(asked);
     let least = bound(asked.min(USEFUL));
     let ticket = match hold(call, held, full, least).await {
@@ -64,35 +74,46 @@ pub(super) async fn admit(
         Err(fault) => return Err(tab.refuse(fault)),
     };
     let limit = (ticket.amount() < full).then(|| affordable(bound, ticket.amount(), asked));
-    Ok(Admitted { tab: tab.open(ticket), limit, asked })
+    let tab = tab.open(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
+    Ok(Admitted { tab, limit, asked })
 }
 
-/// Sets money aside: of the budget of this period, where the key has one, and of the key's purse.
+/// Sets money aside: of the budgets of this period, the key's and its account's, and of the key's
+/// purse, whose leases are of both their caps.
 async fn hold(call: &Call, held: Arc<Held>, full: Money, least: Money) -> Result<Ticket, Fault> {
-    let share = call.key.budget.as_ref();
-    let share = share.map(|budget| budget.take(call.app.clock.now(), full, least)).transpose();
-    let share = share.map_err(over_budget)?;
-    let full = share.as_ref().map_or(full, Share::amount);
-    match call.app.set_aside(&call.key.purse, held, full, least).await {
-        Ok(ticket) => Ok(match share {
-            Some(share) => ticket.with(share),
-            None => ticket,
-        }),
-        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => Err(Fault::new(
-            Trouble::Quota,
-            format!("the spending cap of this API key is reached: {left} USD are left"),
-        )),
+    let key = &call.key;
+    let mut shares: Vec<Share> = Vec::new();
+    let mut full = full;
+    let budgets = [(key.budget.clone(), KEY), (key.account.budget(), ACCOUNT)];
+    for (budget, whose) in budgets {
+        let Some(budget) = budget else { continue };
+        let share = budget.take(call.app.clock.now(), full, least);
+        let share = share.map_err(|over| over_budget(over, whose))?;
+        full = full.min(share.amount());
+        shares.push(share);
+    }
+    match call.app.set_aside(&key.purse, held, full, least).await {
+        Ok(ticket) => Ok(shares.into_iter().fold(ticket, Ticket::with)),
+        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => {
+            let whose = match (key.record.cap, key.account.cap()) {
+                (Some(_), None) => KEY,
+                (None, _) => ACCOUNT,
+                (Some(_), Some(_)) => "API key or of its account",
+            };
+            let say = format!("the spending cap of this {whose} is reached: {left} USD are left");
+            Err(Fault::new(Trouble::Quota, say))
+        }
         Err(Refused::Journal(e)) => Err(unaccountable().note(e.to_string())),
         Err(Refused::Away(why)) => Err(unaccountable().note(why)),
     }
 }
 
-fn over_budget(over: OverBudget) -> Fault {
+fn over_budget(over: OverBudget, whose: &str) -> Fault {
     let OverBudget { left, resets } = over;
     let resets = jiff::Timestamp::from_microsecond(resets);
     let resets = resets.map(|time| time.to_string()).unwrap_or_default();
     let say = format!(
-        "the budget of this API key for this period is used up: {left} USD are left; it begins \
+        "the budget of this {whose} for this period is used up: {left} USD are left; it begins \
          anew at {resets}"
     );
     Fault::new(Trouble::Quota, say)
@@ -124,10 +145,30 @@ fn unaccountable() -> Fault {
     Fault::new(Trouble::Overload, "no call can be accounted for at the moment")
 }
 
+/// The most tokens a call can have the model read: no tokeniser makes more of them than there are
+/// bytes, media named by address come on top, and so does what searches find.
+pub(super) fn reads(call: &Call, peek: &Peek, route: &Route, named: &Named) -> u64 {
+    let named = route.lanes.iter().map(|lane| named.tokens(&lane.serves)).max();
+    let found = peek.searches.saturating_mul(FOUND);
+    let found = route.model.context.map_or(found, |window| found.min(window));
+    (call.body.len() as u64).saturating_add(named.unwrap_or_default()).saturating_add(found)
+}
+
+/// What a conversation can use beyond tokens: the searches it allows, and the time it is given.
+pub(super) fn most<'a>(peek: &'a Peek, route: &Route) -> Units<'a> {
+    let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
+    Units {
+        searches: peek.searches,
+        seconds: total.as_secs().saturating_add(OVERTIME),
+        tier: peek.tier.as_ref(),
+        ..Units::default()
+    }
+}
+
 /// The most any lane could charge.
-pub(super) fn dearest(route: &Route, input: u64, output: u64) -> Money {
-    let bounds = route.prices.iter().map(|prices| prices.bound(input, output));
-    bounds.max().unwrap_or_else(|| route.model.prices.bound(input, output))
+pub(super) fn dearest(route: &Route, input: u64, output: u64, units: &Units<'_>) -> Money {
+    let bounds = route.prices.iter().map(|prices| prices.bound_with(input, output, units));
+    bounds.max().unwrap_or_else(|| route.model.prices.bound_with(input, output, units))
 }
 
 /// The largest output limit whose bound the money covers.

@@ -189,7 +189,7 @@ fn no_lane(model: &str) -> Fault {
 
 fn give_up(tab: Tab, call: &Call, fault: Fault) -> Fault {
     let (status, _) = call.dialect.write_fault(&fault, &call.id);
-    tab.failed(status);
+    tab.failed(status, &fault);
     fault
 }
 

@@ -6,7 +6,7 @@ use dialects::{Outgoing, Peek};
 use serde_json::{Value, json};
 
 use super::fetch::Named;
-use super::{Call, prepare, route};
+use super::{Call, admit, prepare, route};
 use crate::config::{LiveLane, Route};
 use crate::surfaces;
 
@@ -37,8 +37,8 @@ pub(super) fn answer(
     let prepared = prepare::prepare(call, peek, lane, None, &brought)?;
     let output = peek.max_output.or(lane.serves.max_output).unwrap_or_default();
     let output = output.saturating_mul(u64::from(peek.candidates.max(1)));
-    let input = (call.body.len() as u64).saturating_add(named.tokens(&found.model));
-    let bound = lane.prices.bound(input, output);
+    let input = admit::reads(call, peek, found, named);
+    let bound = lane.prices.bound_with(input, output, &admit::most(peek, found));
     let told = Found {
         lane,
         dialect: prepared.dialect.origin(),

@@ -163,6 +163,9 @@ impl Pump {
             tab.first_byte();
             tab.heard(self.road.said());
             tab.lost(losses);
+            if self.road.is_braked() {
+                tab.braked();
+            }
             tab.done();
         }
         match self.upstream.take() {
@@ -204,10 +207,20 @@ impl Pump {
 
     fn take(&mut self, course: Course) {
         match course {
-            Course::On => {}
+            Course::On => self.keep_within(),
             Course::Complete => self.complete(),
             Course::Broken(fault) => self.break_off(&fault),
         }
+    }
+
+    /// A provider that does not keep to the limit it was given is let go when nothing of what was
+    /// set aside is left: the caller gets what a limit gives it, an answer that ends at its length.
+    fn keep_within(&mut self) {
+        let said = self.road.said();
+        let Some(tab) = self.tab.as_mut().filter(|tab| tab.is_used_up(said)) else { return };
+        let usage = tab.cut(said);
+        self.road.cut(&usage, &mut self.out);
+        self.complete();
     }
 
     /// Once a second: is the key still good, has the provider stalled, is the caller kept waiting.

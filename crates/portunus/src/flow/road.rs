@@ -1,9 +1,10 @@
 //! The two roads a stream can take: its own pieces handed on, or events between two formats.
 
 use bytes::Bytes;
-use canon::{Chat, Event, Fault, Fold, Growth, Loss, Reply};
+use canon::{Chat, Event, Fault, Fold, Growth, Loss, Reply, Usage};
 use dialects::{
-    Brake, CustomCalls, Cutter, Dialect, Frame, Peek, Reader, Said, Sniffer, Stamp, Verdict, Writer,
+    Brake, CustomCalls, Cutter, Dialect, Frame, Peek, Reader, Said, Sniffer, Stamp, Verdict,
+    Writer, tier_told,
 };
 
 use super::Call;
@@ -14,6 +15,8 @@ use super::seals::SealWatch;
 pub(super) struct Road {
     cutter: Cutter,
     lane: Lane,
+    /// Whether it was ended here.
+    cut: bool,
 }
 
 enum Lane {
@@ -26,8 +29,8 @@ enum Lane {
 struct Translated {
     reader: Box<dyn Reader>,
     writer: Box<dyn Writer>,
-    /// Where the gateway itself has to end the answer.
-    brake: Option<Brake>,
+    /// Ends the answer, where the gateway itself has to.
+    brake: Brake,
     custom: CustomCalls,
     seals: Option<SealWatch>,
     events: Vec<Event>,
@@ -67,20 +70,22 @@ impl Road {
             None => Lane::Same(dialect.sniffer(peek)),
             Some(Speech { chat, brake }) => {
                 let writer = call.dialect.writer(&chat, &stamp(call));
+                let brake = Lane::brake(&chat, brake, dialect);
                 Lane::translated(dialect, CustomCalls::of(&chat), watch(call, &chat), brake, writer)
             }
         };
-        Self { cutter: Cutter::default(), lane }
+        Self { cutter: Cutter::default(), lane, cut: false }
     }
 
     /// For a stream whose caller wants the answer whole.
     pub(super) fn gathering(call: &Call, dialect: &'static dyn Dialect, speech: Speech) -> Self {
         let Speech { chat, brake } = speech;
         let (custom, seals) = (CustomCalls::of(&chat), watch(call, &chat));
+        let brake = Lane::brake(&chat, brake, dialect);
         let gather =
             Gather { fold: Fold::default(), dialect: call.dialect, chat, stamp: stamp(call) };
         let lane = Lane::translated(dialect, custom, seals, brake, Box::new(gather));
-        Self { cutter: Cutter::default(), lane }
+        Self { cutter: Cutter::default(), lane, cut: false }
     }
 
     /// Takes a whole answer of the provider's instead of a stream.
@@ -137,6 +142,18 @@ impl Road {
         if self.said().finished { self.lane.finish(out) } else { Course::On }
     }
 
+    /// Ends the answer here and now, as one that reached its output limit.
+    pub(super) fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+        match &mut self.lane {
+            Lane::Same(sniffer) => sniffer.cut(usage, out),
+            Lane::Translated(translated) => {
+                translated.cut(*usage, out);
+                translated.complete(out);
+            }
+        }
+        self.cut = true;
+    }
+
     /// What the answer has said of itself.
     pub(super) fn said(&self) -> &Said {
         match &self.lane {
@@ -157,8 +174,8 @@ impl Road {
     /// Whether the answer was ended here, so that the provider has to be let go.
     pub(super) fn is_braked(&self) -> bool {
         match &self.lane {
-            Lane::Same(_) => false,
-            Lane::Translated(translated) => translated.is_braked(),
+            Lane::Same(_) => self.cut,
+            Lane::Translated(translated) => self.cut || translated.is_braked(),
         }
     }
 
@@ -172,11 +189,17 @@ impl Road {
 }
 
 impl Lane {
+    /// What ends the answer where the lane cannot, or else lets it pass.
+    fn brake(chat: &Chat, brake: Option<Brake>, dialect: &'static dyn Dialect) -> Brake {
+        let candidates = chat.sampling.candidates.unwrap_or(1);
+        brake.unwrap_or_else(|| Brake::open(candidates, dialect.origin()))
+    }
+
     fn translated(
         dialect: &'static dyn Dialect,
         custom: CustomCalls,
         seals: Option<SealWatch>,
-        brake: Option<Brake>,
+        brake: Brake,
         writer: Box<dyn Writer>,
     ) -> Self {
         Self::Translated(Box::new(Translated {
@@ -256,10 +279,22 @@ impl Translated {
     }
 
     fn is_braked(&self) -> bool {
-        self.brake.as_ref().is_some_and(Brake::is_over)
+        self.brake.is_over()
+    }
+
+    /// Ends the answer here and now.
+    fn cut(&mut self, usage: Usage, out: &mut Vec<u8>) {
+        let events = &mut self.events;
+        self.brake.cut(usage, &mut |event| events.push(event));
+        self.pass(out, false);
     }
 
     fn write(&mut self, out: &mut Vec<u8>) {
+        self.pass(out, true);
+    }
+
+    /// Hands what was read to the writer, past the brake or behind it.
+    fn pass(&mut self, out: &mut Vec<u8>, braked: bool) {
         let Self { reader: _, writer, brake, custom, seals, events, said, losses: _ } = self;
         let mut write = |event: Event| {
             hear(&event, said);
@@ -273,13 +308,13 @@ impl Translated {
             }
         };
         for event in events.drain(..) {
-            match brake {
-                None => write(event),
-                Some(brake) if brake.is_over() => {}
-                Some(brake) => brake.event(event, &mut write),
+            match braked {
+                false => write(event),
+                true if brake.is_over() => {}
+                true => brake.event(event, &mut write),
             }
         }
-        said.estimated = brake.as_ref().is_some_and(Brake::estimated);
+        said.estimated = brake.estimated();
     }
 }
 
@@ -313,11 +348,11 @@ fn hear(event: &Event, said: &mut Said) {
         }
         Event::Grow(_, Growth::Text(text)) => said.output_bytes += text.len() as u64,
         Event::Open(..) => said.output_bytes += 1,
+        Event::Aside { .. } => said.tier = tier_told(event).or(said.tier.take()),
         Event::Begin { .. }
         | Event::Grow(..)
         | Event::Sealed(..)
         | Event::Close(_)
-        | Event::Aside { .. }
         | Event::End { .. }
         | Event::Fault(_) => {}
     }

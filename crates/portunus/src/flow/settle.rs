@@ -1,9 +1,9 @@
 //! Settlement: usage → cost → charge, exactly once, also when the caller vanishes.
 
-use canon::{Fault, Money, Reach, Usage};
-use catalog::Prices;
+use canon::{Blame, Charge, Fault, Money, Reach, Tier, Trouble, Usage};
+use catalog::{Model, Prices, Service, Units};
 use dialects::{Peek, Said};
-use ledger::{Entry, Outcome, Progress, Ticket, Try};
+use ledger::{EndedBy, Entry, Outcome, Progress, Ticket, Try};
 use std::sync::Arc;
 use std::time::Instant;
 use upstream::{Failure, Turn};
@@ -16,6 +16,8 @@ use crate::telemetry::Trace;
 
 /// Bytes a token has, roughly, where a count must be estimated.
 pub(super) const BYTES_PER_TOKEN: u64 = 4;
+/// More bytes than this no tokeniser puts into a token, on the average of an answer in words.
+const LONGEST_TOKENS: u64 = 16;
 
 /// The running tab of one call. Dropped before it was closed, it is closed as the caller's leaving.
 pub(super) struct Tab {
@@ -24,7 +26,22 @@ pub(super) struct Tab {
     arrived: Instant,
     dialect: &'static str,
     input_bytes: u64,
+    /// The most tokens the prompt was taken for when money was set aside.
+    input_most: u64,
+    /// The model's whole window, where it is known, and how often a call may fill it.
+    context: Option<u64>,
+    rounds: u64,
+    /// The tier asked for.
+    tier: Option<Tier>,
     said: Said,
+    /// When the lane at work was asked.
+    asked: Instant,
+    /// The output limit for all answers together, where the money lowered it.
+    lowered: Option<u64>,
+    /// How many bytes of words surely cost more than was set aside; none where an answer is not of
+    /// words alone.
+    most_bytes: Option<u64>,
+    ended_by: Option<EndedBy>,
     trace: Option<Trace>,
     /// Boxed: a tab moves from step to step, and an entry is large.
     entry: Box<Entry>,
@@ -37,15 +54,24 @@ pub(super) struct Tab {
 
 impl Tab {
     /// A tab on which nothing is set aside yet.
-    pub(super) fn new(call: &Call, peek: &Peek, prices: &Arc<Prices>) -> Self {
+    pub(super) fn new(call: &Call, peek: &Peek, model: &Model) -> Self {
         let now = call.app.clock.now();
+        let prices = &model.prices;
         Self {
             app: Arc::clone(&call.app),
             prices: Arc::clone(prices),
             arrived: call.arrived,
             dialect: call.dialect.origin().name(),
             input_bytes: call.body.len() as u64,
+            input_most: call.body.len() as u64,
+            context: model.context,
+            rounds: u64::from(peek.candidates.max(1)).saturating_mul(peek.searches + 1),
+            tier: peek.tier.clone(),
             said: Said::default(),
+            asked: call.arrived,
+            lowered: None,
+            most_bytes: None,
+            ended_by: None,
             trace: call.trace,
             ticket: None,
             turn: None,
@@ -72,21 +98,27 @@ impl Tab {
                 borne: Money::ZERO,
                 price_version: prices.version.clone(),
                 losses: Vec::new(),
+                ..Entry::default()
             }),
         }
     }
 
-    /// Money was set aside.
-    pub(super) fn open(mut self, ticket: Ticket) -> Self {
+    /// Money was set aside: for a prompt of so many tokens, and for so much output if that is less
+    /// than was asked for.
+    pub(super) fn open(mut self, ticket: Ticket, input: u64, lowered: Option<u64>) -> Self {
+        self.input_most = input;
         self.app.meters.running.inc();
         self.ticket = Some(ticket);
+        self.lowered = lowered;
         self
     }
 
     /// No money was set aside; the refusal is noted.
     pub(super) fn refuse(mut self, fault: Fault) -> Fault {
         self.entry.outcome = Outcome::Failed;
-        self.entry.status = if fault.trouble() == canon::Trouble::Quota { 429 } else { 503 };
+        let over = fault.trouble() == Trouble::Quota;
+        self.entry.status = if over { 429 } else { 503 };
+        self.entry.ended_by = if over { EndedBy::Cap } else { EndedBy::Operator };
         self.app.meters.ended(self.dialect, &self.entry);
         self.app.telemetry.ended(self.trace, &self.entry);
         self.app.book.note(*std::mem::take(&mut self.entry));
@@ -99,10 +131,49 @@ impl Tab {
         self.turn = Some(pick.health.begin(self.app.ticks()));
         self.entry.attempts += 1;
         lane.name.clone_into(&mut self.entry.lane);
+        self.asked = Instant::now();
         if self.prices.version != lane.prices.version {
             self.prices = Arc::clone(&lane.prices);
             lane.prices.version.clone_into(&mut self.entry.price_version);
         }
+        let words = lane.serves.output.iter().all(|kind| kind == "text");
+        self.most_bytes = words.then(|| self.affords()).flatten();
+    }
+
+    /// How many bytes of an answer surely cost more than was set aside, at this lane's price.
+    fn affords(&self) -> Option<u64> {
+        let held = self.ticket.as_ref()?.amount().as_nanos();
+        let million = Usage { output: 1_000_000, ..Usage::default() };
+        let price = self.prices.cost(&million).as_nanos();
+        let tokens = i128::from(held) * 1_000_000 / i128::from(price.max(1));
+        u64::try_from(tokens).ok().filter(|_| price > 0)?.checked_mul(LONGEST_TOKENS)
+    }
+
+    /// Whether an answer on its way has surely used up what was set aside for it: its provider
+    /// does not keep to the limit it was given.
+    pub(super) fn is_used_up(&self, said: &Said) -> bool {
+        if self.most_bytes.is_some_and(|most| said.output_bytes > most) {
+            return true;
+        }
+        // A provider that counts as it goes is believed, unless it counts what cannot be.
+        let Some(told) = said.usage.filter(|usage| usage.output > 0) else { return false };
+        let Some(ticket) = &self.ticket else { return false };
+        self.is_sane(&told) && self.price(&told) > ticket.amount()
+    }
+
+    /// The gateway ends the answer, because what was set aside for it is used up. Tells what the
+    /// caller is to be told of its use.
+    pub(super) fn cut(&mut self, said: &Said) -> Usage {
+        let who = if self.lowered.is_some() { EndedBy::Cap } else { EndedBy::Limit };
+        self.ended_by = Some(who);
+        self.heard(said);
+        self.estimate()
+    }
+
+    /// The gateway ended the answer where the caller wanted it ended.
+    pub(super) fn braked(&mut self) {
+        let who = if self.lowered.is_some() { EndedBy::Cap } else { EndedBy::Limit };
+        self.ended_by.get_or_insert(who);
     }
 
     /// Whether a lane is being tried.
@@ -145,7 +216,7 @@ impl Tab {
         });
         if spent {
             let input = self.input_bytes.div_ceil(BYTES_PER_TOKEN);
-            let lost = self.prices.cost(&Usage { input, ..Usage::default() });
+            let lost = self.price(&Usage { input, ..Usage::default() });
             self.entry.borne = self.entry.borne.saturating_add(lost);
         }
         turn.failed(failure, now)
@@ -194,7 +265,7 @@ impl Tab {
     pub(super) fn checkpoint(&self) {
         let (usage, _) = self.count(Outcome::BrokeOff);
         if let Some(ticket) = &self.ticket {
-            let cost = self.prices.cost(&usage);
+            let cost = self.price(&usage);
             ticket.progress(Progress { lane: self.entry.lane.clone(), usage, cost });
         }
     }
@@ -210,28 +281,32 @@ impl Tab {
         if let Some(turn) = self.turn.as_mut().filter(|_| fault.may_retry()) {
             turn.failed(super::attempt::failure(fault), self.app.ticks());
         }
+        self.ended_by = Some(whose(fault));
         self.close(Outcome::BrokeOff);
     }
 
     /// Closes the tab of a call that failed before there was an answer.
-    pub(super) fn failed(mut self, status: u16) {
+    pub(super) fn failed(mut self, status: u16, fault: &Fault) {
         self.entry.status = status;
+        self.ended_by = Some(whose(fault));
         self.close(Outcome::Failed);
+    }
+
+    /// Whether counts can be: no part above its whole, no prompt far above what was sent, nothing
+    /// beyond the model's window, however often it was filled.
+    fn is_sane(&self, usage: &Usage) -> bool {
+        let window = self.context.map(|context| context.saturating_mul(self.rounds));
+        !usage.is_absurd()
+            && usage.input <= self.input_most.saturating_mul(8).max(4_096)
+            && window.is_none_or(|window| usage.total() <= window)
     }
 
     /// What was used: the provider's count, or ours where it gives none or one that cannot be.
     fn count(&self, outcome: Outcome) -> (Usage, bool) {
         let Said { usage, output_bytes, .. } = &self.said;
-        let told = usage.filter(|usage| {
-            !usage.is_absurd()
-                && usage.input <= self.input_bytes.saturating_mul(8).max(4_096)
-                && (usage.output > 0 || *output_bytes == 0)
-        });
-        let estimate = Usage {
-            input: self.input_bytes.div_ceil(BYTES_PER_TOKEN),
-            output: output_bytes.div_ceil(BYTES_PER_TOKEN),
-            ..Usage::default()
-        };
+        let told =
+            usage.filter(|usage| self.is_sane(usage) && (usage.output > 0 || *output_bytes == 0));
+        let estimate = self.estimate();
         // A provider that forgot to count the prompt did not answer without one.
         let whole = |usage: Usage| match usage.input {
             0 => (Usage { input: estimate.input, ..usage }, true),
@@ -254,21 +329,96 @@ impl Tab {
         }
     }
 
+    /// Our own count.
+    fn estimate(&self) -> Usage {
+        Usage {
+            input: self.input_bytes.div_ceil(BYTES_PER_TOKEN),
+            output: self.said.output_bytes.div_ceil(BYTES_PER_TOKEN),
+            ..Usage::default()
+        }
+    }
+
+    /// The tier that is billed: the one the answer tells, else the one asked for, if it is one.
+    fn tier(&self) -> Option<&Tier> {
+        let asked = self.tier.as_ref().filter(|tier| Service::of(tier).is_some());
+        self.said.tier.as_ref().or(asked)
+    }
+
+    fn price(&self, usage: &Usage) -> Money {
+        self.prices.cost_with(usage, &Units { tier: self.tier(), ..Units::default() })
+    }
+
+    /// Fills in what was used and what that costs.
+    fn reckon(&mut self, outcome: Outcome, held: Money) {
+        let (mut usage, mut estimated) = self.count(outcome);
+        let nothing = usage == Usage::default() && outcome != Outcome::Done;
+        if !nothing && self.prices.per_second.is_some() {
+            usage.seconds = self.asked.elapsed().as_micros().div_ceil(1_000_000) as u64;
+        }
+        if outcome == Outcome::Done && self.said.usage.is_some_and(|told| !self.is_sane(&told)) {
+            self.alarm("tells counts that cannot be");
+        }
+        let told = self.price(&usage);
+        if !nothing && !estimated && told > held {
+            // What was set aside covers every limit that was given, so the provider passed one.
+            self.alarm("used more than it was allowed");
+            (usage, estimated) = (Usage { seconds: usage.seconds, ..self.estimate() }, true);
+            let lost = told.saturating_sub(self.price(&usage).min(held)).max(Money::ZERO);
+            let over = self.price(&usage).saturating_sub(held).max(Money::ZERO);
+            // What is above the hold is booked when it is settled.
+            self.entry.borne = self.entry.borne.saturating_add(lost.saturating_sub(over));
+        }
+        if nothing && outcome != Outcome::Failed && self.entry.attempts > 0 {
+            // The provider was at work, and nobody got anything of it.
+            let input = Usage { input: self.estimate().input, ..Usage::default() };
+            self.entry.borne = self.entry.borne.saturating_add(self.price(&input));
+        }
+        if !nothing {
+            let units = Units { tier: self.tier(), ..Units::default() };
+            self.entry.charges = self.prices.charges(&usage, &units);
+        }
+        self.entry.cost = Charge::sum(&self.entry.charges);
+        self.entry.service = self.tier().map(word).unwrap_or_default();
+        self.entry.usage = usage;
+        self.entry.estimated = estimated;
+    }
+
+    fn alarm(&self, what: &str) {
+        let told = self.said.usage.unwrap_or_default();
+        tracing::error!(
+            request.id = self.entry.request_id,
+            lane.name = self.entry.lane,
+            tokens.input = told.input,
+            tokens.output = told.output,
+            "lane `{}` {what} ({} tokens in, {} out): the key is charged by our own count",
+            self.entry.lane,
+            told.input,
+            told.output
+        );
+    }
+
+    /// Who ended it, as far as it was not told.
+    fn end(&self, outcome: Outcome) -> EndedBy {
+        let capped = self.lowered.is_some_and(|most| self.entry.usage.output >= most);
+        match outcome {
+            Outcome::Done if capped => EndedBy::Cap,
+            Outcome::CallerLeft if self.app.is_ending() => EndedBy::Operator,
+            Outcome::Done
+            | Outcome::CallerLeft
+            | Outcome::BrokeOff
+            | Outcome::Failed
+            | Outcome::Recovered => outcome.usual_end(),
+        }
+    }
+
     fn close(&mut self, outcome: Outcome) -> Money {
         let Some(ticket) = self.ticket.take() else { return Money::ZERO };
         self.turn = None;
-        let (usage, estimated) = self.count(outcome);
         self.entry.outcome = outcome;
-        self.entry.usage = usage;
-        self.entry.estimated = estimated;
-        self.entry.cost = match outcome {
-            Outcome::Failed | Outcome::Recovered => Money::ZERO,
-            Outcome::Done => self.prices.cost(&usage),
-            Outcome::BrokeOff | Outcome::CallerLeft if usage == Usage::default() => Money::ZERO,
-            Outcome::BrokeOff | Outcome::CallerLeft => self.prices.cost(&usage),
-        };
+        self.reckon(outcome, ticket.amount());
+        self.entry.ended_by = self.ended_by.unwrap_or_else(|| self.end(outcome));
         if let Some(pass) = &self.pass {
-            pass.close(usage.total());
+            pass.close(self.entry.usage.total());
         }
         let cost = self.entry.cost.min(ticket.amount());
         self.app.meters.running.dec();
@@ -279,6 +429,30 @@ impl Tab {
         }
         ticket.settle(*std::mem::take(&mut self.entry));
         cost
+    }
+}
+
+/// The word for a tier on receipts; the usual one has none.
+fn word(tier: &Tier) -> String {
+    match tier {
+        Tier::Auto | Tier::Standard => String::new(),
+        Tier::Flex => Service::Flex.word().to_owned(),
+        Tier::Priority => Service::Priority.word().to_owned(),
+        Tier::Fast => Service::Fast.word().to_owned(),
+        Tier::Other(_, word) => word.clone(),
+    }
+}
+
+/// Whose doing a fault is that ended a call.
+fn whose(fault: &Fault) -> EndedBy {
+    match (fault.trouble(), fault.blamed()) {
+        (Trouble::Timeout, _) => EndedBy::Deadline,
+        // Only the operator ends what runs: a key was revoked, the gateway stops.
+        (Trouble::Interrupted, Blame::Caller | Blame::Gateway) => EndedBy::Operator,
+        (Trouble::Quota, Blame::Gateway) => EndedBy::Cap,
+        (_, Blame::Caller) => EndedBy::Caller,
+        (_, Blame::Gateway) => EndedBy::Operator,
+        (_, Blame::Upstream) => EndedBy::Provider,
     }
 }
 

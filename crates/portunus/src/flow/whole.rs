@@ -126,6 +126,9 @@ pub(super) async fn gather(
         return Err((super::pump::not_begun(fault), tab));
     }
     road.keep_seals(call);
+    if road.is_braked() {
+        tab.braked();
+    }
     tab.lost(road.losses());
     Ok(answered(Bytes::from(out), road.said(), tab))
 }

@@ -1,10 +1,12 @@
 //! API keys: their text, and the ring of those this gateway knows.
 
+mod account;
 mod ring;
 mod token;
 mod told;
 
+pub use account::AccountMoney;
 pub use ring::{Key, KeyRing};
 pub(crate) use token::word;
 pub use token::{NewToken, Token, hash};
-pub(crate) use told::{state, told};
+pub(crate) use told::{state, told, told_budget};

@@ -10,8 +10,9 @@ use ledger::{Budget, Clock, Micros, Purse};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{BudgetTerms, KeyRecord, Store, StoreError};
+use store::{AccountTerms, BudgetTerms, KeyRecord, Store, StoreError};
 
+use super::account::AccountMoney;
 use super::token::Token;
 use crate::limits::{Net, Pace};
 
@@ -29,6 +30,8 @@ pub struct Key {
     pub purse: Arc<Purse>,
     /// Its money for a period.
     pub budget: Option<Arc<Budget>>,
+    /// The money it shares with the other keys of its account.
+    pub account: Arc<AccountMoney>,
     /// How fast it is used.
     pub(crate) pace: Arc<Pace>,
     /// Where it may be used from; nowhere, if what the record says cannot be read.
@@ -53,6 +56,8 @@ pub struct KeyRing {
     clock: Arc<dyn Clock>,
     pepper: hmac::Key,
     known: papaya::HashMap<String, Arc<Key>>,
+    /// The money of accounts, by their ids.
+    accounts: Mutex<HashMap<String, Arc<AccountMoney>>>,
     /// Held while a key is taken in: two purses for one key would each have its lease.
     taking_in: Mutex<()>,
     lookups: Mutex<Lookups>,
@@ -82,12 +87,14 @@ impl KeyRing {
             clock,
             pepper: hmac::Key::new(hmac::HMAC_SHA256, pepper.as_bytes()),
             known: papaya::HashMap::new(),
+            accounts: Mutex::default(),
             taking_in: Mutex::new(()),
             lookups: Mutex::new(Lookups::default()),
             looking: Default::default(),
             seen: Mutex::new(now),
             store,
         };
+        ring.refresh_accounts().await?;
         for record in ring.store.keys().await? {
             ring.take_in(record).await?;
         }
@@ -123,11 +130,43 @@ impl KeyRing {
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let since = *self.seen.lock();
         let now = self.clock.now();
+        // First, so that a key is never taken for freer than it is.
+        self.refresh_accounts().await?;
         for record in self.store.keys_changed_since(since.saturating_sub(OVERLAP)).await? {
             self.take_in(record).await?;
         }
         *self.seen.lock() = now;
         Ok(())
+    }
+
+    /// Fetches what accounts may spend.
+    async fn refresh_accounts(&self) -> Result<(), StoreError> {
+        let mut told: HashMap<String, AccountTerms> =
+            self.store.account_terms().await?.into_iter().collect();
+        // One that is not told of any more has no limits left.
+        for id in self.accounts.lock().keys() {
+            told.entry(id.clone()).or_default();
+        }
+        for (id, terms) in told {
+            let account = self.account(&id);
+            let mut spent = Money::ZERO;
+            if let Some(budget) = terms.budget.filter(|_| account.is_new(terms)) {
+                let now = self.clock.now();
+                (_, spent) = self.store.account_spent_in(&id, budget.period, now).await?;
+            }
+            let _alone = self.taking_in.lock();
+            if account.set(terms, spent, self.clock.now()) {
+                let known = self.known.pin();
+                for key in known.values().filter(|key| key.record.account_id == id) {
+                    key.purse.set_cap(key.record.cap.or(terms.cap));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn account(&self, id: &str) -> Arc<AccountMoney> {
+        Arc::clone(self.accounts.lock().entry(id.to_owned()).or_default())
     }
 
     /// Hears what other nodes spent of budgets.
@@ -141,6 +180,16 @@ impl KeyRing {
         };
         for (id, budget) in budgets {
             let (day, spent) = self.store.spent_in(&id, budget.period(), self.clock.now()).await?;
+            budget.learn(day, spent);
+        }
+        let accounts: Vec<(String, Arc<Budget>)> = {
+            let accounts = self.accounts.lock();
+            let budgets = accounts.iter().filter_map(|(id, one)| Some((id.clone(), one.budget()?)));
+            budgets.collect()
+        };
+        for (id, budget) in accounts {
+            let now = self.clock.now();
+            let (day, spent) = self.store.account_spent_in(&id, budget.period(), now).await?;
             budget.learn(day, spent);
         }
         Ok(())
@@ -168,17 +217,17 @@ impl KeyRing {
         let _alone = self.taking_in.lock();
         let known = self.known.pin();
         let old = known.get(&record.id);
+        let account = self.account(&record.account_id);
+        // With either cap, all of its money comes from leases, which know of both.
+        let cap = record.cap.or(account.cap());
         let (purse, pace) = match old {
             Some(key) if key.record == record => return Arc::clone(key),
             Some(key) => {
-                key.purse.set_cap(record.cap);
+                key.purse.set_cap(cap);
                 key.pace.set(record.limits);
                 (Arc::clone(&key.purse), Arc::clone(&key.pace))
             }
-            None => (
-                Purse::new(&record.id, record.cap, record.spent),
-                Arc::new(Pace::new(record.limits)),
-            ),
+            None => (Purse::new(&record.id, cap, record.spent), Arc::new(Pace::new(record.limits))),
         };
         let old = old.and_then(|key| key.budget.as_ref());
         let budget = record.budget.map(|BudgetTerms { most, period }| match old {
@@ -189,7 +238,7 @@ impl KeyRing {
             Some(_) | None => Budget::new(most, period, spent, self.clock.now()),
         });
         let places = record.ips.iter().filter_map(|text| Net::read(text).ok()).collect();
-        let key = Arc::new(Key { purse, budget, pace, places, record });
+        let key = Arc::new(Key { purse, budget, account, pace, places, record });
         known.insert(key.record.id.clone(), Arc::clone(&key));
         key
     }

@@ -14,6 +14,11 @@ pub(crate) fn state(key: &KeyRecord, now: i64) -> &'static str {
     }
 }
 
+/// A budget.
+pub(crate) fn told_budget(BudgetTerms { most, period }: BudgetTerms) -> Value {
+    json!({ "most_usd": most.to_string(), "per": period.word() })
+}
+
 /// Everything about a key that may be shown.
 pub(crate) fn told(key: &KeyRecord, now: i64) -> Value {
     let time = |micros: i64| jiff::Timestamp::from_microsecond(micros).map(|t| t.to_string()).ok();
@@ -31,9 +36,7 @@ pub(crate) fn told(key: &KeyRecord, now: i64) -> Value {
             "concurrency": key.limits.concurrency,
         },
         "ips": key.ips,
-        "budget": key.budget.map(|BudgetTerms { most, period }| {
-            json!({ "most_usd": most.to_string(), "per": period.word() })
-        }),
+        "budget": key.budget.map(told_budget),
         "expires_at": key.expires.and_then(time),
         "created_at": time(key.created),
         "last_used_at": key.last_used.and_then(time),

@@ -152,6 +152,11 @@ impl Pacing {
         Ok(step)
     }
 
+    /// How fast all keys of an account together may be used; `None` for no limit.
+    pub(crate) fn account_limits(&self, id: &str) -> Option<Limits> {
+        self.account(id)?.limits()
+    }
+
     fn account(&self, id: &str) -> Option<Arc<Pace>> {
         self.accounts.pin().get(id).cloned()
     }

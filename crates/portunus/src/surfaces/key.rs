@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use canon::{Fault, Trouble};
-use ledger::{BudgetStanding, Entry};
+use ledger::{BudgetStanding, Entry, Standing};
 use serde_json::{Value, json};
 
 use super::{Asked, json};
@@ -13,25 +13,28 @@ pub(super) async fn show(asked: Asked) -> Result<Response, Fault> {
     let now = asked.app.clock.now();
     let left = asked.app.pacing.left(&asked.key);
     let remaining = |left: Option<Left>| left.map(|left| left.remaining);
-    let budget = asked.key.budget.as_ref().map(|budget| {
-        let BudgetStanding { money, period, resets } = budget.standing(now);
-        json!({
-            "most_usd": money.cap.map(|cap| cap.to_string()),
-            "per": period.word(),
-            "spent_usd": money.spent.to_string(),
-            "held_usd": money.held.to_string(),
-            "remaining_usd": money.remaining().map(|left| left.to_string()),
-            "resets_at": time(resets),
-        })
-    });
+    let budget = asked.key.budget.as_ref().map(|budget| budget.standing(now));
     let standing = asked.app.standing(&asked.key.purse).await;
+    let standing = Standing { cap: record.cap, ..standing };
+    let account = &asked.key.account;
+    let shared = account.budget().map(|budget| budget.standing(now));
+    let above = match account.cap() {
+        Some(cap) => asked.app.account_left(&record.account_id, cap).await,
+        None => None,
+    };
+    // Whatever ends first ends everything.
+    let budgets = [&budget, &shared].into_iter().flatten();
+    let remaining_usd = (standing.remaining().into_iter())
+        .chain(above.map(|(_, left)| left))
+        .chain(budgets.filter_map(|budget| budget.money.remaining()))
+        .min();
     let body = json!({
         "id": record.id,
         "name": record.name,
         "cap_usd": standing.cap.map(|cap| cap.to_string()),
         "spent_usd": standing.spent.to_string(),
         "held_usd": standing.held.to_string(),
-        "remaining_usd": standing.remaining().map(|left| left.to_string()),
+        "remaining_usd": remaining_usd.map(|left| left.to_string()),
         "expires_at": record.expires.map(time),
         "limits": {
             "rpm": record.limits.rpm,
@@ -45,9 +48,33 @@ pub(super) async fn show(asked: Asked) -> Result<Response, Fault> {
             "tokens": remaining(left.tokens),
             "concurrency": remaining(left.calls),
         },
-        "budget": budget,
+        "budget": budget.as_ref().map(told),
+        "account": {
+            "id": record.account_id,
+            "cap_usd": account.cap().map(|cap| cap.to_string()),
+            "spent_usd": above.map(|(spent, _)| spent.to_string()),
+            "remaining_usd": above.map(|(_, left)| left.to_string()),
+            "limits": asked.app.pacing.account_limits(&record.account_id).map(|limits| {
+                let store::Limits { rpm, tpm, concurrency } = limits;
+                json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency })
+            }),
+            "budget": shared.as_ref().map(told),
+        },
     });
     Ok(json(body.to_string()))
+}
+
+/// A budget, with when it begins anew.
+fn told(budget: &BudgetStanding) -> Value {
+    let BudgetStanding { money, period, resets } = budget;
+    json!({
+        "most_usd": money.cap.map(|cap| cap.to_string()),
+        "per": period.word(),
+        "spent_usd": money.spent.to_string(),
+        "held_usd": money.held.to_string(),
+        "remaining_usd": money.remaining().map(|left| left.to_string()),
+        "resets_at": time(*resets),
+    })
 }
 
 pub(super) async fn receipt(asked: Asked) -> Result<Response, Fault> {
@@ -67,8 +94,18 @@ pub(super) async fn receipt(asked: Asked) -> Result<Response, Fault> {
     }
 }
 
-/// A settled call as JSON: the receipt, and the line of an export.
-pub(crate) fn write(entry: &Entry) -> Value {
+/// A line of an export: the receipt, and what is only the operator's business.
+pub(crate) fn export(entry: &Entry) -> Value {
+    let mut line = write(entry);
+    if let Some(line) = line.as_object_mut() {
+        line.insert("account_id".to_owned(), entry.account_id.clone().into());
+        line.insert("borne_usd".to_owned(), entry.borne.to_string().into());
+    }
+    line
+}
+
+/// A settled call as JSON.
+fn write(entry: &Entry) -> Value {
     let usage = &entry.usage;
     json!({
         "request_id": entry.request_id,
@@ -78,6 +115,7 @@ pub(crate) fn write(entry: &Entry) -> Value {
         "dialect": entry.dialect,
         "status": entry.status,
         "outcome": entry.outcome.word(),
+        "ended_by": entry.ended_by.word(),
         "stream": entry.stream,
         "attempts": entry.attempts,
         "tries": tries(entry),
@@ -85,6 +123,7 @@ pub(crate) fn write(entry: &Entry) -> Value {
             "input": usage.input,
             "cached_input": usage.cache_read,
             "cache_write": usage.cache_write.saturating_add(usage.cache_write_long),
+            "cache_write_long": usage.cache_write_long,
             "output": usage.output,
             "thinking": usage.thinking,
             "input_audio": usage.input_audio,
@@ -96,14 +135,32 @@ pub(crate) fn write(entry: &Entry) -> Value {
         "input_tokens": usage.input,
         "output_tokens": usage.output,
         "searches": usage.searches,
+        "images": usage.images,
+        "seconds": usage.seconds,
         "estimated": entry.estimated,
         "cost_usd": entry.cost.to_string(),
+        "charges": charges(entry),
         "price_version": entry.price_version,
+        "service_tier": if entry.service.is_empty() { "standard" } else { &entry.service },
         "losses": entry.losses,
         "started_at": time(entry.started),
         "ended_at": time(entry.ended),
         "first_byte_ms": entry.first_byte_us.map(|micros| micros / 1000),
     })
+}
+
+/// What was charged for what, exact; the cost is their sum, rounded up once, and never more than was
+/// set aside.
+fn charges(entry: &Entry) -> Vec<Value> {
+    let charges = entry.charges.iter().map(|charge| {
+        json!({
+            "for": charge.of.word(),
+            "count": charge.count,
+            "price_usd": charge.price.to_per_unit(),
+            "usd": charge.usd(),
+        })
+    });
+    charges.collect()
 }
 
 /// Every try in order: those that failed, and the one that answered if one did.

@@ -21,7 +21,7 @@ mod threads;
 mod watched;
 
 pub(crate) use health::metrics_text;
-pub(crate) use key::write as write_entry;
+pub(crate) use key::export as write_entry;
 pub(crate) use models::unknown as unknown_model;
 pub(crate) use openapi::document as description;
 

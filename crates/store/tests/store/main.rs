@@ -8,6 +8,7 @@
     reason = "a test that meets the unexpected should stop right there"
 )]
 
+mod accounts;
 mod idempotent;
 mod kept;
 mod keys;

@@ -63,7 +63,7 @@ async fn a_newer_database_is_refused_and_left_alone(place: Arc<Place>) {
         )
         .await;
     let error = Store::open(&place.url()).await.unwrap_err();
-    assert!(matches!(error, StoreError::Newer { found: 9999, .. }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 9999, known: 10.. }), "{error}");
     place.meddle("DELETE FROM _sqlx_migrations WHERE version = 9999").await;
     let store = place.open().await;
     assert_eq!(store.setting("name").await.unwrap().as_deref(), Some("value"));

@@ -1,0 +1,108 @@
+//! Responses to responses: an answer that the gateway ends at its output limit.
+//!
+//! The last event of this format repeats the whole answer, so what has been said is kept while it
+//! goes by: finished items as they came, and the text of the one that grows.
+
+use bytes::Bytes;
+use canon::Usage;
+use serde_json::{Map, Value};
+
+use super::fault::event_lines;
+use super::wire;
+use crate::fields::Object;
+
+/// What an answer has said so far.
+#[derive(Default)]
+pub(super) struct SoFar {
+    /// The event that opened the answer.
+    opened: Bytes,
+    /// The events of finished items.
+    finished: Vec<Bytes>,
+    /// The event of the item that grows, and its text as it stands in JSON.
+    growing: Option<(Bytes, Vec<u8>)>,
+}
+
+impl SoFar {
+    /// Takes an event that is not the last one.
+    pub(super) fn see(&mut self, name: &str, data: &[u8]) {
+        // Copied: a slice would keep the whole piece it came in.
+        let copy = || Bytes::copy_from_slice(data);
+        match name {
+            "response.created" => self.opened = copy(),
+            "response.output_item.added" => self.growing = Some((copy(), Vec::new())),
+            "response.output_item.done" => {
+                self.growing = None;
+                self.finished.push(copy());
+            }
+            _ => {}
+        }
+    }
+
+    /// Text was added to the item that grows.
+    pub(super) fn grow(&mut self, text: &[u8]) {
+        if let Some((_, said)) = &mut self.growing {
+            said.extend_from_slice(text);
+        }
+    }
+
+    /// Writes the end of the answer, numbering its events from there.
+    pub(super) fn cut(&mut self, usage: &Usage, mut sequence: u64, out: &mut Vec<u8>) {
+        let mut send = |name: &str, event: Object| {
+            let head = Object::new().set("type", name).set("sequence_number", sequence);
+            let event =
+                event.into_map().into_iter().fold(head, |all, (name, value)| all.set(&name, value));
+            sequence += 1;
+            event_lines(name, &Value::from(event).to_string(), out);
+        };
+        let mut output: Vec<Value> = self.finished.iter().filter_map(|event| item(event)).collect();
+        if let Some((event, text)) = self.growing.take()
+            && let Some(Value::Object(mut item)) = item(&event)
+            && item.get("type").and_then(Value::as_str) == Some("message")
+        {
+            let index = field(&event, "output_index").unwrap_or_default();
+            let id = item.get("id").cloned().unwrap_or_default();
+            let text = [b"\"".as_slice(), &text, b"\""].concat();
+            let text: String = serde_json::from_slice(&text).unwrap_or_default();
+            let part = Object::new()
+                .set("type", "output_text")
+                .set("annotations", Vec::<Value>::new())
+                .set("logprobs", Vec::<Value>::new())
+                .set("text", text.clone());
+            let part = Value::from(part);
+            let place = || {
+                Object::new()
+                    .set("item_id", id.clone())
+                    .set("output_index", index.clone())
+                    .set("content_index", 0)
+            };
+            let done = place().set("text", text).set("logprobs", Vec::<Value>::new());
+            send("response.output_text.done", done);
+            send("response.content_part.done", place().set("part", part.clone()));
+            item.insert("status".to_owned(), "incomplete".into());
+            item.insert("content".to_owned(), vec![part].into());
+            let item = Value::Object(item);
+            let done = Object::new().set("output_index", index.clone()).set("item", item.clone());
+            send("response.output_item.done", done);
+            output.push(item);
+        }
+        let mut response = match field(&self.opened, "response") {
+            Some(Value::Object(response)) => response,
+            _ => Map::new(),
+        };
+        let why = Object::new().set("reason", "max_output_tokens");
+        response.insert("status".to_owned(), "incomplete".into());
+        response.insert("incomplete_details".to_owned(), why.into());
+        response.insert("output".to_owned(), output.into());
+        response.insert("usage".to_owned(), wire::write_usage(usage));
+        send("response.incomplete", Object::new().set("response", Value::Object(response)));
+    }
+}
+
+fn field(event: &[u8], name: &str) -> Option<Value> {
+    let mut event: Map<String, Value> = serde_json::from_slice(event).ok()?;
+    event.shift_remove(name)
+}
+
+fn item(event: &[u8]) -> Option<Value> {
+    field(event, "item")
+}

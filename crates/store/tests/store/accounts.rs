@@ -1,0 +1,157 @@
+//! Caps of accounts: all keys together, whoever asks, and what comes late pays as far as there is
+//! room.
+
+use std::sync::Arc;
+
+use canon::Money;
+use ledger::{Ask, Bank, Granted, Node, Period, Settled};
+use store::{AccountTerms, AccountTotal, BudgetTerms, KeyRecord, Store};
+use tokio::task::JoinSet;
+
+use crate::on_both;
+use crate::place::Place;
+use crate::samples::{account, entry, id, key};
+
+on_both!(
+    keys_that_ask_at_once_never_get_more_than_their_account_may_spend,
+    a_key_without_a_cap_of_its_own_is_leased_its_accounts_money,
+    what_comes_late_pays_as_far_as_the_account_has_room,
+    one_key_going_short_makes_the_others_hand_back,
+    terms_come_back_as_they_were_set,
+);
+
+async fn family(store: &Store, cap: i64, caps: &[Option<i64>]) -> Vec<KeyRecord> {
+    let owner = account(&id());
+    store.add_account(&owner).await.unwrap();
+    let terms = AccountTerms { cap: Some(Money::nanos(cap)), budget: None };
+    store.set_account_terms(&owner.id, terms).await.unwrap();
+    let mut keys = Vec::new();
+    for cap in caps {
+        let record = KeyRecord { cap: cap.map(Money::nanos), ..key(&owner.id) };
+        store.add_key(&record).await.unwrap();
+        keys.push(record);
+    }
+    keys
+}
+
+fn ask(node: &Node, key: &KeyRecord, full: i64) -> Ask {
+    let full = Money::nanos(full);
+    Ask {
+        node: node.clone(),
+        key_id: key.id.clone(),
+        least: full,
+        full,
+        hold: full,
+        wish: Money::nanos(2_000),
+        exposed: Money::ZERO,
+        seq: 1,
+        ahead: false,
+    }
+}
+
+/// Spent and leased of the account of a key; fails when its cap is passed.
+async fn total(store: &Store, key: &KeyRecord) -> (i64, i64) {
+    let totals = store.account_totals().await.unwrap();
+    let own = totals.into_iter().find(|total| total.account_id == key.account_id).unwrap();
+    let AccountTotal { cap, spent, leased, .. } = &own;
+    assert!(cap.is_some_and(|cap| spent.saturating_add(*leased) <= cap), "{own:?}");
+    (spent.as_nanos(), leased.as_nanos())
+}
+
+async fn keys_that_ask_at_once_never_get_more_than_their_account_may_spend(place: Arc<Place>) {
+    let stores = [place.open().await, place.open().await];
+    let keys = family(&stores[0], 10_000, &[None, Some(6_000), Some(50_000)]).await;
+    let mut tasks = JoinSet::new();
+    for task in 0..6_usize {
+        let (store, key) = (stores[task % 2].clone(), keys[task % 3].clone());
+        tasks.spawn(async move {
+            let node = Bank::enter(&store, &format!("family{task}")).await.unwrap();
+            let mut got = 0;
+            for step in 0..30_i64 {
+                match store.grant(&ask(&node, &key, 37 + step * task as i64 % 90)).await.unwrap() {
+                    Granted::Lease { amount, .. } => got += amount.as_nanos(),
+                    Granted::Short { .. } => {}
+                    Granted::Unlimited => panic!("its account has a cap"),
+                }
+                total(&store, &key).await;
+            }
+            got
+        });
+    }
+    let got: i64 = tasks.join_all().await.into_iter().sum();
+    let (spent, leased) = total(&stores[0], &keys[0]).await;
+    assert_eq!((spent, leased), (0, got));
+    assert!(got > 9_000, "nearly all of it can be had: {got}");
+    for store in stores {
+        store.close().await;
+    }
+}
+
+async fn a_key_without_a_cap_of_its_own_is_leased_its_accounts_money(place: Arc<Place>) {
+    let store = place.open().await;
+    let keys = family(&store, 100, &[None, None]).await;
+    let node = Bank::enter(&store, "alone").await.unwrap();
+    let granted = store.grant(&ask(&node, &keys[0], 80)).await.unwrap();
+    assert!(matches!(granted, Granted::Lease { amount, .. } if amount == Money::nanos(80)));
+    let granted = store.grant(&ask(&node, &keys[1], 80)).await.unwrap();
+    assert!(
+        matches!(granted, Granted::Short { left, elsewhere }
+            if left == Money::nanos(20) && elsewhere == Money::nanos(80)),
+        "{granted:?}"
+    );
+    store.set_account_terms(&keys[0].account_id, AccountTerms::default()).await.unwrap();
+    assert_eq!(store.grant(&ask(&node, &keys[1], 80)).await.unwrap(), Granted::Unlimited);
+    store.close().await;
+}
+
+async fn what_comes_late_pays_as_far_as_the_account_has_room(place: Arc<Place>) {
+    let store = place.open().await;
+    let keys = family(&store, 100, &[None, Some(1_000)]).await;
+    let late = |name: &str, key: &KeyRecord, cost| Settled {
+        entry: Arc::new(entry(&format!("{name}-{}", key.id), key, cost, 50)),
+        lease: None,
+        shown: true,
+    };
+    let batch = [late("a", &keys[0], 70), late("b", &keys[1], 70)];
+    assert_eq!(store.post(&batch).await.unwrap(), 2);
+    assert_eq!(total(&store, &keys[0]).await, (100, 0));
+    let mut paid = Vec::new();
+    for settled in &batch {
+        let found = store.entry(&settled.entry.request_id).await.unwrap().unwrap();
+        assert_eq!(found.cost.saturating_add(found.borne), Money::nanos(70), "{found:?}");
+        paid.push(found.cost.as_nanos());
+    }
+    paid.sort_unstable();
+    assert_eq!(paid, [30, 70]);
+    store.close().await;
+}
+
+async fn one_key_going_short_makes_the_others_hand_back(place: Arc<Place>) {
+    let store = place.open().await;
+    let keys = family(&store, 100, &[None, None]).await;
+    let node = Bank::enter(&store, "wanting").await.unwrap();
+    store.grant(&ask(&node, &keys[0], 90)).await.unwrap();
+    let report = ledger::Report { node: node.clone(), calls: vec![], exposed: vec![], seq: 2 };
+    let wanted = |tidings: ledger::Tidings| tidings.leases[0].wanted;
+    assert!(!wanted(store.tend(&report).await.unwrap()));
+    let granted = store.grant(&ask(&node, &keys[1], 50)).await.unwrap();
+    assert!(matches!(granted, Granted::Short { .. }));
+    assert!(wanted(store.tend(&report).await.unwrap()), "the other key's lease is wanted back");
+    store.close().await;
+}
+
+async fn terms_come_back_as_they_were_set(place: Arc<Place>) {
+    let store = place.open().await;
+    let keys = family(&store, 7, &[None]).await;
+    let budget = Some(BudgetTerms { most: Money::nanos(5), period: Period::Week });
+    let terms = AccountTerms { cap: None, budget };
+    let id = &keys[0].account_id;
+    store.set_account_terms(id, terms).await.unwrap();
+    let all = store.account_terms().await.unwrap();
+    assert!(all.contains(&(id.clone(), terms)), "{all:?}");
+    store.post(&[entry("week", &keys[0], 3, 50)]).await.unwrap();
+    let started = store.entry("week").await.unwrap().unwrap().started;
+    let (_, spent) = store.account_spent_in(id, Period::Week, started).await.unwrap();
+    assert_eq!(spent, Money::nanos(3));
+    store.close().await;
+}
