@@ -7,6 +7,8 @@
 pub mod app;
 pub mod cli;
 pub mod config;
+#[cfg_attr(not(test), expect(dead_code, reason = "what keeps results here follows"))]
+mod files;
 mod flow;
 mod guard;
 mod host;

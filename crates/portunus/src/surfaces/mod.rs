@@ -7,6 +7,7 @@ mod catalog;
 mod chat;
 mod count;
 mod embeddings;
+mod files;
 mod health;
 mod images;
 mod key;
@@ -136,6 +137,7 @@ fn table() -> Vec<Route> {
         keyed!(GET "/v1/usage/{request_id}" => key::receipt),
         keyed!(GET "/metrics" => health::metrics),
         public!(GET "/api/models" => catalog::list),
+        public!(GET "/files/{name}" => files::get),
         public!(GET "/healthz" => health::alive),
         public!(GET "/readyz" => health::ready),
     ]
@@ -373,7 +375,7 @@ mod tests {
     use super::*;
 
     /// The addresses that need no key. Whoever adds one here has thought about it.
-    const PUBLIC: [&str; 3] = ["/api/models", "/healthz", "/readyz"];
+    const PUBLIC: [&str; 4] = ["/api/models", "/files/{name}", "/healthz", "/readyz"];
 
     #[test]
     fn patterns_take_what_they_say_and_nothing_else() {
