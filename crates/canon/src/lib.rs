@@ -19,6 +19,7 @@ mod loss;
 mod money;
 mod origin;
 mod part;
+mod picture;
 mod reply;
 mod seal;
 mod tool;
@@ -39,6 +40,7 @@ pub use part::{
     CacheMark, Citation, Clip, Code, CodeOutcome, Kind, Media, MediaKind, Part, Search, Source,
     Thought, ToolCall, ToolResult,
 };
+pub use picture::{Delivery, Extent, Family, Made, Picture, Pictures};
 pub use reply::{Candidate, Finish, Logprob, Raw, Reply, TokenChance, Why};
 pub use seal::Seal;
 pub use tool::{Choice, FunctionTool, Location, SearchTool, Tool, ToolChoice};

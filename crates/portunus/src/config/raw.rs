@@ -1,6 +1,6 @@
 //! The configuration as it stands in the file. Unknown keys refuse to start.
 
-use catalog::{Path, PriceList, Quirks};
+use catalog::{Palette, Path, PriceList, Quirks};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -181,6 +181,7 @@ pub(crate) struct RawModel {
     pub(crate) context: Option<u64>,
     pub(crate) max_output: Option<u64>,
     pub(crate) features: Option<Vec<String>>,
+    pub(crate) pictures: Option<Palette>,
     pub(crate) about: Option<String>,
     pub(crate) timeouts: RawTimeouts,
 }

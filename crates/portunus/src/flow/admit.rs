@@ -44,18 +44,7 @@ pub(super) async fn admit(
     let candidates = u64::from(peek.candidates.max(1));
     // Any lane may be the one that answers, so the dearest counts.
     let bound = |output: u64| dearest(route, input, output.saturating_mul(candidates));
-    let held = Arc::new(Held {
-        request_id: call.id.to_string(),
-        key_id: call.key.record.id.clone(),
-        account_id: call.key.record.account_id.clone(),
-        at: 0,
-        amount: Money::ZERO,
-        dialect: call.dialect.origin().name().to_owned(),
-        model: peek.model.clone(),
-        stream: peek.stream,
-        price_version: prices.version.clone(),
-        lease: None,
-    });
+    let held = held(call, peek, &prices.version);
     let tab = Tab::new(call, peek, &prices);
     let full = bound(asked);
     let least = bound(asked.min(USEFUL));
@@ -65,6 +54,36 @@ pub(super) async fn admit(
     };
     let limit = (ticket.amount() < full).then(|| affordable(bound, ticket.amount(), asked));
     Ok(Admitted { tab: tab.open(ticket), limit, asked })
+}
+
+/// Sets aside what an order can cost at most: all of it, or it is refused.
+pub(super) async fn admit_for(
+    call: &Call,
+    peek: &Peek,
+    route: &Route,
+    bound: Money,
+) -> Result<Tab, Fault> {
+    let prices = &route.model.prices;
+    let tab = Tab::new(call, peek, prices);
+    match hold(call, held(call, peek, &prices.version), bound, bound).await {
+        Ok(ticket) => Ok(tab.open(ticket)),
+        Err(fault) => Err(tab.refuse(fault)),
+    }
+}
+
+fn held(call: &Call, peek: &Peek, version: &str) -> Arc<Held> {
+    Arc::new(Held {
+        request_id: call.id.to_string(),
+        key_id: call.key.record.id.clone(),
+        account_id: call.key.record.account_id.clone(),
+        at: 0,
+        amount: Money::ZERO,
+        dialect: call.dialect.origin().name().to_owned(),
+        model: peek.model.clone(),
+        stream: peek.stream,
+        price_version: version.to_owned(),
+        lease: None,
+    })
 }
 
 /// Sets money aside: of the budget of this period, where the key has one, and of the key's purse.

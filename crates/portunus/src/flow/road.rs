@@ -69,6 +69,19 @@ impl Road {
         Self { cutter: Cutter::default(), lane }
     }
 
+    /// For a stream of pictures, which its own watcher hands on or rewrites.
+    pub(super) fn watching(sniffer: Box<dyn Sniffer>) -> Self {
+        Self { cutter: Cutter::for_pictures(), lane: Lane::Same(sniffer) }
+    }
+
+    /// The last words of a stream that broke, where they are not those of the caller's format.
+    pub(super) fn last_words(&self, fault: &Fault) -> Option<Vec<u8>> {
+        match &self.lane {
+            Lane::Same(sniffer) => sniffer.last_words(fault),
+            Lane::Translated(_) => None,
+        }
+    }
+
     /// For a stream whose caller wants the answer whole.
     pub(super) fn gathering(call: &Call, dialect: &'static dyn Dialect, speech: Speech) -> Self {
         let Speech { chat, brake } = speech;

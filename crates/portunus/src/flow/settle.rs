@@ -212,6 +212,15 @@ impl Tab {
         self.close(Outcome::BrokeOff);
     }
 
+    /// Closes the tab of a call whose provider worked on it and held the answer back: what it
+    /// counts is paid for.
+    pub(super) fn held_back(mut self, status: u16, said: &Said) {
+        self.lane_answered();
+        self.heard(said);
+        self.entry.status = status;
+        self.close(Outcome::Done);
+    }
+
     /// Closes the tab of a call that failed before there was an answer.
     pub(super) fn failed(mut self, status: u16) {
         self.entry.status = status;

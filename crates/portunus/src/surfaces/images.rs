@@ -1,29 +1,32 @@
-//! `POST /v1/images/generations`: the door is there, so that a wrong key or a wrong model is told
-//! as everywhere else; behind it no image model is served.
+//! `POST /v1/images/generations` and `/v1/images/edits`.
 
 use axum::response::Response;
-use canon::{Fault, Trouble};
-use catalog::Kind;
+use canon::Fault;
+use dialects::images::{self, Form};
 use dialects::{Target, chat::Chat};
-use serde::Deserialize;
+use http::header::CONTENT_TYPE;
 
 use super::Asked;
-use crate::flow::{Call, find_kind};
-
-#[derive(Deserialize)]
-struct Head {
-    model: Option<String>,
-}
+use crate::flow::{self, Call, Takes};
 
 pub(super) async fn create(asked: Asked) -> Result<Response, Fault> {
     // Its errors have the shape of chat's.
-    let call = Call::read(asked, &Chat, Target::default()).await?;
-    let head: Head = serde_json::from_slice(&call.body)
-        .map_err(|e| Fault::invalid("", format!("the body is not a JSON object: {e}")))?;
-    let Some(model) = head.model.filter(|model| !model.is_empty()) else {
-        return Err(Fault::invalid("model", "`model` is required"));
+    flow::picture(Call::read(asked, &Chat, Target::default()).await?, Form::Generate).await
+}
+
+/// An edit: in JSON, or as a form with files.
+pub(super) async fn edit(asked: Asked) -> Result<Response, Fault> {
+    let (call, form) = read_edit(asked).await?;
+    flow::picture(call, form).await
+}
+
+async fn read_edit(asked: Asked) -> Result<(Call, Form), Fault> {
+    let told = asked.request.headers().get(CONTENT_TYPE);
+    let form = match images::boundary(told.and_then(|told| told.to_str().ok()).unwrap_or_default())
+    {
+        None => Form::Edit,
+        Some(boundary) => Form::Upload { boundary: boundary? },
     };
-    find_kind(&call, &model, Kind::Image)?;
-    let say = format!("`{model}` is an image model, and this version serves none");
-    Err(Fault::new(Trouble::NoModel, say))
+    let takes = if form == Form::Edit { Takes::Json } else { Takes::Form };
+    Ok((Call::read_as(asked, &Chat, Target::default(), takes).await?, form))
 }

@@ -115,6 +115,7 @@ fn table() -> Vec<Route> {
         paid!(POST "/v1/chat/completions" => chat::create),
         paid!(POST "/v1/embeddings" => embeddings::create),
         paid!(POST "/v1/images/generations" => images::create),
+        paid!(POST "/v1/images/edits" => images::edit),
         paid!(POST "/v1/messages" => messages::create),
         keyed!(POST "/v1/messages/count_tokens" => messages::count),
         paid!(POST "/v1/responses" => responses::create),
