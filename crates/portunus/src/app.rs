@@ -20,6 +20,7 @@ use crate::limits::{Pacing, Shared};
 use crate::memory::Memory;
 use crate::meters::Meters;
 use crate::server::{Open, Order};
+use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
 
 /// The name under which the key pepper is kept in the store.
@@ -53,6 +54,8 @@ pub struct App {
     pub(crate) memory: Memory,
     /// What is kept for callers to fetch.
     files: Files,
+    /// What runs here without its caller.
+    pub(crate) jobs: Tasks,
     /// Seals of callers whose format has no place for them.
     pub(crate) seals: SealKeep,
     /// What is counted.
@@ -130,6 +133,7 @@ impl App {
             teller,
             clock,
             files,
+            jobs: Tasks::new(&pepper),
             seals: SealKeep::default(),
             meters: Meters::new(),
             telemetry,
@@ -243,6 +247,8 @@ impl App {
                 tokio::time::sleep(Duration::from_secs(600)).await;
             }
         });
+        tokio::spawn(Arc::clone(self).run_tasks());
+        tokio::spawn(Arc::clone(self).tell_ends());
         let app = Arc::clone(self);
         tokio::spawn(crate::config::watch(given, move |config| app.reconfigure(config)));
     }
@@ -256,6 +262,7 @@ impl App {
         if let Err(e) = self.store.sweep_claims(now).await {
             tracing::warn!("expired idempotency keys could not be swept: {e}");
         }
+        self.sweep_tasks().await;
         if let Err(e) = self.files.sweep().await {
             tracing::warn!("expired files could not be swept: {e}");
         }

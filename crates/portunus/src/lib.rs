@@ -7,7 +7,6 @@
 pub mod app;
 pub mod cli;
 pub mod config;
-#[cfg_attr(not(test), expect(dead_code, reason = "what keeps results here follows"))]
 mod files;
 mod flow;
 mod guard;
@@ -22,6 +21,7 @@ mod money;
 mod respond;
 mod server;
 mod surfaces;
+mod tasks;
 mod telemetry;
 mod tokens;
 

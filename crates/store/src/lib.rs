@@ -21,6 +21,7 @@ mod open;
 mod post;
 mod sessions;
 mod settings;
+mod tasks;
 
 pub use accounts::{Account, Role};
 pub use audit::Audit;
@@ -33,6 +34,7 @@ pub use leases::LeaseTotal;
 pub use ledger::Micros;
 pub use limits::{BudgetTerms, Limits};
 pub use sessions::Session;
+pub use tasks::{NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskState, Told, Webhook};
 
 use db::{Db, on_reader};
 

@@ -57,12 +57,23 @@ pub enum Form {
 pub struct Order {
     /// What is asked for.
     pub picture: Picture,
+    /// Whether it is waited for.
+    pub later: Later,
     /// Where in the body the model is named.
     named: Option<Range<usize>>,
     /// Parts of a form that are only for us.
     ours: Vec<Range<usize>>,
     /// Whether the body is what the GPT family takes at the address it came to.
     plain: bool,
+}
+
+/// Whether an order is waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Later {
+    /// Whether the caller wants to come back for it.
+    pub wanted: bool,
+    /// Who wants to hear of its end.
+    pub webhook: Option<String>,
 }
 
 /// Fields that are told to the gateway alone. The GPT image models refuse the first.
@@ -197,6 +208,14 @@ impl Spoken {
             Self::Images(Family::Dashscope) => tasks::write_dashscope(picture, model),
             Self::Images(Family::Flux) => tasks::write_flux(picture, model),
             Self::Images(Family::Predictions) => tasks::write_predictions(picture, model),
+        }
+    }
+
+    /// How far a task has come, in hundredths, where its provider tells it.
+    pub fn progress(self, body: &[u8]) -> Option<u8> {
+        match self {
+            Self::Native => None,
+            Self::Images(family) => tasks::progress(family, body),
         }
     }
 

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::multipart;
-use super::{ME, OURS, Order, decode, encode, measure, rules};
+use super::{Later, ME, OURS, Order, decode, encode, measure, rules};
 use crate::fields::{Fields, Path};
 use crate::json;
 use crate::judge::{self, refuse};
@@ -47,11 +47,11 @@ pub(super) fn json(body: &Bytes, edit: bool) -> Result<Order, Fault> {
         None => None,
         Some(value) => Some(source(value, "mask")?),
     };
-    let picture = read(fields, inputs, mask, edit)?;
+    let (picture, later) = read(fields, inputs, mask, edit)?;
     // What is only named by address may have to be got first.
     let inline = |source: &Source| matches!(source, Source::Inline { .. });
     let plain = plain && picture.inputs.iter().chain(&picture.mask).all(inline);
-    Ok(Order { picture, named, ours: Vec::new(), plain })
+    Ok(Order { picture, later, named, ours: Vec::new(), plain })
 }
 
 /// Reads a form.
@@ -82,12 +82,12 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<Order, Fault> {
         }
     }
     let fields = Fields::of(map, &Path::Root);
-    let picture = read(fields, inputs, mask, true)?;
+    let (picture, later) = read(fields, inputs, mask, true)?;
     if picture.model.is_empty() || picture.model.len() > judge::LONGEST_MODEL {
         let most = judge::LONGEST_MODEL;
         return Err(refuse("model", &format!("must have 1 to {most} bytes")));
     }
-    Ok(Order { picture, named, ours, plain: true })
+    Ok(Order { picture, later, named, ours, plain: true })
 }
 
 /// A field of a form as the value it stands for; what is none stays text and is refused as such.
@@ -111,7 +111,7 @@ fn read(
     inputs: Vec<Source>,
     mask: Option<Source>,
     edit: bool,
-) -> Result<Picture, Fault> {
+) -> Result<(Picture, Later), Fault> {
     let model = fields.required("model")?;
     let prompt = fields.required("prompt")?;
     let count = match fields.count("n")? {
@@ -136,8 +136,14 @@ fn read(
         Some("url") => Some(Delivery::Link),
         Some(_) => return Err(fields.fault("response_format", "must be `url` or `b64_json`")),
     };
-    let (_, _, _) = (fields.take("async"), fields.take("webhook"), fields.take("webhook_url"));
-    Ok(Picture {
+    let later = Later {
+        wanted: fields.flag("async")?.unwrap_or_default(),
+        webhook: match fields.string("webhook")? {
+            Some(url) => Some(url),
+            None => fields.string("webhook_url")?,
+        },
+    };
+    let picture = Picture {
         edit: edit || !inputs.is_empty(),
         model,
         prompt,
@@ -163,7 +169,8 @@ fn read(
         user: fields.string("user")?,
         safety_identifier: fields.string("safety_identifier")?,
         extras: fields.extras(ME),
-    })
+    };
+    Ok((picture, later))
 }
 
 /// Pictures in JSON: one or a list, each an address, a data URI, or an object with one.

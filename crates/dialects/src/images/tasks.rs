@@ -127,6 +127,18 @@ pub(super) fn read(family: Family, body: &[u8]) -> Result<Answer, Fault> {
     }))
 }
 
+/// How far a task has come, in hundredths, where its provider tells it.
+pub(super) fn progress(family: Family, body: &[u8]) -> Option<u8> {
+    #[derive(serde::Deserialize)]
+    struct Told {
+        progress: Option<f64>,
+    }
+    let told = serde_json::from_slice::<Told>(body).ok()?.progress?;
+    let hundredths = if family == Family::Flux { told * 100.0 } else { told };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 100")]
+    (0.0..=100.0).contains(&hundredths).then_some(hundredths as u8)
+}
+
 fn later(names: &Names, value: &Value) -> Result<Answer, Fault> {
     let text = |way: &&str| value.pointer(way).and_then(Value::as_str).filter(|s| !s.is_empty());
     if let Some(url) = names.poll.iter().find_map(text) {

@@ -2,7 +2,7 @@
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, path};
+use object_store::{ObjectStore, RetryConfig, path};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +29,9 @@ const USUAL: [&str; 13] = [
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 ];
+
+/// How long a bucket that fails is tried again: somebody waits.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Files that are kept for callers.
 #[derive(Debug)]
@@ -139,6 +142,7 @@ fn bucket(
         // Whether an endpoint of the operator's has TLS is the operator's word.
         .with_allow_http(true)
         .with_http_connector(OwnConnector(way.clone()))
+        .with_retry(RetryConfig { max_retries: 3, retry_timeout: RETRY, ..RetryConfig::default() })
         .build()
         .map_err(|e| format!("files: {e}"))?;
     Ok(Arc::new(PrefixStore::new(made, prefix)))

@@ -86,6 +86,18 @@ fn held(call: &Call, peek: &Peek, version: &str) -> Arc<Held> {
     })
 }
 
+/// Whether the key could pay that much now. Nothing is set aside: that is done when it is run.
+pub(super) async fn can_pay(call: &Call, bound: Money) -> Result<(), Fault> {
+    if let Some(budget) = &call.key.budget {
+        // A share that nobody uses is free again at once.
+        budget.take(call.app.clock.now(), bound, bound).map(drop).map_err(over_budget)?;
+    }
+    match call.app.standing(&call.key.purse).await.remaining() {
+        Some(left) if left < bound => Err(over_cap(left)),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Sets money aside: of the budget of this period, where the key has one, and of the key's purse.
 async fn hold(call: &Call, held: Arc<Held>, full: Money, least: Money) -> Result<Ticket, Fault> {
     let share = call.key.budget.as_ref();
@@ -97,13 +109,15 @@ async fn hold(call: &Call, held: Arc<Held>, full: Money, least: Money) -> Result
             Some(share) => ticket.with(share),
             None => ticket,
         }),
-        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => Err(Fault::new(
-            Trouble::Quota,
-            format!("the spending cap of this API key is reached: {left} USD are left"),
-        )),
+        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => Err(over_cap(left)),
         Err(Refused::Journal(e)) => Err(unaccountable().note(e.to_string())),
         Err(Refused::Away(why)) => Err(unaccountable().note(why)),
     }
+}
+
+fn over_cap(left: Money) -> Fault {
+    let say = format!("the spending cap of this API key is reached: {left} USD are left");
+    Fault::new(Trouble::Quota, say)
 }
 
 fn over_budget(over: OverBudget) -> Fault {

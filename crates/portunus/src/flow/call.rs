@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
 use upstream::{CODINGS, Coding, Decoder, Timeouts, Undecodable};
 
@@ -41,6 +42,8 @@ pub(crate) struct Call {
     pub(crate) edits: Vec<Edit>,
     /// Whether the answer must be written by us even where the formats agree.
     pub(crate) own_reply: bool,
+    /// Where a provider's word on how far it has come is noted, for whoever asks meanwhile.
+    pub(crate) progress: Option<Arc<AtomicU8>>,
     /// The caller's headers that a provider of its own format is given.
     pub(crate) handed_on: HeaderMap,
     /// Whether a translation that loses anything is refused.
@@ -97,6 +100,7 @@ impl Call {
             body,
             edits: Vec::new(),
             own_reply: false,
+            progress: None,
             handed_on,
             strict,
             dry_run,

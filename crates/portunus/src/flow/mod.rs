@@ -22,9 +22,7 @@ mod wishes;
 
 pub(crate) use call::{Call, Takes};
 pub(crate) use embed::embed;
-pub(crate) use paint::picture;
-#[expect(unused_imports, reason = "for orders that run without a caller waiting")]
-pub(crate) use paint::{Painted, check as check_picture, paint};
+pub(crate) use paint::{Painted, paint, picture};
 pub(crate) use pump::event_stream;
 pub(crate) use road::stamp;
 pub(crate) use route::find as find_route;

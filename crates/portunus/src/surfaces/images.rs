@@ -8,25 +8,29 @@ use http::header::CONTENT_TYPE;
 
 use super::Asked;
 use crate::flow::{self, Call, Takes};
+use crate::tasks::Wish;
+
+const EDITS: &str = "/v1/images/edits";
 
 pub(super) async fn create(asked: Asked) -> Result<Response, Fault> {
-    // Its errors have the shape of chat's.
-    flow::picture(Call::read(asked, &Chat, Target::default()).await?, Form::Generate).await
+    let wish = Wish::of(&asked.request)?;
+    let (call, form) = read(asked).await?;
+    flow::picture(call, form, wish).await
 }
 
-/// An edit: in JSON, or as a form with files.
-pub(super) async fn edit(asked: Asked) -> Result<Response, Fault> {
-    let (call, form) = read_edit(asked).await?;
-    flow::picture(call, form).await
-}
-
-async fn read_edit(asked: Asked) -> Result<(Call, Form), Fault> {
+/// An order. An edit comes in JSON, or as a form with files.
+pub(crate) async fn read(asked: Asked) -> Result<(Call, Form), Fault> {
     let told = asked.request.headers().get(CONTENT_TYPE);
-    let form = match images::boundary(told.and_then(|told| told.to_str().ok()).unwrap_or_default())
-    {
+    let told = told.and_then(|told| told.to_str().ok()).unwrap_or_default();
+    let form = match images::boundary(told) {
+        _ if asked.request.uri().path() != EDITS => Form::Generate,
         None => Form::Edit,
         Some(boundary) => Form::Upload { boundary: boundary? },
     };
-    let takes = if form == Form::Edit { Takes::Json } else { Takes::Form };
+    let takes = match &form {
+        Form::Generate | Form::Edit => Takes::Json,
+        Form::Upload { .. } => Takes::Form,
+    };
+    // Its errors have the shape of chat's.
     Ok((Call::read_as(asked, &Chat, Target::default(), takes).await?, form))
 }

@@ -16,12 +16,15 @@ mod models;
 mod native;
 mod query;
 mod responses;
+mod tasks;
 mod threads;
 mod watched;
 
 pub(crate) use health::metrics_text;
+pub(crate) use images::read as read_picture;
 pub(crate) use key::write as write_entry;
 pub(crate) use models::unknown as unknown_model;
+pub(crate) use query::pairs;
 
 use axum::Router;
 use axum::body::Body;
@@ -115,7 +118,12 @@ fn table() -> Vec<Route> {
         paid!(POST "/v1/chat/completions" => chat::create),
         paid!(POST "/v1/embeddings" => embeddings::create),
         paid!(POST "/v1/images/generations" => images::create),
-        paid!(POST "/v1/images/edits" => images::edit),
+        paid!(POST "/v1/images/edits" => images::create),
+        keyed!(GET "/v1/images/generations/{id}" => tasks::get),
+        keyed!(GET "/v1/tasks" => tasks::list),
+        keyed!(GET "/v1/tasks/{id}" => tasks::get),
+        keyed!(POST "/v1/tasks/{id}/cancel" => tasks::cancel),
+        keyed!(GET "/v1/webhooks/secret" => tasks::webhook_secret),
         paid!(POST "/v1/messages" => messages::create),
         keyed!(POST "/v1/messages/count_tokens" => messages::count),
         paid!(POST "/v1/responses" => responses::create),

@@ -20,6 +20,7 @@ mod posting;
 mod reading;
 mod samples;
 mod settings;
+mod tasks;
 
 /// Makes each named function a test on every database.
 macro_rules! on_both {

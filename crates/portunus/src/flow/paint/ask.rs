@@ -7,6 +7,7 @@ use dialects::images::{Answer, Spoken, Written};
 use futures_util::stream::{StreamExt as _, iter};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::route::Pick;
@@ -124,6 +125,9 @@ async fn one(
             Answer::Now(pictures) => return Ok((pictures, body)),
             Answer::Later(at) => at,
         };
+        if let (Some(progress), Some(come)) = (&call.progress, spoken.progress(&body)) {
+            progress.fetch_max(come, Ordering::Relaxed);
+        }
         if pause >= call.left(&pick.lane.timeouts) {
             return Err(Fault::new(
                 canon::Trouble::Timeout,

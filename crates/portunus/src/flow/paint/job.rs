@@ -2,9 +2,11 @@
 //! sent for it.
 
 use axum::response::Response;
-use canon::{Family, Fault, Loss, Money, Origin, Picture, Pictures, Source, Trouble, Usage};
+use canon::{
+    Delivery, Family, Fault, Loss, Money, Origin, Picture, Pictures, Source, Trouble, Usage,
+};
 use catalog::{Kind, Palette, Prices};
-use dialects::images::{Form, OURS, Order, Spoken, Written};
+use dialects::images::{Form, Later, OURS, Order, Spoken, Written};
 use dialects::{Peek, Said};
 use std::sync::Arc;
 use upstream::{Allowance, FetchError};
@@ -56,6 +58,17 @@ impl Job {
     /// What is asked for.
     pub(super) const fn picture(&self) -> &Picture {
         &self.order.picture
+    }
+
+    /// Whether it is waited for, as the body says.
+    pub(super) const fn later(&self) -> &Later {
+        &self.order.later
+    }
+
+    /// The same order, with its pictures in the answer itself however they were wished for.
+    pub(super) fn inline(mut self) -> Self {
+        self.order.picture.delivery = Some(Delivery::Base64);
+        self
     }
 
     /// The model asked for.

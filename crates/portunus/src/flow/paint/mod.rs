@@ -19,30 +19,35 @@ use std::sync::Arc;
 
 use super::route::Pick;
 use super::settle::Tab;
-use super::{Call, attempt};
+use super::{Call, admit, attempt};
 use crate::surfaces;
+use crate::tasks::{self, Wish};
 use job::Job;
 
-/// Pictures that were made and paid for.
-#[derive(Debug)]
+/// Pictures that were made. They are paid for when they are handed over; dropped before that, the
+/// call is one whose caller left.
 pub(crate) struct Painted {
     /// The answer as JSON.
     pub(crate) body: Bytes,
-    /// How many pictures are in it.
-    #[expect(dead_code, reason = "for orders that run without a caller waiting")]
-    pub(crate) count: usize,
-    /// What they cost.
-    pub(crate) cost: Money,
-    /// Who made them.
-    pub(crate) lane: String,
-    /// What could not be told to it.
-    pub(crate) losses: Vec<String>,
+    tab: Tab,
 }
 
 impl Painted {
+    /// They were handed over. Tells what they cost.
+    pub(crate) fn settle(self) -> Money {
+        self.tab.done()
+    }
+
+    /// They could not be handed over, which is not the caller's fault: nobody pays but the operator.
+    pub(crate) fn lose(self) {
+        self.tab.failed(503);
+    }
+
     /// The answer as HTTP.
     pub(crate) fn into_response(self) -> Response {
-        let Self { body, count: _, cost, lane, losses } = self;
+        let Self { body, tab } = self;
+        let (lane, losses) = (tab.lane().to_owned(), tab.losses().to_vec());
+        let cost = tab.done();
         let mut response = surfaces::json(Body::from(body));
         let headers = response.headers_mut();
         let mut tell = |name: &'static str, value: &str| {
@@ -59,11 +64,18 @@ impl Painted {
     }
 }
 
-/// Serves one order, from the caller's bytes to the pictures.
-pub(crate) async fn picture(call: Call, form: Form) -> Result<Response, Fault> {
+/// Serves one order, from the caller's bytes to the pictures, or to a task if it is not waited for.
+pub(crate) async fn picture(call: Call, form: Form, wish: Wish) -> Result<Response, Fault> {
     let job = Job::read(&call, form)?;
     if call.dry_run {
         return job.pretend(&call);
+    }
+    if wish.is_later() || job.later().wanted {
+        return later(&call, &job, wish).await;
+    }
+    if job.later().webhook.is_some() {
+        let say = "`webhook` is for tasks: send `\"async\": true` with it";
+        return Err(Fault::invalid("webhook", say));
     }
     if !job.picture().stream {
         return run(call, job).await.map(Painted::into_response);
@@ -74,18 +86,24 @@ pub(crate) async fn picture(call: Call, form: Form) -> Result<Response, Fault> {
     attempt::over_lanes(call, job.model(), job.route(), tab, one).await?
 }
 
-/// Runs one whole order: money, lanes, settlement.
-#[expect(dead_code, reason = "for orders that run without a caller waiting")]
-pub(crate) async fn paint(call: Call, form: Form) -> Result<Painted, Fault> {
-    let job = Job::read(&call, form)?;
-    run(call, job).await
+/// Has an order that passed every rule written down, asking no one.
+async fn later(call: &Call, job: &Job, wish: Wish) -> Result<Response, Fault> {
+    if job.picture().stream {
+        let say = "a stream is waited for: leave `stream` out, or `async`";
+        return Err(Fault::invalid("stream", say));
+    }
+    let bound = job.bound(job.route().prices.iter());
+    admit::can_pay(call, bound).await?;
+    let provider = job.route().lanes.first().map_or("", |lane| lane.provider.name.as_str());
+    let webhook = job.later().webhook.clone();
+    tasks::submit(call, wish, tasks::Order { model: job.model(), provider, webhook }).await
 }
 
-/// Applies every rule to an order and tells the most it can cost, asking no one.
-#[expect(dead_code, reason = "for orders that run without a caller waiting")]
-pub(crate) fn check(call: &Call, form: Form) -> Result<Money, Fault> {
-    let job = Job::read(call, form)?;
-    Ok(job.bound(job.route().prices.iter()))
+/// Runs one whole order whose caller comes back for it: money, lanes, and pictures that are still to
+/// be paid for.
+pub(crate) async fn paint(call: Call, form: Form) -> Result<Painted, Fault> {
+    let job = Job::read(&call, form)?.inline();
+    run(call, job).await
 }
 
 async fn run(call: Call, job: Job) -> Result<Painted, Fault> {
@@ -121,8 +139,7 @@ async fn lane_of(
     };
     tab.first_byte();
     tab.heard(&said);
-    let (lane, losses) = (tab.lane().to_owned(), tab.losses().to_vec());
-    Ok(Ok(Painted { body, count: pictures.count(), cost: tab.done(), lane, losses }))
+    Ok(Ok(Painted { body, tab }))
 }
 
 /// What a lane made, as the caller wants it.
