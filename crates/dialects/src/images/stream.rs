@@ -89,14 +89,15 @@ pub fn sniffer(family: Family, picture: &Picture, now: i64) -> Box<dyn Sniffer> 
             failed: None,
         }),
         Family::Gpt | Family::Xai | Family::Dashscope | Family::Flux | Family::Predictions => {
-            Box::new(Watch::default())
+            Box::new(Watch { asked: picture.count.into(), made: 0, said: Said::default() })
         }
     }
 }
 
 /// Looks at a stream of the callers' own family.
-#[derive(Default)]
 struct Watch {
+    asked: u64,
+    made: u64,
     said: Said,
 }
 
@@ -131,18 +132,19 @@ impl Sniffer for Watch {
         if head.error.is_some() || name == b"error" || head.kind == "error" {
             return Verdict::Fault(error_in(&frame.data));
         }
-        if let Some(usage) = head.usage.as_ref().and_then(tasks::usage) {
-            self.said.usage = Some(usage);
+        if head.b64_json.is_some_and(|data| super::measure_base64(&data).is_none()) {
+            return Verdict::Fault(super::no_answer("what came as a picture is none"));
         }
-        if let Some(data) = head.b64_json {
-            if super::measure_base64(&data).is_none() {
-                return Verdict::Fault(super::no_answer("what came as a picture is none"));
-            }
-            self.said.output_bytes += 1;
-        }
+        self.said.output_bytes += 1;
         let name = if head.kind.is_empty() { String::from_utf8_lossy(name) } else { head.kind };
         if name.ends_with(".completed") {
-            self.said.finished = true;
+            self.made += 1;
+            let usage = head.usage.as_ref().and_then(tasks::usage);
+            let before = self.said.usage.unwrap_or_default();
+            self.said.usage =
+                Some(Usage { images: self.made, ..usage.map_or(before, |now| before.merged(now)) });
+            // Silence behind the last of them is the end.
+            self.said.finished = self.made >= self.asked;
         }
         Verdict::Forward
     }
@@ -214,7 +216,8 @@ impl Series {
             }
             "completed" => {
                 let usage = value.get("usage").and_then(tasks::usage);
-                self.said.usage = usage;
+                let images = self.said.output_bytes;
+                self.said.usage = Some(Usage { images, ..usage.unwrap_or_default() });
                 self.give(usage.as_ref());
                 self.done = true;
                 match &self.failed {

@@ -71,6 +71,7 @@ impl Tab {
                 borne: Money::ZERO,
                 price_version: prices.version.clone(),
                 losses: Vec::new(),
+                ..Entry::default()
             }),
         }
     }
