@@ -10,6 +10,7 @@
 //! - nothing here implements `From` for a wire type: a translation returns [`Lossy`], because only
 //!   a return value can confess what it could not carry.
 
+mod charge;
 mod chat;
 mod event;
 mod extras;
@@ -25,6 +26,7 @@ mod seal;
 mod tool;
 mod usage;
 
+pub use charge::{Charge, Dimension};
 pub use chat::{
     Chat, Detail, Format, Hints, Level, Modality, Role, Sampling, Schema, Show, State, Thinking,
     Tier, Turn,

@@ -89,7 +89,10 @@ impl FromStr for Money {
 }
 
 /// A price in picodollars (10⁻¹² USD) per unit: per token, per request, per image, per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct Price(i64);
 
 impl Price {

@@ -32,6 +32,10 @@ pub struct Usage {
     pub output_image: u64,
     /// Searches the provider ran on the way.
     pub searches: u64,
+    /// Pictures made, where an answer is pictures.
+    pub images: u64,
+    /// Seconds it took, begun ones counted whole, where time is paid for.
+    pub seconds: u64,
 }
 
 impl Usage {
@@ -64,6 +68,8 @@ impl Usage {
             output_audio: self.output_audio.max(later.output_audio),
             output_image: self.output_image.max(later.output_image),
             searches: self.searches.max(later.searches),
+            images: self.images.max(later.images),
+            seconds: self.seconds.max(later.seconds),
         }
     }
 }

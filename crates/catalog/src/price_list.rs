@@ -8,7 +8,7 @@ use std::fmt;
 use canon::{Price, PriceError};
 use serde::Deserialize;
 
-use crate::{LongPrices, Prices, Rates, Service, ServicePrices};
+use crate::{LongPrices, PicturePrice, Prices, Rates, Service, ServicePrices};
 
 /// The prices of a model in writing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -42,6 +42,8 @@ pub struct PriceList {
     pub per_image: Option<String>,
     /// Dollars per search.
     pub per_search: Option<String>,
+    /// What images cost by size and quality.
+    pub pictures: Vec<PictureList>,
     /// Prices of long prompts.
     pub long: Vec<LongList>,
     /// Prices of other service tiers.
@@ -71,6 +73,20 @@ pub struct RateList {
     /// Dollars per million prompt tokens written to the cache for the long term.
     #[serde(default)]
     pub cache_write_long: Option<String>,
+}
+
+/// What an image costs, in writing; a size or quality that is not written stands for any.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PictureList {
+    /// The size, in the words callers use.
+    pub size: Option<String>,
+    /// The quality, in the words callers use.
+    pub quality: Option<String>,
+    /// Dollars per image.
+    pub price: Option<String>,
+    /// The most answer tokens it is made of, where those are billed.
+    pub tokens: Option<u64>,
 }
 
 /// Prices of long prompts in writing.
@@ -137,6 +153,7 @@ impl PriceList {
             per_second,
             per_image,
             per_search,
+            pictures,
             long,
             batch,
             flex,
@@ -171,10 +188,27 @@ impl PriceList {
             per_second: unit("per_second", per_second)?,
             per_image: unit("per_image", per_image)?,
             per_search: unit("per_search", per_search)?,
+            pictures: pictures.iter().map(PictureList::read).collect::<Result<_, _>>()?,
             long: read_long(long)?,
             services,
         };
         Ok(prices.versioned())
+    }
+}
+
+impl PictureList {
+    fn read(&self) -> Result<PicturePrice, PriceFault> {
+        let Self { size, quality, price, tokens } = self;
+        if price.is_none() && tokens.is_none() {
+            let (key, text) = ("pictures.price", String::new());
+            return Err(PriceFault { key, text, why: PriceError::NotADecimal });
+        }
+        Ok(PicturePrice {
+            size: size.clone(),
+            quality: quality.clone(),
+            price: unit("pictures.price", price)?.unwrap_or(Price::FREE),
+            tokens: tokens.unwrap_or_default(),
+        })
     }
 }
 
@@ -238,8 +272,9 @@ mod tests {
         assert_eq!(prices.cached_input, Some(Price::picos(300_000)));
         assert_eq!(prices.per_search, Some(Price::picos(10_000_000_000)));
         assert_eq!(prices.long[0].rates.output, Price::picos(22_500_000));
-        assert_eq!(prices.at(Service::Batch).unwrap().input, Price::picos(1_500_000));
-        assert_eq!(prices.at(Service::Priority), None);
+        let services: Vec<_> = prices.services.iter().map(|tier| tier.service).collect();
+        assert_eq!(services, [Service::Batch]);
+        assert_eq!(prices.services[0].rates.input, Price::picos(1_500_000));
         assert!(!list.is_empty() && PriceList::default().is_empty());
     }
 
@@ -250,6 +285,20 @@ mod tests {
         let fault = list.prices().unwrap_err();
         assert_eq!((fault.key, fault.why), ("output", PriceError::Negative));
         assert_eq!(fault.to_string(), "price `output` = \"-1\": below zero");
+    }
+
+    #[test]
+    fn images_have_a_price_or_a_size_in_tokens() {
+        let list: PriceList = toml::from_str(
+            r#"pictures = [{ quality = "low", tokens = 272 }, { size = "2K", price = "0.04" }]"#,
+        )
+        .unwrap();
+        let prices = list.prices().unwrap();
+        assert_eq!(prices.pictures[0].tokens, 272);
+        assert_eq!(prices.pictures[1].price, Price::picos(40_000_000_000));
+        let empty: PriceList = toml::from_str(r#"pictures = [{ size = "2K" }]"#).unwrap();
+        assert_eq!(empty.prices().unwrap_err().key, "pictures.price");
+        assert!(toml::from_str::<PriceList>(r#"pictures = [{ sise = "2K" }]"#).is_err());
     }
 
     #[test]

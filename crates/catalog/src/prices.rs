@@ -1,11 +1,14 @@
 //! What a call costs, and what it can cost at most.
 //!
 //! Prices are picodollars per unit, products are exact in `i128`, and one call is rounded up once.
-//! Two rules keep the spending cap honest. A dimension without a price of its own is charged as
-//! the plain dimension it belongs to (cached as input, thinking as output), never as nothing. And
-//! whatever [`Prices::cost`] charges, [`Prices::bound`] of the same or larger counts has covered.
+//! Three rules keep the spending cap honest. A dimension without a price of its own is charged as
+//! the plain dimension it belongs to (cached as input, thinking as output), never as nothing. The
+//! service tier that is billed is the one the provider says it used. And whatever [`Prices::cost`]
+//! charges, [`Prices::bound`] of the same or larger counts has covered.
 
-use canon::{Money, Price, Usage};
+use canon::{Charge, Dimension, Money, Price, Tier, Usage};
+
+use crate::{Picture, PicturePrice};
 
 /// Everything a provider bills one model by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub struct Prices {
     pub per_second: Option<Price>,
     /// Per image made, where images are not billed in tokens.
     pub per_image: Option<Price>,
+    /// What images cost by size and quality.
+    pub pictures: Vec<PicturePrice>,
     /// Per search the provider runs.
     pub per_search: Option<Price>,
     /// What long prompts cost; a tier replaces the token prices above.
@@ -96,6 +101,17 @@ impl Service {
             Self::Fast => "fast",
         }
     }
+
+    /// The tier whose prices are billed; `None` for the plain prices.
+    pub fn of(tier: &Tier) -> Option<Self> {
+        match tier {
+            Tier::Flex => Some(Self::Flex),
+            Tier::Priority => Some(Self::Priority),
+            Tier::Fast => Some(Self::Fast),
+            Tier::Other(_, word) => Self::ALL.into_iter().find(|service| service.word() == word),
+            Tier::Auto | Tier::Standard => None,
+        }
+    }
 }
 
 /// What one service tier costs.
@@ -109,15 +125,19 @@ pub struct ServicePrices {
     pub long: Vec<LongPrices>,
 }
 
-/// What a call uses beyond tokens.
+/// What a call uses beyond tokens, and on which terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Units {
+pub struct Units<'a> {
     /// Searches the provider runs.
     pub searches: u64,
     /// Images made.
     pub images: u64,
     /// Seconds, begun ones counted whole.
     pub seconds: u64,
+    /// Which images.
+    pub picture: Picture<'a>,
+    /// The service tier: for a bound the one asked for, for a cost the one that was given.
+    pub tier: Option<&'a Tier>,
 }
 
 /// The token prices that apply to one call, every gap filled.
@@ -156,127 +176,151 @@ impl Prices {
         Self { input, output, ..Self::default() }.versioned()
     }
 
-    /// What the usage costs: tokens, searches and the call itself.
+    /// What the usage costs at the plain prices.
     pub fn cost(&self, usage: &Usage) -> Money {
         self.cost_with(usage, &Units::default())
     }
 
-    /// What the usage costs together with what was used beyond tokens. Searches told in both
-    /// places are counted once.
-    pub fn cost_with(&self, usage: &Usage, units: &Units) -> Money {
-        let units = Units { searches: usage.searches.max(units.searches), ..*units };
-        Money::from_picos(self.token_picos(usage).saturating_add(self.unit_picos(&units)))
+    /// What the usage costs together with what was used beyond tokens. What is told in both places
+    /// is counted once.
+    pub fn cost_with(&self, usage: &Usage, units: &Units<'_>) -> Money {
+        let mut picos = 0_i128;
+        self.each(usage, units, |charge| picos = picos.saturating_add(charge.picos()));
+        Money::from_picos(picos)
     }
 
-    /// The most a call can cost that reads and writes no more than that many tokens.
+    /// The parts of that cost. Their sum, rounded up once, is the cost.
+    pub fn charges(&self, usage: &Usage, units: &Units<'_>) -> Vec<Charge> {
+        let mut charges = Vec::new();
+        self.each(usage, units, |charge| charges.push(charge));
+        charges
+    }
+
+    /// The most a call at the plain prices can cost that reads and writes no more than that many
+    /// tokens.
     pub fn bound(&self, input_tokens: u64, output_tokens: u64) -> Money {
         self.bound_with(input_tokens, output_tokens, &Units::default())
     }
 
-    /// The most a call can cost that reads and writes no more than that many tokens and uses no
-    /// more than that beyond tokens. A call that may search needs its searches counted here.
-    pub fn bound_with(&self, input_tokens: u64, output_tokens: u64, units: &Units) -> Money {
-        let reachable = self.long.iter().filter(|long| long.above < input_tokens);
-        let sheets = std::iter::once(None).chain(reachable.map(Some)).map(|long| self.filled(long));
-        let (input, output) = sheets.fold((Price::FREE, Price::FREE), |(input, output), sheet| {
-            (input.max(sheet.dearest_input()), output.max(sheet.dearest_output()))
-        });
-        let tokens = input.of(input_tokens).saturating_add(output.of(output_tokens));
-        Money::from_picos(tokens.saturating_add(self.unit_picos(units)))
-    }
-
-    /// The prices of another service tier; `None` when this model has none on record.
-    pub fn at(&self, service: Service) -> Option<Self> {
-        let tier = self.services.iter().find(|tier| tier.service == service)?;
-        let Rates { input, output, cached_input, cache_write, cache_write_long } = tier.rates;
-        // Providers scale audio and images along with text, so the tier's plain price tells how.
-        let heard = |price: Option<Price>| price.map(|price| scaled(price, self.input, input));
-        let told = |price: Option<Price>| price.map(|price| scaled(price, self.output, output));
-        let prices = Self {
-            input,
-            output,
-            cached_input,
-            cache_write,
-            cache_write_long,
-            thinking: told(self.thinking),
-            input_audio: heard(self.input_audio),
-            output_audio: told(self.output_audio),
-            input_image: heard(self.input_image),
-            output_image: told(self.output_image),
-            long: tier.long.clone(),
-            services: Vec::new(),
-            ..self.clone()
+    /// The most a call can cost that reads and writes no more than that many tokens (those of its
+    /// images come on top) and uses no more than that beyond tokens, in the dearest tier it may
+    /// get. A call that may search needs its searches counted here.
+    pub fn bound_with(&self, input_tokens: u64, output_tokens: u64, units: &Units<'_>) -> Money {
+        let (mut input, mut output) = (Price::FREE, Price::FREE);
+        let mut see = |terms: &Terms<'_>| {
+            let reachable = terms.long.iter().filter(|long| long.above < input_tokens);
+            for long in std::iter::once(None).chain(reachable.map(Some)) {
+                let sheet = self.filled(terms, long);
+                input = input.max(sheet.dearest_input());
+                output = output.max(sheet.dearest_output());
+            }
         };
-        Some(prices.versioned())
+        see(&self.plain_terms());
+        for tier in self.services.iter().filter(|tier| may_get(units.tier, tier.service)) {
+            see(&Terms::of(tier));
+        }
+        let drawn = match units.images {
+            0 => 0,
+            images => images.saturating_mul(self.picture(units.picture).tokens),
+        };
+        let tokens =
+            input.of(input_tokens).saturating_add(output.of(output_tokens.saturating_add(drawn)));
+        let mut picos = tokens;
+        self.each_unit(units, |charge| picos = picos.saturating_add(charge.picos()));
+        Money::from_picos(picos)
     }
 
     /// Whether nothing is ever charged.
     pub fn is_free(&self) -> bool {
-        let units = Units { searches: 1, images: 1, seconds: 1 };
+        let any = Tier::Auto;
+        let units =
+            Units { searches: 1, images: 1, seconds: 1, tier: Some(&any), ..Units::default() };
         self.bound_with(u64::MAX, u64::MAX, &units) == Money::ZERO
     }
 
-    /// The same figures under a version computed from them: equal figures, equal version.
-    #[must_use]
-    pub fn versioned(self) -> Self {
-        let version = format!("p-{:016x}", self.print());
-        Self { version, ..self }
-    }
-
-    fn token_picos(&self, usage: &Usage) -> i128 {
-        let tier = self.long.iter().filter(|long| long.above < usage.input);
-        let sheet = self.filled(tier.max_by_key(|long| long.above));
+    /// Tells every part of a cost; what comes to nothing is no part.
+    fn each(&self, usage: &Usage, units: &Units<'_>, mut tell: impl FnMut(Charge)) {
+        let mut tell = |of, count, price| {
+            if count > 0 && price > Price::FREE {
+                tell(Charge { of, count, price });
+            }
+        };
+        let service = units.tier.and_then(Service::of);
+        let tier = self.services.iter().find(|tier| Some(tier.service) == service);
+        let terms = tier.map_or_else(|| self.plain_terms(), Terms::of);
+        let long = terms.long.iter().filter(|long| long.above < usage.input);
+        let sheet = self.filled(&terms, long.max_by_key(|long| long.above));
 
         // Every part is cut to what is left of its whole, so that contradictory counts can never
         // cost more than the bound. What is both cached and audio counts as cached; what is
         // neither is taken as audio or image first, which is the dearer reading.
         let mut left = usage.input;
-        let input = sheet.cached_input.of(take(&mut left, usage.cache_read))
-            + sheet.cache_write.of(take(&mut left, usage.cache_write))
-            + sheet.cache_write_long.of(take(&mut left, usage.cache_write_long))
-            + sheet.input_audio.of(take(&mut left, usage.input_audio))
-            + sheet.input_image.of(take(&mut left, usage.input_image))
-            + sheet.input.of(left);
-
-        // One side cannot pass `i128`, both together can.
+        for (of, wished, price) in [
+            (Dimension::CachedInput, usage.cache_read, sheet.cached_input),
+            (Dimension::CacheWrite, usage.cache_write, sheet.cache_write),
+            (Dimension::CacheWriteLong, usage.cache_write_long, sheet.cache_write_long),
+            (Dimension::InputAudio, usage.input_audio, sheet.input_audio),
+            (Dimension::InputImage, usage.input_image, sheet.input_image),
+            (Dimension::Input, usage.input, sheet.input),
+        ] {
+            tell(of, take(&mut left, wished), price);
+        }
         let mut left = usage.output;
-        input.saturating_add(
-            sheet.output_audio.of(take(&mut left, usage.output_audio))
-                + sheet.output_image.of(take(&mut left, usage.output_image))
-                + sheet.thinking.of(take(&mut left, usage.thinking))
-                + sheet.output.of(left),
-        )
+        for (of, wished, price) in [
+            (Dimension::OutputAudio, usage.output_audio, sheet.output_audio),
+            (Dimension::OutputImage, usage.output_image, sheet.output_image),
+            (Dimension::Thinking, usage.thinking, sheet.thinking),
+            (Dimension::Output, usage.output, sheet.output),
+        ] {
+            tell(of, take(&mut left, wished), price);
+        }
+        let units = Units {
+            searches: usage.searches.max(units.searches),
+            images: usage.images.max(units.images),
+            seconds: usage.seconds.max(units.seconds),
+            ..*units
+        };
+        self.each_unit(&units, |Charge { of, count, price }| tell(of, count, price));
     }
 
-    fn unit_picos(&self, units: &Units) -> i128 {
-        let Units { searches, images, seconds } = *units;
-        let of = |price: Option<Price>, count| price.unwrap_or(Price::FREE).of(count);
-        of(self.per_request, 1)
-            .saturating_add(of(self.per_search, searches))
-            .saturating_add(of(self.per_image, images))
-            .saturating_add(of(self.per_second, seconds))
+    fn each_unit(&self, units: &Units<'_>, mut tell: impl FnMut(Charge)) {
+        let Units { searches, images, seconds, picture, tier: _ } = *units;
+        let free = |price: Option<Price>| price.unwrap_or(Price::FREE);
+        let image = if images == 0 { Price::FREE } else { self.picture(picture).price };
+        for (of, count, price) in [
+            (Dimension::Request, 1, free(self.per_request)),
+            (Dimension::Search, searches, free(self.per_search)),
+            (Dimension::Image, images, image),
+            (Dimension::Second, seconds, free(self.per_second)),
+        ] {
+            tell(Charge { of, count, price });
+        }
     }
 
-    fn filled(&self, long: Option<&LongPrices>) -> Sheet {
-        let own = Rates {
+    fn plain_terms(&self) -> Terms<'_> {
+        let rates = Rates {
             input: self.input,
             output: self.output,
             cached_input: self.cached_input,
             cache_write: self.cache_write,
             cache_write_long: self.cache_write_long,
         };
+        Terms { rates, long: &self.long }
+    }
+
+    fn filled(&self, terms: &Terms<'_>, long: Option<&LongPrices>) -> Sheet {
         let Rates { input, output, cached_input, cache_write, cache_write_long } =
-            long.map_or(own, |long| long.rates);
-        // A tier replaces the plain prices only. A modality keeps its price, unless the tier's
-        // plain one has risen above it.
-        let heard = |price: Option<Price>| match long {
-            Some(_) => price.map_or(input, |price| price.max(input)),
-            None => price.unwrap_or(input),
+            long.map_or(terms.rates, |long| long.rates);
+        // Providers scale audio and images along with text, so the plain price of a service tier
+        // tells how. A long prompt replaces the plain prices only: a modality keeps its price,
+        // unless the plain one has risen above it.
+        let fill = |price: Option<Price>, from: Price, to: Price, now: Price| match price {
+            None => now,
+            Some(price) if long.is_some() => scaled(price, from, to).max(now),
+            Some(price) => scaled(price, from, to),
         };
-        let told = |price: Option<Price>| match long {
-            Some(_) => price.map_or(output, |price| price.max(output)),
-            None => price.unwrap_or(output),
-        };
+        let heard = |price| fill(price, self.input, terms.rates.input, input);
+        let told = |price| fill(price, self.output, terms.rates.output, output);
         Sheet {
             input,
             cached_input: cached_input.unwrap_or(input),
@@ -290,56 +334,28 @@ impl Prices {
             output_image: told(self.output_image),
         }
     }
+}
 
-    /// A print of the figures. Destructured in full, so that a new dimension cannot be forgotten
-    /// and two different price lists share a version.
-    fn print(&self) -> u64 {
-        let Self {
-            version: _,
-            input,
-            output,
-            cached_input,
-            cache_write,
-            cache_write_long,
-            thinking,
-            input_audio,
-            output_audio,
-            input_image,
-            output_image,
-            per_request,
-            per_second,
-            per_image,
-            per_search,
-            long,
-            services,
-        } = self;
-        let mut print = Print::default();
-        print.add(1, Some(*input));
-        print.add(2, Some(*output));
-        print.add(3, *cached_input);
-        print.add(4, *cache_write);
-        print.add(5, *cache_write_long);
-        print.add(6, *thinking);
-        print.add(7, *input_audio);
-        print.add(8, *output_audio);
-        print.add(9, *input_image);
-        print.add(10, *output_image);
-        print.add(11, *per_request);
-        print.add(12, *per_second);
-        print.add(13, *per_image);
-        print.add(14, *per_search);
-        print.add_long(long);
-        for ServicePrices { service, rates, long } in services {
-            print.byte(match service {
-                Service::Batch => 40,
-                Service::Flex => 41,
-                Service::Priority => 42,
-                Service::Fast => 43,
-            });
-            print.add_rates(rates);
-            print.add_long(long);
-        }
-        print.0
+/// The token prices of one service tier.
+struct Terms<'a> {
+    rates: Rates,
+    long: &'a [LongPrices],
+}
+
+impl<'a> Terms<'a> {
+    fn of(tier: &'a ServicePrices) -> Self {
+        Self { rates: tier.rates, long: &tier.long }
+    }
+}
+
+/// Whether whoever asks so may be given that tier. A tier nobody asks for is not among them: where
+/// the operator's account gets one all the same, that is the operator's own setting.
+fn may_get(asked: Option<&Tier>, given: Service) -> bool {
+    match asked {
+        None | Some(Tier::Standard) => false,
+        Some(tier @ (Tier::Flex | Tier::Priority)) => Service::of(tier) == Some(given),
+        // Some providers serve the fastest as a priority, and words of their own as they like.
+        Some(Tier::Auto | Tier::Fast | Tier::Other(..)) => true,
     }
 }
 
@@ -352,6 +368,9 @@ fn take(left: &mut u64, wished: u64) -> u64 {
 
 /// The price in the proportion in which the plain one changed, rounded up.
 fn scaled(price: Price, from: Price, to: Price) -> Price {
+    if from == to {
+        return price;
+    }
     if from == Price::FREE {
         return price.max(to);
     }
@@ -359,42 +378,4 @@ fn scaled(price: Price, from: Price, to: Price) -> Price {
     let product = i128::from(price.as_picos()) * i128::from(to.as_picos());
     let scaled = product.div_euclid(from) + i128::from(product.rem_euclid(from) != 0);
     Price::picos(i64::try_from(scaled).unwrap_or(i64::MAX))
-}
-
-/// FNV-1a: small, stable across releases and machines, and strong enough to tell lists apart.
-struct Print(u64);
-
-impl Default for Print {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Print {
-    fn byte(&mut self, byte: u8) {
-        self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-
-    fn add(&mut self, dimension: u8, price: Option<Price>) {
-        let Some(price) = price else { return };
-        self.byte(dimension);
-        price.as_picos().to_le_bytes().into_iter().for_each(|byte| self.byte(byte));
-    }
-
-    fn add_rates(&mut self, rates: &Rates) {
-        let Rates { input, output, cached_input, cache_write, cache_write_long } = *rates;
-        self.add(20, Some(input));
-        self.add(21, Some(output));
-        self.add(22, cached_input);
-        self.add(23, cache_write);
-        self.add(24, cache_write_long);
-    }
-
-    fn add_long(&mut self, long: &[LongPrices]) {
-        for LongPrices { above, rates } in long {
-            self.byte(30);
-            above.to_le_bytes().into_iter().for_each(|byte| self.byte(byte));
-            self.add_rates(rates);
-        }
-    }
 }

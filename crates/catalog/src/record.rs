@@ -3,7 +3,7 @@
 use canon::Price;
 use serde::Serialize;
 
-use crate::Model;
+use crate::{Model, Picture};
 
 /// What the numbers in [`Pricing`] count.
 const CURRENCY: &str = "USD per 1M tokens";
@@ -45,6 +45,7 @@ impl Record {
     /// The listing of a model by a gateway at that public address.
     pub fn new(model: &Model, public_url: &str) -> Self {
         let prices = &model.prices;
+        let image = Some(prices.picture(Picture::default()).price).filter(|p| *p > Price::FREE);
         Self {
             id: model.id.clone(),
             provider: model.provider.clone(),
@@ -54,7 +55,7 @@ impl Record {
                 currency: CURRENCY,
                 input: dollars(prices.input, 1e6),
                 output: dollars(prices.output, 1e6),
-                per_request: prices.per_request.or(prices.per_image).map(|p| dollars(p, 1e12)),
+                per_request: prices.per_request.or(image).map(|p| dollars(p, 1e12)),
                 per_second: prices.per_second.map(|p| dollars(p, 1e12)),
             },
             api_doc_url: format!("{}/models/{}", public_url.trim_end_matches('/'), path(&model.id)),

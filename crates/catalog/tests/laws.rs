@@ -1,7 +1,7 @@
 //! Laws of money: whatever the figures, costs add up, grow with use and stay below their bound.
 
-use canon::{Money, Price, Usage};
-use catalog::{LongPrices, Prices, Rates, Service, ServicePrices, Units};
+use canon::{Charge, Money, Price, Tier, Usage};
+use catalog::{LongPrices, Picture, PicturePrice, Prices, Rates, Service, ServicePrices, Units};
 use proptest::option;
 use proptest::prelude::*;
 
@@ -26,11 +26,52 @@ fn tiers() -> impl Strategy<Value = Vec<LongPrices>> {
     proptest::collection::vec(tier, 0..3)
 }
 
+fn word(words: &'static [&'static str]) -> impl Strategy<Value = Option<String>> {
+    option::of(proptest::sample::select(words).prop_map(str::to_owned))
+}
+
+const SIZES: &[&str] = &["1K", "2K", "4K"];
+const QUALITIES: &[&str] = &["low", "high"];
+
+fn pictures() -> impl Strategy<Value = Vec<PicturePrice>> {
+    let row = (word(SIZES), word(QUALITIES), price(), 0..9_000_u64)
+        .prop_map(|(size, quality, price, tokens)| PicturePrice { size, quality, price, tokens });
+    proptest::collection::vec(row, 0..5)
+}
+
+fn services() -> impl Strategy<Value = Vec<ServicePrices>> {
+    let service = proptest::sample::select(Service::ALL.to_vec());
+    let tier = (service, rates(), tiers()).prop_map(|(service, rates, long)| ServicePrices {
+        service,
+        rates,
+        long,
+    });
+    proptest::collection::vec(tier, 0..4).prop_map(|mut tiers| {
+        tiers.sort_by_key(|tier| tier.service);
+        tiers.dedup_by_key(|tier| tier.service);
+        tiers
+    })
+}
+
+fn tier() -> impl Strategy<Value = Tier> {
+    proptest::sample::select(vec![
+        Tier::Auto,
+        Tier::Standard,
+        Tier::Flex,
+        Tier::Priority,
+        Tier::Fast,
+        Tier::Other(canon::Origin::Messages, "batch".to_owned()),
+        Tier::Other(canon::Origin::Chat, "scale".to_owned()),
+    ])
+}
+
 fn prices() -> impl Strategy<Value = Prices> {
     let modalities = proptest::array::uniform5(option::of(price()));
     let units = proptest::array::uniform4(option::of(price()));
-    (rates(), modalities, units, tiers()).prop_map(
-        |(rates, [thinking, input_audio, output_audio, input_image, output_image], units, long)| {
+    let more = (tiers(), pictures(), services());
+    (rates(), modalities, units, more).prop_map(
+        |(rates, modalities, units, (long, pictures, services))| {
+            let [thinking, input_audio, output_audio, input_image, output_image] = modalities;
             let [per_request, per_second, per_image, per_search] = units;
             Prices {
                 version: String::new(),
@@ -48,8 +89,9 @@ fn prices() -> impl Strategy<Value = Prices> {
                 per_second,
                 per_image,
                 per_search,
+                pictures,
                 long,
-                services: Vec::new(),
+                services,
             }
         },
     )
@@ -76,6 +118,8 @@ fn disjoint() -> impl Strategy<Value = Usage> {
                 output_audio: voice,
                 output_image: picture,
                 searches: n % 7,
+                images: 0,
+                seconds: 0,
             }
         },
     )
@@ -102,6 +146,8 @@ fn any_usage() -> impl Strategy<Value = Usage> {
                 output_audio: voice,
                 output_image: picture,
                 searches: n % 1000,
+                images: 0,
+                seconds: 0,
             }
         },
     )
@@ -120,6 +166,8 @@ fn sum(a: &Usage, b: &Usage) -> Usage {
         output_audio: a.output_audio + b.output_audio,
         output_image: a.output_image + b.output_image,
         searches: a.searches + b.searches,
+        images: a.images + b.images,
+        seconds: a.seconds + b.seconds,
     }
 }
 
@@ -155,10 +203,61 @@ proptest! {
     fn what_is_used_beyond_tokens_is_bounded_too(
         prices in prices(), usage in disjoint(), images in 0..20_u64, seconds in 0..600_u64,
     ) {
-        let units = Units { searches: usage.searches, images, seconds };
+        let units = Units { searches: usage.searches, images, seconds, ..Units::default() };
         let bound = prices.bound_with(usage.input, usage.output, &units);
         prop_assert!(prices.cost_with(&usage, &units) <= bound);
         prop_assert!(prices.cost(&usage) <= prices.cost_with(&usage, &units));
+        let told = Usage { images, seconds, ..usage };
+        prop_assert_eq!(prices.cost(&told), prices.cost_with(&usage, &units));
+    }
+
+    #[test]
+    fn a_picture_never_costs_more_than_what_was_asked_for(
+        prices in prices(), n in 1..10_u64, asked in (word(SIZES), word(QUALITIES)),
+        made in (proptest::sample::select(SIZES), proptest::sample::select(QUALITIES)),
+    ) {
+        let picture = Picture { size: asked.0.as_deref(), quality: asked.1.as_deref() };
+        let most = prices.bound_with(0, 0, &Units { images: n, picture, ..Units::default() });
+        // What was left open is for the provider to choose.
+        let size = asked.0.as_deref().unwrap_or(made.0);
+        let quality = asked.1.as_deref().unwrap_or(made.1);
+        let picture = Picture { size: Some(size), quality: Some(quality) };
+        let drawn = Usage { images: n, output: n * prices.picture(picture).tokens, ..Usage::default() };
+        let units = Units { picture, ..Units::default() };
+        prop_assert!(prices.cost_with(&drawn, &units) <= most);
+    }
+
+    #[test]
+    fn whatever_tier_is_given_the_bound_of_the_one_asked_for_covers_it(
+        prices in prices(), usage in any_usage(), asked in tier(), given in tier(),
+    ) {
+        let usage = Usage { searches: 0, ..usage };
+        let may_be = match &asked {
+            Tier::Standard => vec![Tier::Standard],
+            Tier::Flex | Tier::Priority => vec![Tier::Standard, asked.clone()],
+            Tier::Auto | Tier::Fast | Tier::Other(..) => vec![given],
+        };
+        let units = Units { tier: Some(&asked), ..Units::default() };
+        let bound = prices.bound_with(usage.input, usage.output, &units);
+        for given in &may_be {
+            let units = Units { tier: Some(given), ..Units::default() };
+            prop_assert!(prices.cost_with(&usage, &units) <= bound, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_cost_are_the_cost_rounded_once(
+        prices in prices(), usage in any_usage(), given in tier(), images in 0..5_u64,
+    ) {
+        let units = Units { tier: Some(&given), images, ..Units::default() };
+        let charges = prices.charges(&usage, &units);
+        prop_assert_eq!(Charge::sum(&charges), prices.cost_with(&usage, &units));
+        for (at, charge) in charges.iter().enumerate() {
+            prop_assert!(charge.count > 0 && charge.price > Price::FREE);
+            prop_assert!(charges[..at].iter().all(|other| other.of != charge.of));
+        }
+        let text = serde_json::to_string(&charges).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Vec<Charge>>(&text).unwrap(), charges);
     }
 
     #[test]
@@ -169,21 +268,6 @@ proptest! {
         let bound = prices.bound(input, output);
         prop_assert!(bound <= prices.bound(input + more, output));
         prop_assert!(bound <= prices.bound(input, output + more));
-    }
-
-    #[test]
-    fn other_service_tiers_obey_the_bound_as_well(
-        prices in prices(), tier in rates(), long in tiers(), usage in any_usage(),
-    ) {
-        let service = Service::Priority;
-        let services = vec![ServicePrices { service, rates: tier, long }];
-        let prices = Prices { services, ..prices };
-        let there = prices.at(service);
-        prop_assert!(there.is_some());
-        let there = there.unwrap_or_default();
-        let usage = Usage { searches: 0, ..usage };
-        prop_assert!(there.cost(&usage) <= there.bound(usage.input, usage.output));
-        prop_assert_eq!(there.input, tier.input);
     }
 
     #[test]
@@ -265,7 +349,7 @@ fn a_price_per_call_is_charged_once_and_searches_each() {
     };
     let usage = Usage { searches: 3, ..Usage::default() };
     assert_eq!(prices.cost(&usage).to_string(), "0.035000000");
-    let units = Units { searches: 2, images: 2, seconds: 9 };
+    let units = Units { searches: 2, images: 2, seconds: 9, ..Units::default() };
     assert_eq!(prices.cost_with(&usage, &units).to_string(), "0.115000000");
     assert_eq!(prices.bound(0, 0).to_string(), "0.005000000");
 }
@@ -278,10 +362,43 @@ fn a_tier_scales_the_modalities_with_the_text() {
         services: vec![ServicePrices { service: Service::Priority, rates, long: vec![] }],
         ..Prices::plain(Price::picos(300), Price::picos(2500))
     };
-    let there = prices.at(Service::Priority).unwrap();
-    assert_eq!(there.input_audio, Some(Price::picos(1800)));
-    assert_eq!(prices.at(Service::Flex), None);
-    assert_ne!(there.version, prices.version);
+    let heard = Usage { input: 1000, input_audio: 1000, ..Usage::default() };
+    let cost =
+        |tier: Tier| prices.cost_with(&heard, &Units { tier: Some(&tier), ..Units::default() });
+    assert_eq!(cost(Tier::Priority), Money::nanos(1800));
+    // Without prices of its own a tier is paid as the plain one.
+    assert_eq!(cost(Tier::Flex), Money::nanos(1000));
+}
+
+#[test]
+fn a_picture_costs_what_its_size_and_quality_say() {
+    let row = |size: Option<&str>, quality: Option<&str>, nanos: i64| PicturePrice {
+        size: size.map(str::to_owned),
+        quality: quality.map(str::to_owned),
+        price: Price::picos(nanos * 1000),
+        tokens: 0,
+    };
+    let prices = Prices {
+        pictures: vec![
+            row(Some("1K"), Some("low"), 1),
+            row(Some("1K"), Some("high"), 5),
+            row(None, Some("low"), 3),
+        ],
+        ..Prices::default()
+    };
+    let one = |size, quality| {
+        let picture = Picture::asked(size, quality);
+        prices.cost_with(
+            &Usage { images: 1, ..Usage::default() },
+            &Units { picture, ..Units::default() },
+        )
+    };
+    assert_eq!(one(Some("1k"), Some("low")), Money::nanos(1));
+    assert_eq!(one(Some("4K"), Some("low")), Money::nanos(3));
+    assert_eq!(one(Some("1K"), Some("auto")), Money::nanos(5));
+    assert_eq!(one(None, None), Money::nanos(5));
+    // Nothing on record: the dearest of what is near.
+    assert_eq!(one(Some("1K"), Some("ultra")), Money::nanos(5));
 }
 
 #[test]

@@ -125,6 +125,7 @@ fn call(key: &KeyRecord, place: usize, now: Micros) -> Entry {
         borne: Money::ZERO,
         price_version: "preview".to_owned(),
         losses: Vec::new(),
+        ..Entry::default()
     }
 }
 

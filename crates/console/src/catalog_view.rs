@@ -1,5 +1,6 @@
 //! A model's facts and prices as rows of a page.
 
+use canon::Price;
 use catalog::{LongPrices, Model, Prices, Rates, Service, ServicePrices, Thinking};
 use maud::{Markup, html};
 
@@ -36,6 +37,7 @@ pub(crate) fn price_rows(prices: &Prices) -> Vec<PriceRow> {
         per_request,
         per_second,
         per_image,
+        pictures,
         per_search,
         long: _,
         services: _,
@@ -65,6 +67,12 @@ pub(crate) fn price_rows(prices: &Prices) -> Vec<PriceRow> {
     ];
     for (what, price, unit) in units {
         rows.extend(price.map(|price| row(what, show::per_unit(price), unit)));
+    }
+    // One that is billed by its tokens alone has no price of its own to show.
+    for picture in pictures.iter().filter(|picture| picture.price > Price::FREE) {
+        let words = [&picture.size, &picture.quality].into_iter().flatten().cloned();
+        let what = std::iter::once("Image".to_owned()).chain(words).collect::<Vec<_>>().join(", ");
+        rows.push(row(what, show::per_unit(picture.price), "each"));
     }
     rows
 }

@@ -1,6 +1,6 @@
 //! The record of one call: what it was, what it used, what it cost. The row of the ledger.
 
-use canon::{Money, Usage};
+use canon::{Charge, Money, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::Micros;
@@ -41,6 +41,57 @@ impl Outcome {
     /// The outcome with that word.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.word() == word)
+    }
+
+    /// Who ends a call that ends so, where nothing else is known.
+    pub const fn usual_end(self) -> EndedBy {
+        match self {
+            Self::Done | Self::BrokeOff | Self::Failed => EndedBy::Provider,
+            Self::CallerLeft => EndedBy::Caller,
+            Self::Recovered => EndedBy::Operator,
+        }
+    }
+}
+
+/// Who ended a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// The provider: it said all it had to say, or failed.
+    #[default]
+    Provider,
+    /// The caller: it left, or asked for what cannot be.
+    Caller,
+    /// The gateway, at a limit that was asked for or is set here.
+    Limit,
+    /// The gateway, at the end of the money.
+    Cap,
+    /// The gateway, out of time.
+    Deadline,
+    /// The operator: the key was revoked, the gateway stopped or died.
+    Operator,
+}
+
+impl EndedBy {
+    /// Every one.
+    pub const ALL: [Self; 6] =
+        [Self::Provider, Self::Caller, Self::Limit, Self::Cap, Self::Deadline, Self::Operator];
+
+    /// The word in records and exports.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Provider => "provider",
+            Self::Caller => "caller",
+            Self::Limit => "limit",
+            Self::Cap => "cap",
+            Self::Deadline => "deadline",
+            Self::Operator => "operator",
+        }
+    }
+
+    /// The one with that word.
+    pub fn by_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|ended| ended.word() == word)
     }
 }
 
@@ -89,6 +140,9 @@ pub struct Entry {
     pub status: u16,
     /// How it ended.
     pub outcome: Outcome,
+    /// Who ended it.
+    #[serde(default)]
+    pub ended_by: EndedBy,
     /// What was used.
     pub usage: Usage,
     /// Whether the counts are ours and not the provider's.
@@ -99,6 +153,12 @@ pub struct Entry {
     pub borne: Money,
     /// The price list it was computed with.
     pub price_version: String,
+    /// The service tier that was billed; empty for the usual one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub service: String,
+    /// What was charged for what: the parts of the cost, before what the operator bears of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub charges: Vec<Charge>,
     /// What the translation could not carry.
     pub losses: Vec<String>,
 }

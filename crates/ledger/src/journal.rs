@@ -188,6 +188,9 @@ impl OpenCall {
             borne: Money::ZERO,
             price_version,
             losses: Vec::new(),
+            ended_by: Outcome::Recovered.usual_end(),
+            service: String::new(),
+            charges: Vec::new(),
         }
     }
 }

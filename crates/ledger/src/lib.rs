@@ -22,7 +22,7 @@ pub use book::{Batch, Book, NotHeld, Opened, Progress, Refused, Ticket};
 pub use budget::{Budget, BudgetStanding, OverBudget, Period, Share, day_of};
 pub use clock::{Clock, Micros, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk};
-pub use entry::{Entry, Outcome, Try};
+pub use entry::{EndedBy, Entry, Outcome, Try};
 pub use journal::{Held, JournalError, OpenCall, Reached, Record, Recovered};
 pub use purse::{Purse, Standing};
 pub use teller::Teller;

@@ -1,7 +1,7 @@
 //! Reading the ledger's rows: one, a filtered page, everything in order, the sums.
 
 use canon::{Money, Usage};
-use ledger::{Entry, Micros, Outcome};
+use ledger::{EndedBy, Entry, Micros, Outcome};
 use sqlx::{FromRow, QueryBuilder};
 
 use crate::db::{clean, from_json, number, on_reader, unknown_word};
@@ -71,12 +71,18 @@ struct EntryRow {
     price_version: String,
     losses: String,
     failed: String,
+    images: i64,
+    seconds: i64,
+    service: String,
+    ended_by: String,
+    charges: String,
 }
 
 impl TryFrom<EntryRow> for Entry {
     type Error = sqlx::Error;
 
     fn try_from(row: EntryRow) -> Result<Self, sqlx::Error> {
+        let outcome = Outcome::by_word(&row.outcome).ok_or_else(|| unknown_word(&row.outcome))?;
         Ok(Self {
             request_id: row.request_id,
             key_id: row.key_id,
@@ -90,7 +96,12 @@ impl TryFrom<EntryRow> for Entry {
             attempts: number(row.attempts)?,
             stream: row.stream,
             status: number(row.status)?,
-            outcome: Outcome::by_word(&row.outcome).ok_or_else(|| unknown_word(&row.outcome))?,
+            outcome,
+            // A row from before this was told.
+            ended_by: match row.ended_by.as_str() {
+                "" => outcome.usual_end(),
+                word => EndedBy::by_word(word).ok_or_else(|| unknown_word(word))?,
+            },
             usage: Usage {
                 input: number(row.input)?,
                 cache_read: number(row.cache_read)?,
@@ -103,6 +114,8 @@ impl TryFrom<EntryRow> for Entry {
                 output_audio: number(row.output_audio)?,
                 output_image: number(row.output_image)?,
                 searches: number(row.searches)?,
+                images: number(row.images)?,
+                seconds: number(row.seconds)?,
             },
             estimated: row.estimated,
             cost: Money::nanos(row.cost),
@@ -110,6 +123,8 @@ impl TryFrom<EntryRow> for Entry {
             price_version: row.price_version,
             losses: from_json(&row.losses)?,
             failed: from_json(&row.failed)?,
+            service: row.service,
+            charges: from_json(&row.charges)?,
         })
     }
 }
@@ -120,7 +135,8 @@ macro_rules! entry_columns {
         "request_id, key_id, account_id, started, ended, first_byte_us, dialect, model, lane, \
          attempts, stream, status, outcome, input, cache_read, cache_write, cache_write_long, \
          input_audio, input_image, output, thinking, output_audio, output_image, searches, \
-         estimated, cost, borne, price_version, losses, failed"
+         estimated, cost, borne, price_version, losses, failed, images, seconds, \
+         service, ended_by, charges"
     };
 }
 pub(crate) use entry_columns;

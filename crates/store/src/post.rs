@@ -117,7 +117,12 @@ macro_rules! insertion {
                 .push_bind(entry.borne.as_nanos())
                 .push_bind(clean(&entry.price_version).into_owned())
                 .push_bind(to_json(&entry.losses))
-                .push_bind(to_json(&entry.failed));
+                .push_bind(to_json(&entry.failed))
+                .push_bind(count(usage.images))
+                .push_bind(count(usage.seconds))
+                .push_bind(clean(&entry.service).into_owned())
+                .push_bind(entry.ended_by.word())
+                .push_bind(to_json(&entry.charges));
         });
         query.push($end);
         query

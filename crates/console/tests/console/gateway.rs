@@ -112,6 +112,7 @@ pub(crate) fn entry(key: &KeyRecord, id: &str, model: &str, cost: i64) -> Entry 
         borne: Money::ZERO,
         price_version: "1".to_owned(),
         losses: Vec::new(),
+        ..Entry::default()
     }
 }
 

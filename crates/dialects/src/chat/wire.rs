@@ -219,6 +219,8 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         output_audio,
         output_image: _,
         searches: _,
+        images: _,
+        seconds: _,
     } = *usage;
     let mut prompt = Object::new().set("cached_tokens", cache_read);
     let written = cache_write.saturating_add(cache_write_long);

@@ -10,6 +10,10 @@ use crate::fields::Object;
 use crate::frame::Frame;
 use crate::{Dialect as _, Said, Sniffer, Verdict};
 
+/// The tokens of a draft, and those of a picture for which none are told.
+const DRAFT: u64 = 100;
+const USUAL: u64 = 1_056;
+
 /// The front of the names of events.
 const fn front(edit: bool) -> &'static str {
     if edit { "image_edit" } else { "image_generation" }
@@ -83,20 +87,22 @@ pub fn sniffer(family: Family, picture: &Picture, now: i64) -> Box<dyn Sniffer> 
             picture: picture.clone(),
             now,
             held: None,
+            made: 0,
             out: Vec::new(),
             done: false,
             said: Said::default(),
             failed: None,
         }),
         Family::Gpt | Family::Xai | Family::Dashscope | Family::Flux | Family::Predictions => {
-            Box::new(Watch::default())
+            Box::new(Watch { asked: picture.count.into(), made: 0, said: Said::default() })
         }
     }
 }
 
 /// Looks at a stream of the callers' own family.
-#[derive(Default)]
 struct Watch {
+    asked: u64,
+    made: u64,
     said: Said,
 }
 
@@ -131,18 +137,22 @@ impl Sniffer for Watch {
         if head.error.is_some() || name == b"error" || head.kind == "error" {
             return Verdict::Fault(error_in(&frame.data));
         }
-        if let Some(usage) = head.usage.as_ref().and_then(tasks::usage) {
-            self.said.usage = Some(usage);
-        }
-        if let Some(data) = head.b64_json {
-            if super::measure_base64(&data).is_none() {
-                return Verdict::Fault(super::no_answer("what came as a picture is none"));
-            }
-            self.said.output_bytes += 1;
+        if head.b64_json.is_some_and(|data| super::measure_base64(&data).is_none()) {
+            return Verdict::Fault(super::no_answer("what came as a picture is none"));
         }
         let name = if head.kind.is_empty() { String::from_utf8_lossy(name) } else { head.kind };
+        if name.ends_with(".partial_image") {
+            self.said.output_bytes += 4 * DRAFT;
+        }
         if name.ends_with(".completed") {
-            self.said.finished = true;
+            self.made += 1;
+            let told = head.usage.as_ref().and_then(tasks::usage);
+            self.said.estimated |= told.is_none();
+            let told = told.unwrap_or(Usage { output: self.made * USUAL, ..Usage::default() });
+            let before = self.said.usage.unwrap_or_default();
+            self.said.usage = Some(Usage { images: self.made, ..before.merged(told) });
+            // Silence behind the last of them is the end.
+            self.said.finished = self.made >= self.asked;
         }
         Verdict::Forward
     }
@@ -171,6 +181,7 @@ struct Series {
     picture: Picture,
     now: i64,
     held: Option<Made>,
+    made: u64,
     out: Vec<u8>,
     done: bool,
     said: Said,
@@ -203,7 +214,9 @@ impl Series {
                 let size = value.get("size").and_then(Value::as_str).map(str::to_owned);
                 self.give(None);
                 self.held = Some(Made::Picture { source, revised: None, size });
-                self.said.output_bytes += 1;
+                self.made += 1;
+                // It is paid for, even if the counts never come.
+                self.said.usage = Some(Usage { images: self.made, ..Usage::default() });
             }
             "partial_failed" => {
                 let word = |name: &str| {
@@ -214,11 +227,12 @@ impl Series {
             }
             "completed" => {
                 let usage = value.get("usage").and_then(tasks::usage);
-                self.said.usage = usage;
+                let told = usage.unwrap_or_default();
+                self.said.usage = Some(Usage { images: self.made, ..told });
                 self.give(usage.as_ref());
                 self.done = true;
                 match &self.failed {
-                    Some(Made::Failed { code, say }) if self.said.output_bytes == 0 => {
+                    Some(Made::Failed { code, say }) if self.made == 0 => {
                         let trouble =
                             if tasks::is_policy(code) { Trouble::Policy } else { Trouble::Invalid };
                         return Err(Fault::new(trouble, say.clone()));

@@ -258,6 +258,8 @@ pub(super) fn write_usage(usage: &Usage, besides: Option<&Value>, whole: bool) -
         output_audio: _,
         output_image: _,
         searches,
+        images: _,
+        seconds: _,
     } = combined(*usage, compacting(&runs), u64::saturating_sub);
     let written = cache_write.saturating_add(cache_write_long);
     let mut object = Object::new()

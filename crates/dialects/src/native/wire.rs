@@ -202,6 +202,8 @@ pub(super) fn write_usage(usage: &Usage, extras: &Extras, losses: &mut Losses) -
         output_audio,
         output_image,
         searches: _,
+        images: _,
+        seconds: _,
     } = *usage;
     losses.add_if(
         cache_write.saturating_add(cache_write_long) > 0,

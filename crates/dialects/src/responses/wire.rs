@@ -156,6 +156,8 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         output_audio: _,
         output_image: _,
         searches: _,
+        images: _,
+        seconds: _,
     } = *usage;
     let details = Object::new()
         .set("cached_tokens", cache_read)

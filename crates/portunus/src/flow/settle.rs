@@ -71,6 +71,7 @@ impl Tab {
                 borne: Money::ZERO,
                 price_version: prices.version.clone(),
                 losses: Vec::new(),
+                ..Entry::default()
             }),
         }
     }
@@ -233,7 +234,7 @@ impl Tab {
         let told = usage.filter(|usage| {
             !usage.is_absurd()
                 && usage.input <= self.input_bytes.saturating_mul(8).max(4_096)
-                && (usage.output > 0 || *output_bytes == 0)
+                && (usage.output > 0 || usage.images > 0 || *output_bytes == 0)
         });
         let estimate = Usage {
             input: self.input_bytes.div_ceil(BYTES_PER_TOKEN),
@@ -250,12 +251,13 @@ impl Tab {
             Outcome::Done => told.map_or((estimate, true), whole),
             // Nothing came out, so nothing is paid.
             Outcome::BrokeOff | Outcome::CallerLeft
-                if *output_bytes == 0 && told.is_none_or(|usage| usage.output == 0) =>
+                if *output_bytes == 0
+                    && told.is_none_or(|usage| usage.output == 0 && usage.images == 0) =>
             {
                 (Usage::default(), false)
             }
             Outcome::BrokeOff | Outcome::CallerLeft => match told {
-                Some(usage) if usage.output > 0 => whole(usage),
+                Some(usage) if usage.output > 0 || usage.images > 0 => whole(usage),
                 Some(usage) => (Usage { output: estimate.output, ..usage }, true),
                 None => (estimate, true),
             },

@@ -112,11 +112,14 @@ fn span(trace: &Trace, entry: &Entry) -> Value {
         stream,
         status,
         outcome,
+        ended_by,
         usage,
         estimated,
         cost,
         borne: _,
         price_version,
+        service,
+        charges: _,
         losses,
     } = entry;
     let mut told = labels(entry);
@@ -125,6 +128,10 @@ fn span(trace: &Trace, entry: &Entry) -> Value {
     told.push(("portunus.dialect", dialect.clone()));
     told.push(("portunus.lane", lane.clone()));
     told.push(("portunus.outcome", outcome.word().to_owned()));
+    told.push(("portunus.ended_by", ended_by.word().to_owned()));
+    if !service.is_empty() {
+        told.push(("portunus.service_tier", service.clone()));
+    }
     told.push(("portunus.cost_usd", cost.to_string()));
     told.push(("portunus.price_version", price_version.clone()));
     if !failed.is_empty() {

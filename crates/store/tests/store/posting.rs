@@ -51,6 +51,7 @@ async fn any_entry_comes_back_as_it_was_posted(place: Arc<Place>) {
             model: clean(&posted.model),
             lane: clean(&posted.lane),
             price_version: clean(&posted.price_version),
+            service: clean(&posted.service),
             ..posted
         };
         assert_eq!(found, expected);

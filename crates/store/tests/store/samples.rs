@@ -1,7 +1,7 @@
 //! Accounts, keys and entries to test with, plain ones and arbitrary ones.
 
-use canon::{Money, Usage};
-use ledger::{Entry, Outcome, Period, Try};
+use canon::{Charge, Dimension, Money, Price, Usage};
+use ledger::{EndedBy, Entry, Outcome, Period, Try};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use store::{Account, BudgetTerms, KeyRecord, Limits, Role, Store};
@@ -94,6 +94,7 @@ pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) ->
         borne: Money::ZERO,
         price_version: "1".to_owned(),
         losses: vec![],
+        ..Entry::default()
     }
 }
 
@@ -111,12 +112,21 @@ prop_compose! {
         input in count(), cache_read in count(), cache_write in count(),
         cache_write_long in count(), input_audio in count(), input_image in count(),
         output in count(), thinking in count(), output_audio in count(), output_image in count(),
-        searches in count(),
+        searches in count(), images in count(), seconds in count(),
     ) -> Usage {
         Usage {
             input, cache_read, cache_write, cache_write_long, input_audio, input_image, output,
-            thinking, output_audio, output_image, searches,
+            thinking, output_audio, output_image, searches, images, seconds,
         }
+    }
+}
+
+prop_compose! {
+    fn charge()(
+        of in prop::sample::select(vec![Dimension::Input, Dimension::CachedInput, Dimension::Image]),
+        count: u64, price in 0..i64::MAX,
+    ) -> Charge {
+        Charge { of, count, price: Price::picos(price) }
     }
 }
 
@@ -138,13 +148,15 @@ prop_compose! {
         cost in 0..1_000_000_000_i64, borne: i64,
         losses in prop::collection::vec(text(), 0..3),
         failed in prop::collection::vec(any_try(), 0..3),
+        service in text(), charges in prop::collection::vec(charge(), 0..3),
+        ended_by in prop::sample::select(EndedBy::ALL.to_vec()),
     ) -> Entry {
         Entry {
             request_id: id(), key_id: ids.0, account_id: ids.1,
             started: times.0, ended: times.1, first_byte_us: times.2,
             dialect: words.0, model: words.1, lane: words.2, attempts, stream, status, outcome,
             usage, estimated, cost: Money::nanos(cost), borne: Money::nanos(borne),
-            price_version: words.3, losses, failed,
+            price_version: words.3, losses, failed, service, charges, ended_by,
         }
     }
 }

@@ -45,14 +45,11 @@ pub(super) async fn all(call: &Call, pick: &Pick, prepared: Prepared) -> Result<
             Err(fault) => failed.push(fault),
         }
     }
-    if all.pictures.made.is_empty()
-        && let Some(fault) = failed.into_iter().next()
-    {
-        return Err(fault);
-    } else if all.pictures.count() == 0 {
-        return Ok(all);
+    match failed.into_iter().next() {
+        Some(fault) if all.pictures.made.is_empty() => Err(fault),
+        // What came is delivered, and what did not is neither told nor paid.
+        Some(_) | None => Ok(all),
     }
-    Ok(all)
 }
 
 /// Adds an answer to those before it.

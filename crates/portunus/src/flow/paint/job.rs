@@ -152,15 +152,22 @@ impl Job {
             (true, most) => most.unwrap_or(WORDS).saturating_mul(picture.count.into()),
             (false, _) => 0,
         };
-        let output = self.output(&palette).max(words);
+        let size = picture.extent.to_string();
+        let which = catalog::Picture::asked(Some(&size), picture.quality.as_deref());
         let given = (picture.inputs.len() + usize::from(picture.mask.is_some())) as u64;
         let input = (picture.prompt.len() as u64)
             .saturating_mul(picture.count.into())
             .saturating_add(given.saturating_mul(GIVEN).saturating_mul(picture.count.into()))
             // Providers add a few words of their own around a prompt.
             .saturating_add(1_024);
-        let units = catalog::Units { images: picture.count.into(), ..catalog::Units::default() };
-        let bounds = prices.map(|prices| prices.bound_with(input, output, &units));
+        let images = picture.count.into();
+        let units = catalog::Units { images, picture: which, ..catalog::Units::default() };
+        let bounds = prices.map(|prices| {
+            // The price list may know how many tokens such a picture is, and counts them itself.
+            let known = prices.picture(which).tokens > 0;
+            let output = if known { 0 } else { self.output(&palette) };
+            prices.bound_with(input, output.max(words), &units)
+        });
         bounds.max().unwrap_or(Money::ZERO)
     }
 
@@ -177,7 +184,7 @@ impl Job {
             Usage { input, output, output_image: output, ..Usage::default() }
         };
         let estimated = pictures.usage.is_none() && lane.prices.per_image.is_none();
-        let usage = pictures.usage.unwrap_or_else(estimate);
+        let usage = Usage { images: made, ..pictures.usage.unwrap_or_else(estimate) };
         Said { usage: Some(usage), finished: true, estimated, ..Said::default() }
     }
 
