@@ -237,3 +237,22 @@ async fn a_failure_is_tried_again_if_that_can_help_and_told_if_not() {
     assert_eq!((&task["status"], &task["error"]), (&json!("completed"), &Value::Null), "{task}");
     assert_eq!(provider.asked().len(), 3);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_far_a_provider_has_come_is_told_while_it_runs() {
+    let there = json!({ "id": "t1", "status": "processing", "progress": 40 });
+    let provider =
+        Provider::answers(vec![reply(200, "application/json", &there.to_string())]).await;
+    let gateway = Gateway::with(&config(&provider.url, "")).await;
+    let id = id(&gateway.post(GENERATIONS, &order()).send().await);
+    let told = soon(Duration::from_secs(30), || async {
+        let task = gateway.get(&format!("/v1/tasks/{id}")).send().await.json();
+        (task["progress"] == 40).then_some(task)
+    });
+    let task = told.await.expect("a provider that is asked how far it has come");
+    assert_eq!(task["status"], "processing");
+    let asked = provider.asked().pop().unwrap();
+    assert!(asked.head.starts_with("GET /v1/images/generations/t1 "), "{}", asked.head);
+    let got = gateway.ask(Method::POST, &format!("/v1/tasks/{id}/cancel")).send().await;
+    assert_eq!(got.json()["status"], "cancelled");
+}

@@ -108,3 +108,62 @@ async fn every_look_at_a_task_opens_the_same_picture() {
         assert_eq!(get(link, "").await.unwrap().body, PNG);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_waits_may_have_a_link_too() {
+    let provider = Provider::answers(vec![picture()]).await;
+    let gateway = Gateway::with(&config(&provider.url, "")).await;
+    let body = json!({ "model": "m", "prompt": "a dot", "response_format": "url" });
+    let got = gateway.post("/v1/images/generations", &body).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let data = got.json()["data"].clone();
+    assert_eq!(data[0]["b64_json"], Value::Null);
+    let link = data[0]["url"].as_str().unwrap();
+    assert!(link.starts_with(&format!("{}/files/", gateway.url)), "{link}");
+    assert_eq!(get(link, "").await.unwrap().body, PNG);
+    assert_eq!(provider.asked()[0].json()["response_format"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demo_models_draw_for_a_task_in_the_asked_size() {
+    let gateway = Gateway::start().await;
+    for model in ["demo-image", "demo-image-native", "demo-image-url"] {
+        let body = json!({ "model": model, "prompt": "a lighthouse", "async": true });
+        let got = gateway.post("/v1/images/generations", &body).send().await;
+        assert_eq!(got.status, 202, "{model}: {}", got.text());
+        let task = over(&gateway.url, &gateway.key, got.json()["id"].as_str().unwrap()).await;
+        assert_eq!(task["status"], "completed", "{task}");
+        let link = task["data"][0]["url"].as_str().unwrap();
+        assert!(link.starts_with(&format!("{}/files/", gateway.url)), "{link}");
+        let got = get(link, "").await.unwrap();
+        assert_eq!((got.status, got.header("content-type")), (200, "image/png"), "{model}");
+        let seen = dialects::images::measure(&got.body).expect("a picture");
+        let size = task["size"].as_str().unwrap();
+        assert_eq!(seen.size.map(|(w, h)| format!("{w}x{h}")).as_deref(), Some(size), "{model}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_is_edited_by_a_task() {
+    let gateway = Gateway::start().await;
+    let part = |name: &str, more: &str, value: &[u8]| {
+        let head =
+            format!("--edge\r\ncontent-disposition: form-data; name=\"{name}\"{more}\r\n\r\n");
+        [head.as_bytes(), value, b"\r\n"].concat()
+    };
+    let file = "; filename=\"a.png\"\r\ncontent-type: image/png";
+    let form = [
+        part("model", "", b"demo-image"),
+        part("prompt", "", b"a boat"),
+        part("async", "", b"true"),
+        part("image", file, PNG),
+        b"--edge--\r\n".to_vec(),
+    ];
+    let ask = gateway.ask(Method::POST, "/v1/images/edits").raw(form.concat());
+    let got = ask.header("content-type", "multipart/form-data; boundary=edge").send().await;
+    assert_eq!(got.status, 202, "{}", got.text());
+    let task = over(&gateway.url, &gateway.key, got.json()["id"].as_str().unwrap()).await;
+    assert_eq!(task["status"], "completed", "{task}");
+    let link = task["data"][0]["url"].as_str().unwrap();
+    assert!(dialects::images::measure(&get(link, "").await.unwrap().body).is_some());
+}

@@ -94,7 +94,7 @@ async fn a_second_node_takes_over_from_one_that_died() {
     let mut first = House::start(&config(&provider.url, &shared));
     // Large enough to lie in the bucket until it is run.
     let mut large = order();
-    large["user"] = "u".repeat(100_000).into();
+    large["prompt"] = "海".repeat(30_000).into();
     let id = first.submit(&large).await;
     let asked = soon(Duration::from_secs(30), || async { provider.asked().pop() });
     asked.await.expect("the provider was asked");
