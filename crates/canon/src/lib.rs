@@ -28,8 +28,8 @@ mod usage;
 
 pub use charge::{Charge, Dimension};
 pub use chat::{
-    Chat, Detail, Format, Hints, Level, Modality, Role, Sampling, Schema, Show, State, Thinking,
-    Tier, Turn,
+    Canvas, Chat, Detail, Format, Hints, Level, Modality, Role, Sampling, Schema, Show, State,
+    Thinking, Tier, Turn,
 };
 pub use event::{Event, Grammar, Growth, Opening, Place};
 pub use extras::Extras;

@@ -85,6 +85,11 @@ impl<'p> Fields<'p> {
         self.map.shift_remove(name).filter(|value| !value.is_null())
     }
 
+    /// Puts back what was only partly read.
+    pub(crate) fn put(&mut self, name: &str, value: Value) {
+        self.map.insert(name.to_owned(), value);
+    }
+
     /// A string.
     pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, Fault> {
         self.typed(name, "must be a string", |value| match value {

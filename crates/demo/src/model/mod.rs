@@ -65,7 +65,7 @@ pub fn answer(chat: &Chat, persona: Persona, origin: Origin) -> Result<Reply, Fa
     for index in 0..count {
         let draft = match persona {
             Persona::Model => compose(chat, &prompt, origin, index),
-            Persona::Painter => paint::compose(chat, &prompt, index),
+            Persona::Painter => paint::compose(chat, index),
             Persona::Echo => {
                 let parts = vec![Part::text(prompt::last_text(chat))];
                 Draft { thoughts: None, seal: None, parts }

@@ -1,18 +1,17 @@
 //! The model that draws: a picture of what the user said, and a sentence about it.
 
-use canon::{Chat, Kind, Media, MediaKind, Origin, Part, Role, Source};
+use canon::{Chat, Kind, Media, MediaKind, Part, Role, Source};
 use dialects::images;
-use serde_json::Value;
 
 use super::limits::Draft;
-use super::prompt::{self, Prompt};
+use super::prompt;
 use crate::pictures::{self, Sketch};
 
 /// What a picture counts for.
 pub(super) const TOKENS: u64 = 1_120;
 
 /// One picture, and what is said to it.
-pub(super) fn compose(chat: &Chat, _prompt: &Prompt<'_>, index: u32) -> Draft {
+pub(super) fn compose(chat: &Chat, index: u32) -> Draft {
     let text = prompt::last_text(chat);
     let sketch = Sketch {
         text: text.clone(),
@@ -55,14 +54,13 @@ fn inputs(chat: &Chat) -> Vec<image::RgbaImage> {
 
 /// The size that shape and class ask for: a square of the class, stretched.
 fn size(chat: &Chat) -> (u32, u32) {
-    let config = chat.extras.get(Origin::Native, "generationConfig.imageConfig");
-    let word = |name: &str| config.and_then(|config| config.get(name)).and_then(Value::as_str);
-    let side: f64 = match word("imageSize") {
+    let canon::Canvas { ratio, size } = &chat.canvas;
+    let side: f64 = match size.as_deref() {
         Some("512") => 512.0,
         Some("2K" | "4K") => 2_048.0,
         Some(_) | None => 1_024.0,
     };
-    let ratio = word("aspectRatio").and_then(|word| word.split_once(':'));
+    let ratio = ratio.as_deref().and_then(|word| word.split_once(':'));
     let ratio = ratio.and_then(|(w, h)| Some(w.parse::<f64>().ok()? / h.parse::<f64>().ok()?));
     let ratio = ratio.filter(|ratio| (0.1..=10.0).contains(ratio)).unwrap_or(1.0);
     let even = |side: f64| ((side / 32.0).round() * 32.0).max(32.0) as u32;

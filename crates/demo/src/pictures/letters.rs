@@ -144,17 +144,14 @@ fn broken(text: &str, widest: f32) -> Vec<String> {
         }
         while let Some(line) = lines.last_mut().filter(|line| length(line) > widest) {
             let mut so_far = 0.0;
-            let cut = line.char_indices().find(|(_, letter)| {
+            // One letter stands alone if it must.
+            let cut = line.char_indices().find(|(at, letter)| {
                 so_far += width(*letter);
-                so_far > widest
+                so_far > widest && *at > 0
             });
-            match cut {
-                Some((at, _)) if at > 0 => {
-                    let rest = line.split_off(at);
-                    lines.push(rest);
-                }
-                Some(_) | None => break,
-            }
+            let Some((at, _)) = cut else { break };
+            let rest = line.split_off(at);
+            lines.push(rest);
         }
     }
     lines

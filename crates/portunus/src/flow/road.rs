@@ -66,7 +66,10 @@ impl Road {
                 Lane::translated(call, dialect, CustomCalls::of(&chat), brake, writer)
             }
         };
-        Self { cutter: Cutter::default(), lane }
+        let route = call.config.routes.get(&*peek.model);
+        let pictures = route.is_some_and(|route| route.model.kind == catalog::Kind::Image);
+        let cutter = if pictures { Cutter::for_pictures() } else { Cutter::default() };
+        Self { cutter, lane }
     }
 
     /// For a stream of pictures, which its own watcher hands on or rewrites.

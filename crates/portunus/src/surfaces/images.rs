@@ -23,14 +23,16 @@ pub(crate) async fn read(asked: Asked) -> Result<(Call, Form), Fault> {
     let told = asked.request.headers().get(CONTENT_TYPE);
     let told = told.and_then(|told| told.to_str().ok()).unwrap_or_default();
     let form = match images::boundary(told) {
-        _ if asked.request.uri().path() != EDITS => Form::Generate,
-        None => Form::Edit,
-        Some(boundary) => Form::Upload { boundary: boundary? },
+        _ if asked.request.uri().path() != EDITS => Ok(Form::Generate),
+        None => Ok(Form::Edit),
+        Some(boundary) => boundary.map(|boundary| Form::Upload { boundary }),
     };
     let takes = match &form {
-        Form::Generate | Form::Edit => Takes::Json,
-        Form::Upload { .. } => Takes::Form,
+        Ok(Form::Generate | Form::Edit) => Takes::Json,
+        Ok(Form::Upload { .. }) | Err(_) => Takes::Form,
     };
-    // Its errors have the shape of chat's.
-    Ok((Call::read_as(asked, &Chat, Target::default(), takes).await?, form))
+    // Its errors have the shape of chat's. A bad boundary is told when the body was read, like any
+    // wrong header.
+    let call = Call::read_as(asked, &Chat, Target::default(), takes).await?;
+    Ok((call, form?))
 }

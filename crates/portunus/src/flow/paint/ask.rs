@@ -20,6 +20,8 @@ const AT_ONCE: usize = 4;
 const FIRST: Duration = Duration::from_millis(500);
 /// The longest.
 const LONGEST: Duration = Duration::from_secs(5);
+/// How many questions after a task may fail in a row.
+const LOST: u32 = 3;
 
 /// What a lane answered.
 pub(super) struct Asked {
@@ -45,11 +47,17 @@ pub(super) async fn all(call: &Call, pick: &Pick, prepared: Prepared) -> Result<
             Err(fault) => failed.push(fault),
         }
     }
-    match failed.into_iter().next() {
-        Some(fault) if all.pictures.made.is_empty() => Err(fault),
-        // What came is delivered, and what did not is neither told nor paid.
-        Some(_) | None => Ok(all),
+    if all.pictures.count() == 0
+        && let Some(fault) = failed.pop()
+    {
+        return Err(fault);
     }
+    // What came is delivered; what did not is told in its place, and not paid.
+    all.pictures.made.extend(failed.into_iter().map(|fault| Made::Failed {
+        code: fault.detail().unwrap_or("server_error").to_owned(),
+        say: fault.say().to_owned(),
+    }));
+    Ok(all)
 }
 
 /// Adds an answer to those before it.
@@ -116,11 +124,12 @@ async fn one(
 ) -> Result<(Pictures, Bytes), Fault> {
     let answer = send(call, pick, spoken, written).await?;
     let mut body = whole::read(answer, &pick.lane, call).await?;
-    let mut pause = FIRST;
+    let (mut pause, mut lost, mut named) = (FIRST, 0, None);
     loop {
-        let at = match spoken.read(&body)? {
+        // The first word on where to ask is the one that counts: later ones may leave it out.
+        let at: &str = match spoken.read(&body)? {
             Answer::Now(pictures) => return Ok((pictures, body)),
-            Answer::Later(at) => at,
+            Answer::Later(at) => named.get_or_insert(at),
         };
         if let (Some(progress), Some(come)) = (&call.progress, spoken.progress(&body)) {
             progress.fetch_max(come, Ordering::Relaxed);
@@ -134,8 +143,16 @@ async fn one(
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 3 / 2).min(LONGEST);
-        let answer = attempt::ask_at(call, pick, voice(spoken), &at).await?;
-        body = whole::read(answer, &pick.lane, call).await?;
+        let again = async {
+            let answer = attempt::ask_at(call, pick, voice(spoken), at).await?;
+            whole::read(answer, &pick.lane, call).await
+        };
+        match again.await {
+            Ok(told) => (body, lost) = (told, 0),
+            // The task goes on without being asked after, and is paid for.
+            Err(fault) if fault.may_retry() && lost < LOST => lost += 1,
+            Err(fault) => return Err(fault),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) async fn deliver(
     asked: Asked,
 ) -> Result<Drawn, Fault> {
     let Asked { mut pictures, body } = asked;
-    let wished = job.picture().delivery;
+    let wished = job.delivery();
     let inline = pictures.made.iter().all(ask::is_inline);
     if inline && wished != Some(Delivery::Link) {
         return Ok(Drawn { pictures, same: body });
@@ -30,6 +30,9 @@ pub(super) async fn deliver(
     let allowance = Allowance::new(MOST);
     for made in &mut pictures.made {
         let Made::Picture { source, .. } = made else { continue };
+        if wished.is_none() && matches!(source, Source::Inline { .. }) {
+            continue;
+        }
         let (mime, bytes) = match &*source {
             Source::Inline { mime, data } => {
                 let bytes = dialects::images::decode(data).ok_or_else(|| unreadable("base64"))?;
@@ -38,9 +41,14 @@ pub(super) async fn deliver(
             Source::Url { url, .. } => get(call, pick, url, &allowance).await?,
             Source::File { .. } | Source::Text(_) => return Err(unreadable("its place")),
         };
+        // What was only named stays an address where the caller does not care, but one that lasts.
         *source = match wished {
-            Some(Delivery::Link) => kept(call, &bytes, &mime).await?,
-            Some(Delivery::Base64) | None => {
+            Some(Delivery::Link) | None => {
+                let account = &call.key.record.account_id;
+                let link = call.app.files().keep(account, bytes, &mime).await?;
+                Source::Url { url: link.url, mime: Some(mime) }
+            }
+            Some(Delivery::Base64) => {
                 Source::Inline { data: dialects::images::encode(&bytes), mime }
             }
         };
@@ -72,10 +80,4 @@ async fn get(
 fn unreadable(what: &str) -> Fault {
     Fault::new(Trouble::Unavailable, "the provider's picture could not be fetched, retry later")
         .note(format!("a made picture cannot be read: {what}"))
-}
-
-/// Keeps a picture under a link of our own.
-async fn kept(_call: &Call, _bytes: &Bytes, _mime: &str) -> Result<Source, Fault> {
-    let say = "`response_format` `url` is not served here: ask for `b64_json`";
-    Err(Fault::invalid("response_format", say))
 }

@@ -71,6 +71,11 @@ impl Job {
         self
     }
 
+    /// How the pictures are to come: a stream carries them in itself.
+    pub(super) fn delivery(&self) -> Option<Delivery> {
+        if self.picture().stream { Some(Delivery::Base64) } else { self.picture().delivery }
+    }
+
     /// The model asked for.
     pub(super) fn model(&self) -> &str {
         &self.order.picture.model

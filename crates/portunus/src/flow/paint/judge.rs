@@ -5,6 +5,10 @@ use catalog::{Model, Palette};
 
 /// Judges an order by what the directory knows of the model.
 pub(super) fn judge(picture: &Picture, model: &Model) -> Result<(), Fault> {
+    if picture.stream && picture.delivery == Some(canon::Delivery::Link) {
+        let say = "`response_format` cannot be `url` here: a stream carries its pictures in itself";
+        return Err(Fault::invalid("response_format", say));
+    }
     let Some(palette) = &model.pictures else { return Ok(()) };
     let Palette {
         family: _,
@@ -47,7 +51,9 @@ pub(super) fn judge(picture: &Picture, model: &Model) -> Result<(), Fault> {
     {
         return refuse("image", &format!("at most {inputs} pictures"));
     }
-    if !picture.inputs.is_empty() && !model.takes("image") {
+    // Of a model only the operator describes, it is not known what it takes.
+    let known = !model.as_of.is_empty();
+    if known && !picture.inputs.is_empty() && !model.takes("image") {
         let say = format!("`{}` makes pictures from text alone; it takes none", model.id);
         return Err(Fault::invalid("image", say));
     }

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::{Delivery, Fault};
+use canon::Fault;
 use dialects::images::{self, Answer, Spoken};
 use std::sync::Arc;
 
@@ -21,10 +21,6 @@ pub(super) async fn lane_of(
     pick: &Pick,
     mut tab: Tab,
 ) -> Result<Result<Response, Fault>, (Fault, Tab)> {
-    if job.picture().delivery == Some(Delivery::Link) {
-        let say = "a stream carries its pictures in itself: leave `response_format` out";
-        return Err((Fault::invalid("response_format", say), tab));
-    }
     let spoken = match job::spoken(&pick.lane) {
         Ok(spoken) => spoken,
         Err(fault) => return Err((fault, tab)),
