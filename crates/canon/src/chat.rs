@@ -22,6 +22,8 @@ pub struct Chat {
     pub format: Format,
     /// The kinds of answer asked for; empty means the model's own default.
     pub modalities: Vec<Modality>,
+    /// What pictures in the answer are to look like.
+    pub canvas: Canvas,
     /// Whether the answer comes in pieces.
     pub stream: bool,
     /// What is kept between calls.
@@ -30,6 +32,15 @@ pub struct Chat {
     pub hints: Hints,
     /// Fields only the caller's format knows.
     pub extras: Extras,
+}
+
+/// What pictures in an answer are to look like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Canvas {
+    /// Width to height, such as `16:9`.
+    pub ratio: Option<String>,
+    /// About how large, such as `2K`.
+    pub size: Option<String>,
 }
 
 /// One turn of the conversation.

@@ -20,6 +20,7 @@ mod loss;
 mod money;
 mod origin;
 mod part;
+mod picture;
 mod reply;
 mod seal;
 mod tool;
@@ -27,8 +28,8 @@ mod usage;
 
 pub use charge::{Charge, Dimension};
 pub use chat::{
-    Chat, Detail, Format, Hints, Level, Modality, Role, Sampling, Schema, Show, State, Thinking,
-    Tier, Turn,
+    Canvas, Chat, Detail, Format, Hints, Level, Modality, Role, Sampling, Schema, Show, State,
+    Thinking, Tier, Turn,
 };
 pub use event::{Event, Grammar, Growth, Opening, Place};
 pub use extras::Extras;
@@ -41,6 +42,7 @@ pub use part::{
     CacheMark, Citation, Clip, Code, CodeOutcome, Kind, Media, MediaKind, Part, Search, Source,
     Thought, ToolCall, ToolResult,
 };
+pub use picture::{Delivery, Extent, Family, Made, Picture, Pictures};
 pub use reply::{Candidate, Finish, Logprob, Raw, Reply, TokenChance, Why};
 pub use seal::Seal;
 pub use tool::{Choice, FunctionTool, Location, SearchTool, Tool, ToolChoice};

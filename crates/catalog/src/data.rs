@@ -12,8 +12,8 @@ use serde::Deserialize;
 
 use crate::feature::{MODALITIES, feature_about};
 use crate::{
-    Auth, DirectoryFault, Entry, Fetches, Kind, Offer, Path, PriceList, ProviderEntry, Quirks,
-    Thinking, Ways,
+    Auth, DirectoryFault, Entry, Fetches, Kind, Offer, Palette, Path, PriceList, ProviderEntry,
+    Quirks, Thinking, Ways,
 };
 
 /// The files, in the order in which their models and offers are listed.
@@ -115,6 +115,7 @@ struct RawModel {
     input: Vec<String>,
     output: Vec<String>,
     thinking: Option<RawThinking>,
+    pictures: Option<Palette>,
     #[serde(default)]
     price: PriceList,
     about: String,
@@ -290,6 +291,7 @@ impl RawModel {
             input,
             output,
             thinking,
+            pictures,
             price,
             about,
             as_of,
@@ -330,6 +332,7 @@ impl RawModel {
             input,
             output,
             thinking: thinking.map(RawThinking::read),
+            pictures,
             prices,
             about,
             as_of,

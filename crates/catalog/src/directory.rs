@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use canon::Origin;
 
 use crate::data;
-use crate::{Kind, Lane, Model, Prices, ProviderEntry, Thinking};
+use crate::{Kind, Lane, Model, Palette, Prices, ProviderEntry, Thinking};
 
 /// What the directory knows of one model, whoever serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Entry {
     pub output: Vec<String>,
     /// How its thinking can be steered.
     pub thinking: Option<Thinking>,
+    /// What pictures it makes, where that is known.
+    pub pictures: Option<Palette>,
     /// What it costs at the first of its offers.
     pub prices: Arc<Prices>,
     /// What it is, in a sentence or two.
@@ -79,6 +81,7 @@ impl Entry {
             input: self.input.clone(),
             output: self.output.clone(),
             thinking: self.thinking.clone(),
+            pictures: self.pictures.clone(),
             prices: Arc::clone(prices),
             about: self.about.clone(),
             as_of: self.as_of.clone(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Kind, Lane, Prices};
+use crate::{Kind, Lane, Palette, Prices};
 
 /// How a model's thinking can be steered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct Model {
     pub output: Vec<String>,
     /// How its thinking can be steered; `None` when it does not think.
     pub thinking: Option<Thinking>,
+    /// What pictures it makes; `None` when it makes none, or nothing is known of them.
+    pub pictures: Option<Palette>,
     /// What it costs.
     pub prices: Arc<Prices>,
     /// What it is, in a sentence or two.

@@ -18,6 +18,7 @@ fn model(id: &str, provider: &str) -> Model {
         input: vec!["text".into()],
         output: vec!["text".into()],
         thinking: None,
+        pictures: None,
         prices: Arc::new(Prices::plain(Price::picos(100_000), Price::picos(37_500))),
         about: "A model for tests.".into(),
         as_of: "2026-01-01".into(),

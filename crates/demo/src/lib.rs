@@ -7,6 +7,7 @@
 mod dice;
 mod faults;
 mod model;
+mod pictures;
 mod pieces;
 mod seal;
 mod server;

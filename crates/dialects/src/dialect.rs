@@ -211,6 +211,10 @@ pub trait Sniffer: Send {
     fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>);
     /// What was said so far.
     fn said(&self) -> &Said;
+    /// The last words of a stream that broke, where they are not those of the caller's format.
+    fn last_words(&self, _fault: &Fault) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// Turns a provider's stream into events.

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 
 /// The largest piece of a stream that is taken from a provider.
 pub const MAX_FRAME: usize = 8 << 20;
+/// The same where pictures come: one of them is one line.
+const MAX_PICTURE: usize = 64 << 20;
 
 /// One piece of a stream: an event's name, if it has one, and its data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub struct Cutter {
     begun: bool,
     /// The last line ended with CR, so an LF right behind it belongs to it.
     after_cr: bool,
+    /// Whether a piece may be as large as a picture.
+    large: bool,
 }
 
 /// The data lines of the event being read. One line is kept as a slice of what arrived.
@@ -65,6 +69,11 @@ enum Data {
 }
 
 impl Cutter {
+    /// For a stream of pictures.
+    pub fn for_pictures() -> Self {
+        Self { large: true, ..Self::default() }
+    }
+
     /// Takes the next bytes.
     pub fn push(&mut self, bytes: Bytes) {
         if self.buffer.is_empty() {
@@ -86,10 +95,14 @@ impl Cutter {
             }
             self.field(line)?;
         }
-        if self.buffer.len() + self.data.len() > MAX_FRAME {
+        if self.buffer.len() + self.data.len() > self.most() {
             return Err(too_large());
         }
         Ok(None)
+    }
+
+    const fn most(&self) -> usize {
+        if self.large { MAX_PICTURE } else { MAX_FRAME }
     }
 
     /// What is left when the body ends: a last event whose blank line never came.
@@ -145,7 +158,7 @@ impl Cutter {
         } else if &*line == b"data" {
             self.data.add(Bytes::new());
         }
-        if self.data.len() > MAX_FRAME { Err(too_large()) } else { Ok(()) }
+        if self.data.len() > self.most() { Err(too_large()) } else { Ok(()) }
     }
 
     fn dispatch(&mut self) -> Option<Frame> {
@@ -201,7 +214,7 @@ fn readable(bytes: Bytes) -> Bytes {
 
 fn too_large() -> Fault {
     Fault::new(Trouble::Interrupted, "the provider sent a piece larger than any answer should be")
-        .note(format!("a stream frame exceeded {MAX_FRAME} bytes"))
+        .note("a piece of a stream was too large")
 }
 
 #[cfg(test)]

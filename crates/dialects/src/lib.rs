@@ -16,6 +16,7 @@ mod fault;
 mod fields;
 mod frame;
 mod heads;
+pub mod images;
 pub mod json;
 mod judge;
 pub mod keepsake;

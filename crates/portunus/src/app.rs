@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Given};
+use crate::files::Files;
 use crate::flow::{Running, SealKeep};
 use crate::ids::Ids;
 use crate::keys::{KeyRing, NewToken, hash};
@@ -19,6 +20,7 @@ use crate::limits::{Pacing, Shared};
 use crate::memory::Memory;
 use crate::meters::Meters;
 use crate::server::{Open, Order};
+use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
 
 /// The name under which the key pepper is kept in the store.
@@ -50,6 +52,10 @@ pub struct App {
     pub(crate) pacing: Pacing,
     /// What is remembered between calls.
     pub(crate) memory: Memory,
+    /// What is kept for callers to fetch.
+    files: Files,
+    /// What runs here without its caller.
+    pub(crate) jobs: Tasks,
     /// Seals of callers whose format has no place for them.
     pub(crate) seals: SealKeep,
     /// What is counted.
@@ -100,6 +106,7 @@ impl App {
         }
         let pepper = pepper(&config, &store).await?;
         let ring = KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?;
+        let files = Files::open(&config, &pepper, Arc::clone(&clock))?;
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
         let telemetry = Telemetry::start(
@@ -125,6 +132,8 @@ impl App {
             book,
             teller,
             clock,
+            files,
+            jobs: Tasks::new(&pepper),
             seals: SealKeep::default(),
             meters: Meters::new(),
             telemetry,
@@ -152,14 +161,24 @@ impl App {
             || old.store != config.store
             || old.secret != config.secret
             || old.valkey != config.valkey
+            || old.files.url != config.files.url
         {
-            tracing::warn!("`listen`, `store`, `valkey` and `secret` change only with a restart");
+            tracing::warn!(
+                "`listen`, `store`, `valkey`, `secret` and the place of files change only with a \
+                 restart"
+            );
         }
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
         self.teller.set_debt(micros(config.store_away));
+        self.files.reconfigure(&config);
         self.config.store(Arc::new(config));
+    }
+
+    /// What is kept for callers to fetch.
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
     }
 
     /// Microseconds since the start: a clock that nobody sets, for what must not jump.
@@ -224,20 +243,32 @@ impl App {
         let app = Arc::clone(self);
         tokio::spawn(async move {
             loop {
-                if let Err(e) = app.store.sweep_kept(app.clock.now()).await {
-                    tracing::warn!("expired answers could not be swept: {e}");
-                }
-                if let Err(e) = app.store.sweep_links(app.clock.now()).await {
-                    tracing::warn!("old one-time links could not be swept: {e}");
-                }
-                if let Err(e) = app.store.sweep_claims(app.clock.now()).await {
-                    tracing::warn!("expired idempotency keys could not be swept: {e}");
-                }
+                app.sweep().await;
                 tokio::time::sleep(Duration::from_secs(600)).await;
             }
         });
+        tokio::spawn(Arc::clone(self).run_tasks());
+        tokio::spawn(Arc::clone(self).tell_ends());
         let app = Arc::clone(self);
         tokio::spawn(crate::config::watch(given, move |config| app.reconfigure(config)));
+    }
+
+    /// Forgets what was kept and has outlived its time. Done on schedule; a test need not wait.
+    pub async fn sweep(&self) {
+        let now = self.clock.now();
+        if let Err(e) = self.store.sweep_kept(now).await {
+            tracing::warn!("expired answers could not be swept: {e}");
+        }
+        if let Err(e) = self.store.sweep_links(now).await {
+            tracing::warn!("old one-time links could not be swept: {e}");
+        }
+        if let Err(e) = self.store.sweep_claims(now).await {
+            tracing::warn!("expired idempotency keys could not be swept: {e}");
+        }
+        self.sweep_tasks().await;
+        if let Err(e) = self.files.sweep().await {
+            tracing::warn!("expired files could not be swept: {e}");
+        }
     }
 
     /// Fetches what changed of keys and of the limits of accounts.

@@ -7,6 +7,7 @@
 pub mod app;
 pub mod cli;
 pub mod config;
+mod files;
 mod flow;
 mod guard;
 mod host;
@@ -21,6 +22,7 @@ mod money;
 mod respond;
 mod server;
 mod surfaces;
+mod tasks;
 mod telemetry;
 mod tokens;
 

@@ -27,6 +27,7 @@ mod prove;
 mod rollup;
 mod sessions;
 mod settings;
+mod tasks;
 mod usage;
 
 pub use account_caps::{AccountTerms, AccountTotal};
@@ -46,6 +47,7 @@ pub use links::{Link, Purpose};
 pub use prove::Proof;
 pub use rollup::{Pace, Step, Times, Used};
 pub use sessions::Session;
+pub use tasks::{NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskState, Told, Webhook};
 pub use usage::{By, Rank, UsageFilter, UsagePoint};
 
 use db::{Db, on_reader};

@@ -42,6 +42,7 @@ pub struct Provider {
     /// Where it listens.
     pub url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
+    answers: Arc<Mutex<VecDeque<Vec<Step>>>>,
 }
 
 impl Provider {
@@ -51,14 +52,19 @@ impl Provider {
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
-        let seen = Arc::clone(&asked);
+        let (seen, given) = (Arc::clone(&asked), Arc::clone(&answers));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (answers, seen) = (Arc::clone(&answers), Arc::clone(&seen));
+                let (answers, seen) = (Arc::clone(&given), Arc::clone(&seen));
                 tokio::spawn(serve(stream, answers, seen));
             }
         });
-        Self { url, asked }
+        Self { url, asked, answers }
+    }
+
+    /// Other answers from here on, for those that name the provider's own address.
+    pub fn answer_with(&self, answers: Vec<Vec<Step>>) {
+        *self.answers.lock().expect("no panic while answering") = VecDeque::from(answers);
     }
 
     /// Every request so far.

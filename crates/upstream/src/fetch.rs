@@ -11,7 +11,7 @@ use http::header::{
     LOCATION, USER_AGENT,
 };
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -172,7 +172,8 @@ impl Fetcher {
         allowance: &Allowance,
     ) -> Result<Fetched, FetchError> {
         for _ in 0..=HOPS {
-            let mut asked = self.ask(&target, wanted).await?;
+            let request = request(&target, wanted).map_err(failed)?;
+            let mut asked = self.ask(&target, request).await?;
             let status = asked.answer.status().as_u16();
             match status {
                 200 => return self.read(&mut asked.answer, wanted, allowance).await,
@@ -189,9 +190,32 @@ impl Fetcher {
         Err(failed("too many redirects"))
     }
 
-    async fn ask(&self, target: &Target, wanted: MediaKind) -> Result<Asked, FetchError> {
+    /// Posts a JSON text to an address a caller named and tells the status of the answer. Nobody is
+    /// followed elsewhere: what is told is meant for that address alone.
+    pub async fn post(
+        &self,
+        address: &str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<u16, FetchError> {
+        let target = self.guard.look(address).map_err(|NotPublic| FetchError::NotPublic)?;
+        let mut request = addressed(Request::post(path(&target)), &target)
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .body(Full::new(body))
+            .map_err(failed)?;
+        request.headers_mut().extend(headers);
+        match tokio::time::timeout(self.limits.time, self.ask(&target, request)).await {
+            Ok(asked) => Ok(asked?.answer.status().as_u16()),
+            Err(_) => Err(failed("it took too long")),
+        }
+    }
+
+    async fn ask(
+        &self,
+        target: &Target,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Asked, FetchError> {
         let stream = self.dial(target).await?;
-        let request = request(target, wanted).map_err(failed)?;
         if !target.is_secret() {
             return exchange(stream, request).await;
         }
@@ -268,7 +292,7 @@ struct Asked {
     _connection: JoinSet<()>,
 }
 
-async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Asked, FetchError>
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Asked, FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -282,21 +306,28 @@ where
     Ok(Asked { answer, _connection: running })
 }
 
-fn request(target: &Target, wanted: MediaKind) -> Result<Request<Empty<Bytes>>, http::Error> {
-    let url = &target.url;
+fn request(target: &Target, wanted: MediaKind) -> Result<Request<Full<Bytes>>, http::Error> {
     let accept = match wanted {
         MediaKind::Image => "image/*",
         MediaKind::Audio => "audio/*",
         MediaKind::Video => "video/*",
         MediaKind::Document => "*/*",
     };
-    let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
-    Request::get(&url[Position::BeforePath..Position::AfterQuery])
-        .header(HOST, &url[Position::BeforeHost..Position::AfterPort])
+    addressed(Request::get(path(target)), target)
         .header(ACCEPT, HeaderValue::from_static(accept))
         .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+        .body(Full::default())
+}
+
+fn path(target: &Target) -> &str {
+    &target.url[Position::BeforePath..Position::AfterQuery]
+}
+
+fn addressed(request: http::request::Builder, target: &Target) -> http::request::Builder {
+    let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
+    request
+        .header(HOST, &target.url[Position::BeforeHost..Position::AfterPort])
         .header(USER_AGENT, HeaderValue::from_static(agent))
-        .body(Empty::new())
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {

@@ -145,8 +145,55 @@ impl Provider {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().entry(CONTENT_TYPE).or_insert(json);
+        self.exchange(request, how).await
+    }
+
+    /// Asks at a path, or at an address of the provider's own.
+    pub async fn get(&self, at: &str, headers: HeaderMap, how: &Sending) -> Result<Answer, Fault> {
+        let uri = if at.starts_with('/') { self.base.at(at).ok() } else { self.own(at) };
+        let uri = uri.ok_or_else(|| {
+            Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
+                .note(format!("{}: it names an address that is not its own", self.name))
+        })?;
+        let mut request = Request::new(Pieces::new(Vec::new()));
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        self.exchange(request, how).await
+    }
+
+    /// Whether an address is the provider's own: it may be shown our credential, and need not be
+    /// public if the provider is not.
+    pub fn owns(&self, address: &str) -> bool {
+        self.own(address).is_some()
+    }
+
+    /// The same scheme and host, or over TLS a sibling of the host under the same domain, where
+    /// some providers send whoever asks after a task.
+    fn own(&self, address: &str) -> Option<Uri> {
+        let uri: Uri = address.parse().ok()?;
+        let Base { scheme, authority, .. } = &self.base;
+        let theirs = uri.authority()?;
+        if uri.scheme()? != scheme || theirs.as_str().contains('@') {
+            return None;
+        }
+        let domain = authority.host().split_once('.').map(|(_, domain)| domain);
+        // A name with two parts at least, and no number at its end, which is an address.
+        let named = |domain: &&str| {
+            domain.contains('.') && domain.rsplit('.').all(|part| part.parse::<u8>().is_err())
+        };
+        let sibling = *scheme == Scheme::HTTPS
+            && theirs.port() == authority.port()
+            && domain.filter(named).is_some_and(|domain| {
+                theirs.host().strip_suffix(domain).is_some_and(|front| front.ends_with('.'))
+            });
+        (theirs == authority || sibling).then_some(uri)
+    }
+
+    /// Sends a request and waits for the head of the answer.
+    async fn exchange(&self, mut request: Request<Pieces>, how: &Sending) -> Result<Answer, Fault> {
         let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // What the makers' own clients send, for streams as well.
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));

@@ -287,6 +287,7 @@ impl Gateway {
             input: vec!["text".to_owned()],
             output: vec!["text".to_owned()],
             thinking: None,
+            pictures: None,
             prices: Arc::new(Prices::default()),
             about: "<img src=x onerror=alert(1)>".to_owned(),
             as_of: String::new(),

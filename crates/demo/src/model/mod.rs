@@ -6,6 +6,7 @@ mod ground;
 mod instance;
 mod limits;
 mod media;
+mod paint;
 mod pattern;
 mod prompt;
 mod schema;
@@ -33,12 +34,18 @@ pub enum Persona {
     Model,
     /// Returns what the user said last.
     Echo,
+    /// Draws what the user says.
+    Painter,
 }
 
 impl Persona {
     /// The persona behind a model id.
     pub fn of_model(id: &str) -> Self {
-        if id == "demo-echo" { Self::Echo } else { Self::Model }
+        match id {
+            "demo-echo" => Self::Echo,
+            "demo-image-native" => Self::Painter,
+            _ => Self::Model,
+        }
     }
 }
 
@@ -58,6 +65,7 @@ pub fn answer(chat: &Chat, persona: Persona, origin: Origin) -> Result<Reply, Fa
     for index in 0..count {
         let draft = match persona {
             Persona::Model => compose(chat, &prompt, origin, index),
+            Persona::Painter => paint::compose(chat, index),
             Persona::Echo => {
                 let parts = vec![Part::text(prompt::last_text(chat))];
                 Draft { thoughts: None, seal: None, parts }
@@ -66,6 +74,10 @@ pub fn answer(chat: &Chat, persona: Persona, origin: Origin) -> Result<Reply, Fa
         let (candidate, spent) = limits::keep(draft, &chat.sampling, &chat.thinking, origin, index);
         let Spent { output, thinking, searches } = spent;
         usage.output += output;
+        if persona == Persona::Painter {
+            usage.output += paint::TOKENS;
+            usage.output_image += paint::TOKENS;
+        }
         usage.thinking += thinking;
         usage.searches += searches;
         candidates.push(candidate);

@@ -89,6 +89,21 @@ impl Body {
         Self { inner: Inner::Stream(Box::new(stream)), ticket: Some(ticket) }
     }
 
+    /// A body whose pieces are there already; the first one counts for all tokens.
+    pub(super) fn pieces(pieces: Vec<Bytes>, tokens: u64, pace: Pace, ticket: Ticket) -> Self {
+        let mut stream = Stream {
+            events: Vec::new().into_iter(),
+            writer: None,
+            cut: true,
+            ready: pieces.into(),
+            tokens,
+            pace,
+            pause: Pause::Over,
+        };
+        stream.rest();
+        Self { inner: Inner::Stream(Box::new(stream)), ticket: Some(ticket) }
+    }
+
     /// All pieces at once, each with the output tokens in it, and the row of the meter.
     pub(crate) fn into_pieces(self) -> (Vec<(Bytes, u64)>, Option<Ticket>) {
         let pieces = match self.inner {

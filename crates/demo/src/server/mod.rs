@@ -7,8 +7,10 @@
 mod body;
 mod canned;
 mod embed;
+mod images;
 mod meter;
 mod path;
+mod shelf;
 mod stamp;
 
 pub use body::{Body, Pace};
@@ -32,8 +34,17 @@ use crate::pieces;
 use path::{Place, Wanted};
 
 /// The models that are listed. Every other id is answered by the same model.
-pub const MODELS: [&str; 6] =
-    ["demo-chat", "demo-responses", "demo-messages", "demo-native", "demo-echo", "demo-embed"];
+pub const MODELS: [&str; 9] = [
+    "demo-chat",
+    "demo-responses",
+    "demo-messages",
+    "demo-native",
+    "demo-echo",
+    "demo-embed",
+    "demo-image",
+    "demo-image-native",
+    "demo-image-url",
+];
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
@@ -82,10 +93,17 @@ impl Upstream {
             target.interleaved = betas.iter().any(|b| b.to_str().is_ok_and(is_interleaved));
         }
         let allowed = match place.wanted {
-            Wanted::Models | Wanted::Model(_) | Wanted::Meter | Wanted::Faults => Method::GET,
-            Wanted::Answer(_) | Wanted::Count(_) | Wanted::Embeddings(..) | Wanted::Nothing => {
-                Method::POST
-            }
+            Wanted::Models
+            | Wanted::Model(_)
+            | Wanted::Meter
+            | Wanted::Faults
+            | Wanted::Task(_)
+            | Wanted::File(_) => Method::GET,
+            Wanted::Answer(_)
+            | Wanted::Count(_)
+            | Wanted::Embeddings(..)
+            | Wanted::Pictures(_)
+            | Wanted::Nothing => Method::POST,
         };
         if head.method != allowed && !matches!(place.wanted, Wanted::Nothing) {
             let say = format!("only {allowed} is served at this path");
@@ -109,6 +127,14 @@ impl Upstream {
                     let ticket = self.meter.begin(&model, &usage, false, about);
                     told(StatusCode::OK, Body::answer(body, 0, ticket))
                 })
+            }
+            Wanted::Pictures(edit) => self.pictures(*edit, &head, &body, about),
+            Wanted::Task(id) => images::poll(id).map(|body| whole(StatusCode::OK, body)),
+            Wanted::File(name) => {
+                let (status, kind, body) = images::file(name);
+                let mut response = whole(status, body);
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+                Ok(response)
             }
             Wanted::Models => Ok(whole(StatusCode::OK, models().to_string())),
             Wanted::Model(id) => Ok(whole(StatusCode::OK, listed(id).to_string())),
@@ -141,6 +167,30 @@ impl Upstream {
         let events = pieces::events(reply);
         let body = Body::stream(events, writer, !target.array, self.pace, ticket);
         Ok(streamed(body, target.array))
+    }
+
+    /// An order for pictures.
+    fn pictures(
+        &self,
+        edit: bool,
+        head: &http::request::Parts,
+        body: &Bytes,
+        about: About,
+    ) -> Result<Response<Body>, Fault> {
+        let named = head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+        let host = head.uri.authority().map(http::uri::Authority::as_str).or(named);
+        let images::Answer { model, usage, reply } =
+            images::serve(edit, &head.headers, host.unwrap_or_default(), body)?;
+        let stream = matches!(reply, images::Reply::Stream(_));
+        let ticket = self.meter.begin(&model, &usage, stream, about);
+        Ok(match reply {
+            images::Reply::Whole(body) => {
+                told(StatusCode::OK, Body::answer(body, usage.output, ticket))
+            }
+            images::Reply::Stream(pieces) => {
+                streamed(Body::pieces(pieces, usage.output, self.pace, ticket), false)
+            }
+        })
     }
 
     fn canned_answer(

@@ -20,6 +20,12 @@ pub(super) enum Wanted {
     Count(Target),
     /// Vectors.
     Embeddings(Form, Target),
+    /// Pictures; whether as an edit.
+    Pictures(bool),
+    /// What became of an order for pictures.
+    Task(String),
+    /// A picture behind a link.
+    File(String),
     /// The list of models.
     Models,
     /// One model of the list.
@@ -43,11 +49,20 @@ pub(super) fn find(path: &str, query: Option<&str>) -> Place {
         "/v1/messages" => place(Origin::Messages, Wanted::Answer(plain())),
         "/v1/messages/count_tokens" => place(Origin::Messages, Wanted::Count(plain())),
         "/v1/embeddings" => place(Origin::Chat, Wanted::Embeddings(Form::List, plain())),
+        "/v1/images/generations" => place(Origin::Images, Wanted::Pictures(false)),
+        "/v1/images/edits" => place(Origin::Images, Wanted::Pictures(true)),
         "/v1/models" => place(Origin::Chat, Wanted::Models),
         "/meter" => place(Origin::Chat, Wanted::Meter),
         "/faults" => place(Origin::Chat, Wanted::Faults),
-        _ => below_models(path, query),
+        _ => kept(path).unwrap_or_else(|| below_models(path, query)),
     }
+}
+
+/// What was kept of an order for pictures.
+fn kept(path: &str) -> Option<Place> {
+    let task = path.strip_prefix("/v1/images/generations/").map(str::to_owned).map(Wanted::Task);
+    let file = || path.strip_prefix("/pictures/").map(str::to_owned).map(Wanted::File);
+    Some(Place { origin: Origin::Images, wanted: task.or_else(file)? })
 }
 
 /// The format of a path, and the model it names.
@@ -57,9 +72,14 @@ pub(crate) fn model_of(path: &str, query: Option<&str>) -> (Origin, Option<Strin
         Wanted::Answer(target) | Wanted::Count(target) | Wanted::Embeddings(_, target) => {
             target.model
         }
-        Wanted::Models | Wanted::Model(_) | Wanted::Meter | Wanted::Faults | Wanted::Nothing => {
-            None
-        }
+        Wanted::Pictures(_)
+        | Wanted::Task(_)
+        | Wanted::File(_)
+        | Wanted::Models
+        | Wanted::Model(_)
+        | Wanted::Meter
+        | Wanted::Faults
+        | Wanted::Nothing => None,
     };
     (origin, model)
 }

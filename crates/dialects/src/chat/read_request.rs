@@ -1,9 +1,9 @@
 //! A chat request into canon.
 
 use canon::{
-    CacheMark, Choice, Clip, Detail, Extras, Fault, Format, FunctionTool, Hints, Kind, Level,
-    Location, Media, MediaKind, Modality, Part, Role, Sampling, Schema, SearchTool, Source, State,
-    Thinking, Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
+    CacheMark, Canvas, Choice, Clip, Detail, Extras, Fault, Format, FunctionTool, Hints, Kind,
+    Level, Location, Media, MediaKind, Modality, Part, Role, Sampling, Schema, SearchTool, Source,
+    State, Thinking, Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
 };
 use serde_json::{Map, Value};
 
@@ -46,6 +46,7 @@ pub(super) fn read(body: &[u8]) -> Result<canon::Chat, Fault> {
         .iter()
         .filter_map(|word| modality(word))
         .collect();
+    let canvas = canvas(&mut fields)?;
     let stream = fields.flag("stream")?.unwrap_or(false);
     let state = State { store: fields.flag("store")?, ..State::default() };
     let user = match fields.string("safety_identifier")? {
@@ -68,11 +69,25 @@ pub(super) fn read(body: &[u8]) -> Result<canon::Chat, Fault> {
         thinking,
         format,
         modalities,
+        canvas,
         stream,
         state,
         hints,
         extras: fields.extras(ME),
     })
+}
+
+/// The shape of pictures, as peers tell it. What else they tell there stays in this format.
+fn canvas(fields: &mut Fields<'_>) -> Result<Canvas, Fault> {
+    let Some(config) = fields.object("image_config")? else { return Ok(Canvas::default()) };
+    let path = Path::Root.key("image_config");
+    let mut inner = Fields::of(config, &path);
+    let canvas = Canvas { ratio: inner.string("aspect_ratio")?, size: inner.string("image_size")? };
+    let rest = inner.rest();
+    if !rest.is_empty() {
+        fields.leave("image_config", Value::Object(rest));
+    }
+    Ok(canvas)
 }
 
 fn sampling(fields: &mut Fields<'_>) -> Result<Sampling, Fault> {

@@ -27,6 +27,7 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         thinking,
         format,
         modalities,
+        canvas,
         stream,
         state,
         hints,
@@ -53,6 +54,15 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
             modalities.iter().map(|modality| write_modality(*modality)).collect();
         body.set("modalities", words)
     };
+    let canon::Canvas { ratio, size } = canvas;
+    let mut config = Object::new()
+        .maybe("aspect_ratio", ratio.as_deref())
+        .maybe("image_size", size.as_deref())
+        .into_map();
+    if let Some(Value::Object(rest)) = extras.get(ME, "image_config") {
+        config.extend(rest.clone());
+    }
+    let body = body.maybe("image_config", (!config.is_empty()).then_some(config));
     let mut body = body.with(extras, ME);
     if *stream {
         let options = Object::new().set("include_usage", true);

@@ -65,6 +65,7 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
         thinking,
         format,
         modalities: Vec::new(),
+        canvas: canon::Canvas::default(),
         stream,
         state: State::default(),
         hints,

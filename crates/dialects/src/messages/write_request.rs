@@ -28,6 +28,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
         thinking,
         format,
         modalities,
+        canvas,
         stream,
         state,
         hints,
@@ -38,6 +39,11 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
     for name in extras.foreign_to(ME).filter(|name| *name != "stream_options") {
         losses.add(name, "only the caller's format has this field");
     }
+    losses.add_if(
+        *canvas != canon::Canvas::default(),
+        "canvas",
+        "the messages format answers in text only",
+    );
     losses.add_if(
         modalities.iter().any(|modality| *modality != Modality::Text),
         "modalities",

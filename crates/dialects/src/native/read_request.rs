@@ -1,8 +1,8 @@
 //! A native request into canon.
 
 use canon::{
-    Extras, Fault, Format, Hints, Kind, Level, Part, Role, Sampling, Schema, Show, State, Thinking,
-    ToolResult, Turn,
+    Canvas, Extras, Fault, Format, Hints, Kind, Level, Part, Role, Sampling, Schema, Show, State,
+    Thinking, ToolResult, Turn,
 };
 use serde_json::{Map, Value};
 
@@ -42,6 +42,7 @@ pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
         .iter()
         .filter_map(|word| wire::read_modality(word))
         .collect();
+    let canvas = canvas(&mut config)?;
     lenient::keep(&mut extras, "generationConfig", config);
     let tier = root.string("serviceTier")?.as_deref().map(wire::read_tier);
     for (name, value) in root.rest() {
@@ -59,11 +60,26 @@ pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
         thinking,
         format,
         modalities,
+        canvas,
         stream: target.stream,
         state: State::default(),
         hints: Hints { tier, ..Hints::default() },
         extras,
     })
+}
+
+/// The shape of pictures. What else is told there stays in this format.
+fn canvas(config: &mut Fields<'_>) -> Result<Canvas, Fault> {
+    let Some(value) = config.take("imageConfig") else { return Ok(Canvas::default()) };
+    let path = Path::Root.key("generationConfig");
+    let path = path.key("imageConfig");
+    let mut inner = fields(value, &path)?;
+    let canvas = Canvas { ratio: inner.string("aspectRatio")?, size: inner.string("imageSize")? };
+    let rest = inner.rest();
+    if !rest.is_empty() {
+        config.put("imageConfig", Value::Object(rest));
+    }
+    Ok(canvas)
 }
 
 /// Instructions for the whole conversation; whose role they name does not matter.

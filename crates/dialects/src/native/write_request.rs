@@ -28,6 +28,7 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         thinking,
         format,
         modalities,
+        canvas,
         stream,
         state,
         hints,
@@ -47,6 +48,15 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     let config = write_format(config, format, extras, &mut losses);
     let words: Vec<&str> = modalities.iter().map(|word| wire::write_modality(*word)).collect();
     let config = config.maybe("responseModalities", (!words.is_empty()).then_some(words));
+    let canon::Canvas { ratio, size } = canvas;
+    let mut shape = Object::new()
+        .maybe("aspectRatio", ratio.as_deref())
+        .maybe("imageSize", size.as_deref())
+        .into_map();
+    if let Some(Value::Object(rest)) = extras.get(ME, "generationConfig.imageConfig") {
+        shape.extend(rest.clone());
+    }
+    let config = config.maybe("imageConfig", (!shape.is_empty()).then_some(shape));
     let config = lenient::restore(config, extras, "generationConfig").into_map();
     let body = Object::new()
         .maybe("contents", (!contents.is_empty()).then_some(contents))

@@ -42,6 +42,7 @@ impl Echo {
             thinking,
             format,
             modalities: _,
+            canvas: _,
             stream: _,
             state,
             hints,

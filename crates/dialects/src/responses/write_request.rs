@@ -32,6 +32,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         thinking,
         format,
         modalities,
+        canvas,
         stream,
         state,
         hints,
@@ -86,6 +87,11 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         .maybe("reasoning", write_thinking(level, show, extras))
         .maybe("text", write_text(format, hints.verbosity.as_deref(), extras));
     let body = write_hints(body, hints, state, &mut losses);
+    losses.add_if(
+        *canvas != canon::Canvas::default(),
+        "canvas",
+        "the responses format tells no shape of pictures",
+    );
     losses.add_if(
         modalities.iter().any(|kind| *kind != Modality::Text),
         "modalities",

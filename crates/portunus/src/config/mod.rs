@@ -5,6 +5,7 @@
 
 mod auth;
 mod door;
+mod files;
 mod models;
 mod outbound;
 mod overrides;
@@ -12,14 +13,18 @@ mod people;
 mod providers;
 mod raw;
 mod routes;
+mod tasks;
 mod telemetry;
 mod watch;
 mod words;
 
 pub use door::HttpLimits;
 pub(crate) use door::MOST_HEADERS;
+pub use files::KeptFiles;
+pub(crate) use files::Shelf;
 pub use outbound::Media;
 pub use routes::{LaneHealth, LiveLane, Order, Route, Seat};
+pub use tasks::TaskTerms;
 pub(crate) use watch::watch;
 pub(crate) use words::{duration, nearest};
 
@@ -64,6 +69,10 @@ pub struct Config {
     pub body_limit: usize,
     /// Media that callers name by address.
     pub media: Media,
+    /// Files that are kept for callers.
+    pub files: KeptFiles,
+    /// Work that goes on without its caller.
+    pub tasks: TaskTerms,
     /// What a connection may take of us.
     pub http: HttpLimits,
     /// How we prove ourselves to callers; `None` for plain HTTP.
@@ -189,6 +198,7 @@ fn check(
         store,
         shared,
         files,
+        tasks,
         mail,
         identity,
         timeouts,
@@ -200,9 +210,6 @@ fn check(
         models,
     } = raw;
     let mut warnings = Vec::new();
-    if files.is_some() {
-        warnings.push("[files] is read but nothing in this version uses it".to_owned());
-    }
     let mail = mail.map(people::mail).transpose()?;
     let identities = people::identities(identity, env)?;
     let listen =
@@ -257,6 +264,8 @@ fn check(
     let demo = server.demo.unwrap_or(true);
     let way = outbound::check(outbound, env)?;
     let media = outbound::media(media, &providers, &public_url, &way)?;
+    let files = files::check(files, &given.data, &way, env)?;
+    let tasks = tasks::check(&tasks)?;
     let (providers, ways) = providers::check(&providers, times, demo, &way, env, &mut warnings)?;
     let providers: Vec<Arc<Provider>> = providers.into_iter().map(Arc::new).collect();
     let catalog = models::check(&models, &providers, &ways, &mut warnings)?;
@@ -274,6 +283,8 @@ fn check(
         power_safe,
         body_limit,
         media,
+        files,
+        tasks,
         http,
         tls,
         keep_answers,

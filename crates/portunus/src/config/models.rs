@@ -26,8 +26,7 @@ pub(super) fn check(
             .push(model(id, raw, providers, ways, warnings).map_err(|why| format!("{path}{why}"))?);
     }
     for entry in Directory::embedded().models() {
-        if raw.contains_key(&entry.id) || !matches!(entry.kind, Kind::Chat | Kind::Embedding) {
-            // Models of other kinds are listed once there is an address that serves them.
+        if raw.contains_key(&entry.id) {
             continue;
         }
         let on = |name: &str| providers.iter().any(|provider| provider.name == name);
@@ -50,6 +49,7 @@ fn model(
         context,
         max_output,
         features,
+        pictures,
         about,
         timeouts: _,
         aliases: _,
@@ -96,6 +96,7 @@ fn model(
             input: vec!["text".to_owned()],
             output: vec!["text".to_owned()],
             thinking: None,
+            pictures: None,
             prices,
             about: String::new(),
             as_of: String::new(),
@@ -108,6 +109,9 @@ fn model(
     model.max_output = max_output.or(model.max_output);
     if let Some(features) = features {
         model.features.clone_from(features);
+    }
+    if pictures.is_some() {
+        model.pictures.clone_from(pictures);
     }
     if let Some(about) = about {
         model.about.clone_from(about);

@@ -1,6 +1,6 @@
 //! `PORTUNUS_…` variables laid over the file: `PORTUNUS_SERVER_LISTEN` is `listen` of `[server]`.
 
-use super::raw::{OneOrMany, RawConfig, RawFiles, RawShared, RawTls};
+use super::raw::{OneOrMany, RawConfig, RawShared, RawTls};
 
 /// Lays the variables over the file.
 pub(super) fn apply(
@@ -31,6 +31,11 @@ pub(super) fn apply(
     text("PORTUNUS_TIMEOUTS_TOTAL", &mut raw.timeouts.total);
     text("PORTUNUS_TIMEOUTS_DRAIN", &mut raw.timeouts.drain);
     text("PORTUNUS_OUTBOUND_PROXY", &mut raw.outbound.proxy);
+    text("PORTUNUS_FILES_URL", &mut raw.files.url);
+    text("PORTUNUS_FILES_KEEP", &mut raw.files.keep);
+    text("PORTUNUS_FILES_SIZE", &mut raw.files.size);
+    text("PORTUNUS_FILES_ENDPOINT", &mut raw.files.endpoint);
+    text("PORTUNUS_FILES_REGION", &mut raw.files.region);
     text("PORTUNUS_MEDIA_SIZE", &mut raw.media.size);
     text("PORTUNUS_MEDIA_TIME", &mut raw.media.time);
     if let Some(file) = env("PORTUNUS_OUTBOUND_CA") {
@@ -47,6 +52,8 @@ pub(super) fn apply(
         ("PORTUNUS_LIMITS_HEADERS", &mut raw.limits.headers),
         ("PORTUNUS_LIMITS_STREAMS", &mut raw.limits.streams),
         ("PORTUNUS_LIMITS_RESETS", &mut raw.limits.resets),
+        ("PORTUNUS_TASKS_PER_PROVIDER", &mut raw.tasks.per_provider),
+        ("PORTUNUS_TASKS_RUNS", &mut raw.tasks.runs),
     ];
     for (name, field) in counts {
         if let Some(value) = env(name) {
@@ -75,6 +82,11 @@ pub(super) fn apply(
             format!("PORTUNUS_LIMITS_RUNNING: `{running}` is not a number of calls")
         })?);
     }
+    if let Some(running) = env("PORTUNUS_TASKS_RUNNING") {
+        raw.tasks.running = Some(running.parse().map_err(|_| {
+            format!("PORTUNUS_TASKS_RUNNING: `{running}` is not a number of tasks")
+        })?);
+    }
     if let Some(resend) = env("PORTUNUS_LIMITS_RESEND") {
         raw.limits.resend = Some(resend.parse().map_err(|_| {
             format!("PORTUNUS_LIMITS_RESEND: `{resend}` is not known; write true or false")
@@ -86,9 +98,6 @@ pub(super) fn apply(
     if let Some(valkey) = env("PORTUNUS_SHARED_VALKEY") {
         let patience = raw.shared.take().and_then(|shared| shared.patience);
         raw.shared = Some(RawShared { valkey, patience });
-    }
-    if let Some(url) = env("PORTUNUS_FILES_URL") {
-        raw.files = Some(RawFiles { url });
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ pub(super) fn check(
     }
     if demo {
         let local = Client::Local(Arc::new(DemoModels));
-        let speaks = dialects::all().map(dialects::Dialect::origin).collect();
+        let speaks = Origin::ALL.to_vec();
         let base = "http://demo.invalid";
         let made = Provider::new(DEMO, speaks, base, Credential::none(), times, local);
         let ways = Ways { of: DEMO.to_owned(), ..Ways::default() };

@@ -1,6 +1,6 @@
 //! The configuration as it stands in the file. Unknown keys refuse to start.
 
-use catalog::{Path, PriceList, Quirks};
+use catalog::{Palette, Path, PriceList, Quirks};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,8 @@ pub(crate) struct RawConfig {
     pub(crate) server: RawServer,
     pub(crate) store: RawStore,
     pub(crate) shared: Option<RawShared>,
-    pub(crate) files: Option<RawFiles>,
+    pub(crate) files: RawFiles,
+    pub(crate) tasks: RawTasks,
     pub(crate) mail: Option<RawMail>,
     pub(crate) identity: BTreeMap<String, RawIdentity>,
     pub(crate) timeouts: RawTimeouts,
@@ -59,10 +60,26 @@ pub(crate) struct RawShared {
     pub(crate) patience: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// Where files are kept; what is said of a bucket is the usual variables' to say otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct RawFiles {
-    pub(crate) url: String,
+    pub(crate) url: Option<String>,
+    pub(crate) keep: Option<String>,
+    pub(crate) size: Option<String>,
+    pub(crate) endpoint: Option<String>,
+    pub(crate) region: Option<String>,
+    pub(crate) access_key: Option<Secret>,
+    pub(crate) secret_key: Option<Secret>,
+}
+
+/// Work that goes on without its caller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawTasks {
+    pub(crate) running: Option<usize>,
+    pub(crate) per_provider: Option<u32>,
+    pub(crate) runs: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -165,6 +182,7 @@ pub(crate) struct RawModel {
     pub(crate) context: Option<u64>,
     pub(crate) max_output: Option<u64>,
     pub(crate) features: Option<Vec<String>>,
+    pub(crate) pictures: Option<Palette>,
     pub(crate) about: Option<String>,
     pub(crate) timeouts: RawTimeouts,
 }

@@ -17,6 +17,8 @@ const USEFUL: u64 = 16;
 const USUAL: u64 = 512;
 /// How much a model may say when neither the caller nor the directory tells.
 const UNKNOWN_MAX: u64 = 32_768;
+/// What the pictures that an order names may count in tokens, beyond its bytes.
+const PICTURES: u64 = 1 << 18;
 
 /// Whose money it is, in words.
 const KEY: &str = "API key";
@@ -54,18 +56,7 @@ pub(super) async fn admit(
     let units = most(peek, route);
     // Any lane may be the one that answers, so the dearest counts.
     let bound = |output: u64| dearest(route, input, output.saturating_mul(candidates), &units);
-    let held = Arc::new(Held {
-        request_id: call.id.to_string(),
-        key_id: call.key.record.id.clone(),
-        account_id: call.key.record.account_id.clone(),
-        at: 0,
-        amount: Money::ZERO,
-        dialect: call.dialect.origin().name().to_owned(),
-        model: peek.model.clone(),
-        stream: peek.stream,
-        price_version: prices.version.clone(),
-        lease: None,
-    });
+    let held = held(call, peek, &prices.version);
     let tab = Tab::new(call, peek, model);
     let full = bound(asked);
     let least = bound(asked.min(USEFUL));
@@ -78,9 +69,64 @@ pub(super) async fn admit(
     Ok(Admitted { tab, limit, asked })
 }
 
+/// Sets aside what an order can cost at most: all of it, or it is refused.
+pub(super) async fn admit_for(
+    call: &Call,
+    peek: &Peek,
+    route: &Route,
+    bound: Money,
+) -> Result<Tab, Fault> {
+    let model = &route.model;
+    let tab = Tab::new(call, peek, model);
+    match hold(call, held(call, peek, &model.prices.version), bound, bound).await {
+        Ok(ticket) => {
+            let input = (call.body.len() as u64).saturating_add(PICTURES);
+            Ok(tab.open(ticket, input, None))
+        }
+        Err(fault) => Err(tab.refuse(fault)),
+    }
+}
+
+fn held(call: &Call, peek: &Peek, version: &str) -> Arc<Held> {
+    Arc::new(Held {
+        request_id: call.id.to_string(),
+        key_id: call.key.record.id.clone(),
+        account_id: call.key.record.account_id.clone(),
+        at: 0,
+        amount: Money::ZERO,
+        dialect: call.dialect.origin().name().to_owned(),
+        model: peek.model.clone(),
+        stream: peek.stream,
+        price_version: version.to_owned(),
+        lease: None,
+    })
+}
+
+/// Whether the key could pay that much now. Nothing is set aside: that is done when it is run.
+pub(super) async fn can_pay(call: &Call, bound: Money) -> Result<(), Fault> {
+    // A share that nobody uses is free again at once.
+    shares(call, bound, bound).map(drop)?;
+    match call.app.standing(&call.key.purse).await.remaining() {
+        Some(left) if left < bound => Err(over_cap(call, left)),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Sets money aside: of the budgets of this period, the key's and its account's, and of the key's
 /// purse, whose leases are of both their caps.
 async fn hold(call: &Call, held: Arc<Held>, full: Money, least: Money) -> Result<Ticket, Fault> {
+    let shares = shares(call, full, least)?;
+    let full = shares.iter().map(Share::amount).fold(full, Money::min);
+    match call.app.set_aside(&call.key.purse, held, full, least).await {
+        Ok(ticket) => Ok(shares.into_iter().fold(ticket, Ticket::with)),
+        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => Err(over_cap(call, left)),
+        Err(Refused::Journal(e)) => Err(unaccountable().note(e.to_string())),
+        Err(Refused::Away(why)) => Err(unaccountable().note(why)),
+    }
+}
+
+/// Shares of the budgets that a call is under.
+fn shares(call: &Call, full: Money, least: Money) -> Result<Vec<Share>, Fault> {
     let key = &call.key;
     let mut shares: Vec<Share> = Vec::new();
     let mut full = full;
@@ -92,20 +138,17 @@ async fn hold(call: &Call, held: Arc<Held>, full: Money, least: Money) -> Result
         full = full.min(share.amount());
         shares.push(share);
     }
-    match call.app.set_aside(&key.purse, held, full, least).await {
-        Ok(ticket) => Ok(shares.into_iter().fold(ticket, Ticket::with)),
-        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => {
-            let whose = match (key.record.cap, key.account.cap()) {
-                (Some(_), None) => KEY,
-                (None, _) => ACCOUNT,
-                (Some(_), Some(_)) => "API key or of its account",
-            };
-            let say = format!("the spending cap of this {whose} is reached: {left} USD are left");
-            Err(Fault::new(Trouble::Quota, say))
-        }
-        Err(Refused::Journal(e)) => Err(unaccountable().note(e.to_string())),
-        Err(Refused::Away(why)) => Err(unaccountable().note(why)),
-    }
+    Ok(shares)
+}
+
+fn over_cap(call: &Call, left: Money) -> Fault {
+    let whose = match (call.key.record.cap, call.key.account.cap()) {
+        (Some(_), None) => KEY,
+        (None, _) => ACCOUNT,
+        (Some(_), Some(_)) => "API key or of its account",
+    };
+    let say = format!("the spending cap of this {whose} is reached: {left} USD are left");
+    Fault::new(Trouble::Quota, say)
 }
 
 fn over_budget(over: OverBudget, whose: &str) -> Fault {

@@ -64,16 +64,16 @@ pub(super) async fn attempt(
 }
 
 /// Tries the lanes, whatever is asked of them. On failure the tab is closed as failed.
-pub(super) async fn over_lanes<F, A>(
+pub(super) async fn over_lanes<T, F, A>(
     call: &Call,
     model: &str,
     found: &Route,
     mut tab: Tab,
     one: F,
-) -> Result<Response, Fault>
+) -> Result<T, Fault>
 where
     F: Fn(Pick, Tab) -> A,
-    A: Future<Output = Result<Response, (Fault, Tab)>>,
+    A: Future<Output = Result<T, (Fault, Tab)>>,
 {
     let mut journey = Journey::new(route::order(call, found, call.app.ticks()));
     let mut next = match journey.first(call).await {
@@ -381,16 +381,48 @@ pub(super) async fn send(
     dialect: &'static dyn Dialect,
     outgoing: Outgoing,
 ) -> Result<Answer, Fault> {
-    let lane = &pick.lane;
-    let pieces = outgoing.body.into_pieces();
     let headers = headers(call, dialect);
-    let how = Sending {
+    send_with(call, pick, dialect, headers, outgoing).await
+}
+
+/// The same with these headers.
+pub(super) async fn send_with(
+    call: &Call,
+    pick: &Pick,
+    dialect: &'static dyn Dialect,
+    headers: HeaderMap,
+    outgoing: Outgoing,
+) -> Result<Answer, Fault> {
+    let (provider, how) = (&pick.lane.provider, how(call, pick));
+    let pieces = outgoing.body.into_pieces();
+    let answer = provider.send(&outgoing.path, headers, pieces, &how).await?;
+    good(call, dialect, answer).await
+}
+
+/// Asks a lane at a path, or at an address of its provider's; anything but a 200 is a fault.
+pub(super) async fn ask_at(
+    call: &Call,
+    pick: &Pick,
+    dialect: &'static dyn Dialect,
+    at: &str,
+) -> Result<Answer, Fault> {
+    let headers = headers(call, dialect);
+    let answer = pick.lane.provider.get(at, headers, &how(call, pick)).await?;
+    good(call, dialect, answer).await
+}
+
+fn how(call: &Call, pick: &Pick) -> Sending {
+    let timeouts = &pick.lane.timeouts;
+    Sending {
         credential: pick.credential,
         fresh: pick.fresh,
-        connect: lane.timeouts.connect,
-        first_byte: lane.timeouts.first_byte.min(call.left(&lane.timeouts)),
-    };
-    let answer = lane.provider.send(&outgoing.path, headers, pieces, &how).await?;
+        connect: timeouts.connect,
+        first_byte: timeouts.first_byte.min(call.left(timeouts)),
+    }
+}
+
+/// The answer, if it is a good one.
+async fn good(call: &Call, dialect: &'static dyn Dialect, answer: Answer) -> Result<Answer, Fault> {
     let status = answer.status;
     if status == 200 {
         return Ok(answer);
@@ -412,7 +444,7 @@ pub(super) async fn send(
 }
 
 /// The headers of the lane's format, and on the same-dialect road the caller's own.
-fn headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
+pub(super) fn headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
     let same = dialect.origin() == call.dialect.origin();
     let mut headers = if same { call.handed_on.clone() } else { HeaderMap::new() };
     for (name, value) in dialect.headers() {

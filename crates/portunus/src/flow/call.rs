@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
 use upstream::{CODINGS, Coding, Decoder, Timeouts, Undecodable};
 
@@ -41,6 +42,8 @@ pub(crate) struct Call {
     pub(crate) edits: Vec<Edit>,
     /// Whether the answer must be written by us even where the formats agree.
     pub(crate) own_reply: bool,
+    /// Where a provider's word on how far it has come is noted, for whoever asks meanwhile.
+    pub(crate) progress: Option<Arc<AtomicU8>>,
     /// The caller's headers that a provider of its own format is given.
     pub(crate) handed_on: HeaderMap,
     /// Whether a translation that loses anything is refused.
@@ -65,6 +68,16 @@ impl Call {
         dialect: &'static dyn Dialect,
         target: Target,
     ) -> Result<Self, Fault> {
+        Self::read_as(asked, dialect, target, Takes::Json).await
+    }
+
+    /// Reads a request's body of that kind within the limits.
+    pub(crate) async fn read_as(
+        asked: Asked,
+        dialect: &'static dyn Dialect,
+        target: Target,
+        takes: Takes,
+    ) -> Result<Self, Fault> {
         let Asked { app, key, id, pass, request } = asked;
         let arrived = Instant::now();
         let config = app.config();
@@ -75,7 +88,7 @@ impl Call {
         let handed_on = handed_on(dialect, request.headers());
         let trace = trace(&app, request.headers());
         let trace_state = request.headers().get("tracestate").filter(|_| trace.is_some()).cloned();
-        let body = read_body(request, config.body_limit, config.http.body_time).await?;
+        let body = read_body(request, takes, config.body_limit, config.http.body_time).await?;
         Ok(Self {
             app,
             config,
@@ -87,6 +100,7 @@ impl Call {
             body,
             edits: Vec::new(),
             own_reply: false,
+            progress: None,
             handed_on,
             strict,
             dry_run,
@@ -135,11 +149,12 @@ fn is_set(headers: &HeaderMap, name: &str) -> bool {
 /// Reads a body. It must keep coming: so much time beyond what its bytes are worth, and no more.
 async fn read_body(
     request: Request<Body>,
+    takes: Takes,
     limit: usize,
     patience: Duration,
 ) -> Result<Bytes, Fault> {
     let (head, mut body) = request.into_parts();
-    let wrong = check_type(&head.headers).err();
+    let wrong = check_type(&head.headers, takes).err();
     let declared =
         head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|length: usize| length > limit) {
@@ -217,14 +232,23 @@ impl Gathered {
     }
 }
 
-fn check_type(headers: &HeaderMap) -> Result<(), Fault> {
+/// What kind of body is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// JSON.
+    Json,
+    /// A form with files, whose boundary the surface has read.
+    Form,
+}
+
+fn check_type(headers: &HeaderMap, takes: Takes) -> Result<(), Fault> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut parts = text(CONTENT_TYPE).split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default();
     let charset = parts.find_map(|part| part.strip_prefix("charset="));
-    if !kind.eq_ignore_ascii_case("application/json")
-        || charset.is_some_and(|charset| !charset.trim_matches('"').eq_ignore_ascii_case("utf-8"))
-    {
+    let plain = kind.eq_ignore_ascii_case("application/json")
+        && charset.is_none_or(|word| word.trim_matches('"').eq_ignore_ascii_case("utf-8"));
+    if takes == Takes::Json && !plain {
         return Err(Fault::new(
             Trouble::MediaType,
             "the body must be JSON: send the header `Content-Type: application/json`",

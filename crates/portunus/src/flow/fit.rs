@@ -34,6 +34,14 @@ pub(super) fn fit(
     Ok((outgoing, losses))
 }
 
+/// The body without fields that only the gateway was told.
+pub(super) fn without(fields: &[&str], outgoing: Outgoing) -> Result<Outgoing, Fault> {
+    let needless = fields.iter().map(|name| (*name).to_owned()).collect();
+    let quirks = Quirks { needless, ..Quirks::default() };
+    let (body, _) = body(&quirks, None, outgoing.body)?;
+    Ok(Outgoing { body, ..outgoing })
+}
+
 /// The request at the path the provider has for it.
 pub(super) fn at_its_path(
     ways: &Ways,
@@ -56,6 +64,10 @@ pub(super) fn at_its_path(
     // Embeddings stand beside the chat completions wherever those stand.
     if usual.ends_with("/embeddings") {
         path = path.replacen("/chat/completions", "/embeddings", 1);
+    }
+    // And edits beside the generations.
+    if usual.ends_with("/images/edits") {
+        path = path.replacen("/images/generations", "/images/edits", 1);
     }
     if let Some(query) = query {
         path.push(if path.contains('?') { '&' } else { '?' });

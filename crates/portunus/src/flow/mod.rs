@@ -9,6 +9,7 @@ mod dry_run;
 mod embed;
 mod fetch;
 mod fit;
+mod paint;
 mod prepare;
 mod pump;
 mod road;
@@ -19,11 +20,12 @@ mod shed;
 mod whole;
 mod wishes;
 
-pub(crate) use call::Call;
+pub(crate) use call::{Call, Takes};
 pub(crate) use embed::embed;
+pub(crate) use paint::{Painted, paint, picture};
 pub(crate) use pump::event_stream;
 pub(crate) use road::stamp;
-pub(crate) use route::{find as find_route, find_kind};
+pub(crate) use route::find as find_route;
 pub(crate) use seals::SealKeep;
 pub(crate) use shed::Running;
 

@@ -56,6 +56,18 @@ pub(super) async fn stream(
         return whole::as_stream(call, peek, lane, dialect, speech, answer, tab).await;
     }
     let road = Road::new(call, peek, dialect, speech);
+    begin(call, lane, road, peek.array, answer, tab).await
+}
+
+/// Begins a stream on a road that was chosen.
+pub(super) async fn begin(
+    call: &Arc<Call>,
+    lane: &Arc<LiveLane>,
+    road: Road,
+    array: bool,
+    answer: Answer,
+    tab: Tab,
+) -> Result<Response, (Fault, Tab)> {
     let mut pump = Pump {
         call: Arc::clone(call),
         lane: Arc::clone(lane),
@@ -80,7 +92,7 @@ pub(super) async fn stream(
     if let Some(tab) = &mut pump.tab {
         tab.first_byte();
     }
-    let mut response = event_stream(Body::empty(), peek.array);
+    let mut response = event_stream(Body::empty(), array);
     pump.describe(&mut response);
     *response.body_mut() = Body::new(pump);
     Ok(response)
@@ -196,7 +208,8 @@ impl Pump {
             self.out.extend_from_slice(b",\r\n");
             self.out.extend_from_slice(&body);
         } else {
-            let last = self.call.dialect.break_off(fault, &self.call.id);
+            let last = self.road.last_words(fault);
+            let last = last.unwrap_or_else(|| self.call.dialect.break_off(fault, &self.call.id));
             self.out.extend_from_slice(&last);
         }
         if self.call.dialect.origin() == Origin::Native {

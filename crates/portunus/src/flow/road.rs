@@ -74,7 +74,23 @@ impl Road {
                 Lane::translated(dialect, CustomCalls::of(&chat), watch(call, &chat), brake, writer)
             }
         };
-        Self { cutter: Cutter::default(), lane, cut: false }
+        let route = call.config.routes.get(&*peek.model);
+        let pictures = route.is_some_and(|route| route.model.kind == catalog::Kind::Image);
+        let cutter = if pictures { Cutter::for_pictures() } else { Cutter::default() };
+        Self { cutter, lane, cut: false }
+    }
+
+    /// For a stream of pictures, which its own watcher hands on or rewrites.
+    pub(super) fn watching(sniffer: Box<dyn Sniffer>) -> Self {
+        Self { cutter: Cutter::for_pictures(), lane: Lane::Same(sniffer), cut: false }
+    }
+
+    /// The last words of a stream that broke, where they are not those of the caller's format.
+    pub(super) fn last_words(&self, fault: &Fault) -> Option<Vec<u8>> {
+        match &self.lane {
+            Lane::Same(sniffer) => sniffer.last_words(fault),
+            Lane::Translated(_) => None,
+        }
     }
 
     /// For a stream whose caller wants the answer whole.

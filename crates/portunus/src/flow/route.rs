@@ -22,7 +22,16 @@ const USUAL: u64 = 1_000;
 
 /// The route of the model asked for, if it exists, converses, and the key may use it.
 pub(crate) fn find(call: &Call, peek: &Peek) -> Result<Arc<Route>, Fault> {
-    find_kind(call, &peek.model, Kind::Chat)
+    // Image models that are served as a conversation converse like any other.
+    let converses = |route: &Arc<Route>| {
+        let mut spoken = route.lanes.iter().flat_map(|lane| &lane.speaks);
+        route.model.kind == Kind::Image && spoken.any(|own| dialects::get(*own).is_some())
+    };
+    let kind = match call.config.routes.get(&*peek.model) {
+        Some(route) if converses(route) => Kind::Image,
+        Some(_) | None => Kind::Chat,
+    };
+    find_kind(call, &peek.model, kind)
 }
 
 /// The route of the model asked for, if it exists, is of that kind, and the key may use it.

@@ -285,6 +285,15 @@ impl Tab {
         self.close(Outcome::BrokeOff);
     }
 
+    /// Closes the tab of a call whose provider worked on it and held the answer back: what it
+    /// counts is paid for.
+    pub(super) fn held_back(mut self, status: u16, said: &Said) {
+        self.lane_answered();
+        self.heard(said);
+        self.entry.status = status;
+        self.close(Outcome::Done);
+    }
+
     /// Closes the tab of a call that failed before there was an answer.
     pub(super) fn failed(mut self, status: u16, fault: &Fault) {
         self.entry.status = status;
@@ -304,8 +313,8 @@ impl Tab {
     /// What was used: the provider's count, or ours where it gives none or one that cannot be.
     fn count(&self, outcome: Outcome) -> (Usage, bool) {
         let Said { usage, output_bytes, .. } = &self.said;
-        let told =
-            usage.filter(|usage| self.is_sane(usage) && (usage.output > 0 || *output_bytes == 0));
+        let made = |usage: &Usage| usage.output > 0 || usage.images > 0;
+        let told = usage.filter(|usage| self.is_sane(usage) && (made(usage) || *output_bytes == 0));
         let estimate = self.estimate();
         // A provider that forgot to count the prompt did not answer without one.
         let whole = |usage: Usage| match usage.input {
@@ -317,12 +326,13 @@ impl Tab {
             Outcome::Done => told.map_or((estimate, true), whole),
             // Nothing came out, so nothing is paid.
             Outcome::BrokeOff | Outcome::CallerLeft
-                if *output_bytes == 0 && told.is_none_or(|usage| usage.output == 0) =>
+                if *output_bytes == 0
+                    && told.is_none_or(|usage| usage.output == 0 && usage.images == 0) =>
             {
                 (Usage::default(), false)
             }
             Outcome::BrokeOff | Outcome::CallerLeft => match told {
-                Some(usage) if usage.output > 0 => whole(usage),
+                Some(usage) if usage.output > 0 || usage.images > 0 => whole(usage),
                 Some(usage) => (Usage { output: estimate.output, ..usage }, true),
                 None => (estimate, true),
             },

@@ -1,29 +1,38 @@
-//! `POST /v1/images/generations`: the door is there, so that a wrong key or a wrong model is told
-//! as everywhere else; behind it no image model is served.
+//! `POST /v1/images/generations` and `/v1/images/edits`.
 
 use axum::response::Response;
-use canon::{Fault, Trouble};
-use catalog::Kind;
+use canon::Fault;
+use dialects::images::{self, Form};
 use dialects::{Target, chat::Chat};
-use serde::Deserialize;
+use http::header::CONTENT_TYPE;
 
 use super::Asked;
-use crate::flow::{Call, find_kind};
+use crate::flow::{self, Call, Takes};
+use crate::tasks::Wish;
 
-#[derive(Deserialize)]
-struct Head {
-    model: Option<String>,
-}
+const EDITS: &str = "/v1/images/edits";
 
 pub(super) async fn create(asked: Asked) -> Result<Response, Fault> {
-    // Its errors have the shape of chat's.
-    let call = Call::read(asked, &Chat, Target::default()).await?;
-    let head: Head = serde_json::from_slice(&call.body)
-        .map_err(|e| Fault::invalid("", format!("the body is not a JSON object: {e}")))?;
-    let Some(model) = head.model.filter(|model| !model.is_empty()) else {
-        return Err(Fault::invalid("model", "`model` is required"));
+    let wish = Wish::of(&asked.request)?;
+    let (call, form) = read(asked).await?;
+    flow::picture(call, form, wish).await
+}
+
+/// An order. An edit comes in JSON, or as a form with files.
+pub(crate) async fn read(asked: Asked) -> Result<(Call, Form), Fault> {
+    let told = asked.request.headers().get(CONTENT_TYPE);
+    let told = told.and_then(|told| told.to_str().ok()).unwrap_or_default();
+    let form = match images::boundary(told) {
+        _ if asked.request.uri().path() != EDITS => Ok(Form::Generate),
+        None => Ok(Form::Edit),
+        Some(boundary) => boundary.map(|boundary| Form::Upload { boundary }),
     };
-    find_kind(&call, &model, Kind::Image)?;
-    let say = format!("`{model}` is an image model, and this version serves none");
-    Err(Fault::new(Trouble::NoModel, say))
+    let takes = match &form {
+        Ok(Form::Generate | Form::Edit) => Takes::Json,
+        Ok(Form::Upload { .. }) | Err(_) => Takes::Form,
+    };
+    // Its errors have the shape of chat's. A bad boundary is told when the body was read, like any
+    // wrong header.
+    let call = Call::read_as(asked, &Chat, Target::default(), takes).await?;
+    Ok((call, form?))
 }

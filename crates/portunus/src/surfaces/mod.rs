@@ -8,6 +8,7 @@ mod catalog;
 mod chat;
 mod count;
 mod embeddings;
+mod files;
 mod health;
 mod images;
 mod key;
@@ -17,13 +18,16 @@ mod native;
 mod openapi;
 mod query;
 mod responses;
+mod tasks;
 mod threads;
 mod watched;
 
 pub(crate) use health::metrics_text;
+pub(crate) use images::read as read_picture;
 pub(crate) use key::export as write_entry;
 pub(crate) use models::unknown as unknown_model;
 pub(crate) use openapi::document as description;
+pub(crate) use query::pairs;
 
 use axum::Router;
 use axum::body::Body;
@@ -117,6 +121,12 @@ fn table() -> Vec<Route> {
         paid!(POST "/v1/chat/completions" => chat::create),
         paid!(POST "/v1/embeddings" => embeddings::create),
         paid!(POST "/v1/images/generations" => images::create),
+        paid!(POST "/v1/images/edits" => images::create),
+        keyed!(GET "/v1/images/generations/{id}" => tasks::get),
+        keyed!(GET "/v1/tasks" => tasks::list),
+        keyed!(GET "/v1/tasks/{id}" => tasks::get),
+        keyed!(POST "/v1/tasks/{id}/cancel" => tasks::cancel),
+        keyed!(GET "/v1/webhooks/secret" => tasks::webhook_secret),
         paid!(POST "/v1/messages" => messages::create),
         keyed!(POST "/v1/messages/count_tokens" => messages::count),
         paid!(POST "/v1/responses" => responses::create),
@@ -157,6 +167,7 @@ fn table() -> Vec<Route> {
         keyed!(PATCH "/api/admin/settings" => admin::set_settings),
         keyed!(GET "/api/admin/health" => admin::health),
         public!(GET "/api/models" => catalog::list),
+        public!(GET "/files/{name}" => files::get),
         public!(GET "/healthz" => health::alive),
         public!(GET "/readyz" => health::ready),
         public!(GET "/openapi.json" => openapi::show),
@@ -430,7 +441,8 @@ mod tests {
     use super::*;
 
     /// The addresses that need no key. Whoever adds one here has thought about it.
-    const PUBLIC: [&str; 4] = ["/api/models", "/healthz", "/readyz", "/openapi.json"];
+    const PUBLIC: [&str; 5] =
+        ["/api/models", "/files/{name}", "/healthz", "/readyz", "/openapi.json"];
 
     #[test]
     fn patterns_take_what_they_say_and_nothing_else() {

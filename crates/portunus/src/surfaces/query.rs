@@ -1,7 +1,7 @@
 //! Addresses taken apart: the pairs of a query, and percent-encoded pieces.
 
 /// The pairs of a query, decoded; of a name sent twice the first counts.
-pub(super) fn pairs(query: &str) -> Vec<(String, String)> {
+pub(crate) fn pairs(query: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -23,6 +23,7 @@ mod reading;
 mod samples;
 mod settings;
 mod sweep;
+mod tasks;
 mod usage;
 
 /// Makes each named function a test on every database.

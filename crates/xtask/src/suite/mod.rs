@@ -37,7 +37,7 @@ pub(crate) enum Step {
     Unit,
     /// The store's tests and several gateways on a throw-away PostgreSQL
     StorePostgres,
-    /// Several gateways on one PostgreSQL and one Valkey
+    /// Several gateways on one PostgreSQL and one Valkey, with results in S3
     Nodes,
     /// The official clients against a running gateway
     E2e,

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::process::{Running, Scratch, Signal, free_port};
 use crate::tools::{self, cargo};
+use crate::workspace;
 
 /// The user that exists for running PostgreSQL, which refuses to run as root.
 const USER: &str = "postgres";
@@ -88,14 +89,18 @@ pub(super) fn run() -> Result<()> {
     postgres.end(tested)
 }
 
-/// Several gateways on one database, with a Valkey each test starts and breaks for itself.
+/// Several gateways on one database, with a Valkey and an S3 server each test starts and breaks for
+/// itself.
 pub(super) fn run_nodes() -> Result<()> {
     let valkey = tools::valkey()?;
+    let python = tools::python("s3", &workspace::root().join("tests/s3/requirements.txt"))?;
     let postgres = Postgres::start()?;
-    let nodes = ["--features", "node-tests", "--test", "nodes", "--test", "shared"];
+    let nodes =
+        ["--features", "node-tests", "--test", "nodes", "--test", "shared", "--test", "tasks"];
     let mut tests = cargo(&["test", "-p", "portunus"]);
     tests.args(nodes);
     tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url).env("PORTUNUS_TEST_VALKEY", valkey);
+    tests.env("PORTUNUS_TEST_S3", python.with_file_name("moto_server"));
     let tested = tools::run(&mut tests);
     postgres.end(tested)
 }

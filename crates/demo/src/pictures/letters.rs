@@ -1,0 +1,193 @@
+//! Letters: a text, broken into lines that fit, drawn into a picture.
+
+use image::{GrayImage, Rgba, RgbaImage};
+use std::sync::LazyLock;
+
+/// The letters, white on black; `assets/letters.md` says where they are from.
+static SHEET: LazyLock<GrayImage> = LazyLock::new(|| {
+    let read = image::load_from_memory(include_bytes!("../../assets/letters.png"));
+    read.map(|sheet| sheet.into_luma8()).unwrap_or_default()
+});
+
+/// The size of a letter's place on the sheet, and how many stand in a row.
+const CELL: (u32, u32) = (44, 43);
+const IN_A_ROW: u32 = 16;
+/// What stands empty to the left of a letter on the sheet.
+const BEARING: f32 = 2.0;
+
+/// How wide each letter is, in the order of the sheet.
+const WIDTHS: [u8; 198] = [
+    13, 16, 19, 30, 25, 36, 31, 11, 16, 16, 19, 30, 14, 15, 14, 13, 25, 25, 25, 25, 25, 25, 25, 25,
+    25, 25, 14, 14, 30, 30, 30, 21, 36, 28, 27, 26, 30, 25, 25, 30, 30, 13, 13, 28, 23, 36, 30, 31,
+    26, 31, 28, 26, 25, 29, 28, 40, 28, 26, 26, 16, 13, 16, 30, 18, 18, 24, 26, 21, 26, 24, 16, 26,
+    26, 12, 12, 24, 12, 38, 26, 25, 26, 26, 18, 21, 17, 26, 23, 33, 23, 23, 21, 26, 13, 26, 30, 16,
+    25, 25, 23, 25, 13, 18, 18, 36, 20, 23, 30, 36, 18, 18, 30, 16, 16, 18, 26, 23, 14, 18, 16, 20,
+    23, 37, 37, 37, 21, 28, 28, 28, 28, 28, 28, 39, 26, 25, 25, 25, 25, 13, 13, 13, 13, 30, 30, 31,
+    31, 31, 31, 31, 30, 31, 29, 29, 29, 29, 26, 27, 26, 24, 24, 24, 24, 24, 24, 38, 21, 24, 24, 24,
+    24, 12, 12, 12, 12, 25, 26, 25, 25, 25, 25, 25, 30, 25, 26, 26, 26, 26, 23, 26, 23, 36, 18, 36,
+    14, 14, 24, 24, 23, 25,
+];
+
+/// The letters beyond Latin-1, which stand last.
+const MORE: &str = "…–—‘’“”•€";
+
+/// The place of a letter; what is not on the sheet is shown as a question mark.
+fn place(letter: char) -> u32 {
+    let found = match letter {
+        ' '..='~' => Some(letter as u32 - 0x20),
+        '\u{a1}'..='\u{ac}' => Some(letter as u32 - 0xa1 + 95),
+        '\u{ae}'..='\u{ff}' => Some(letter as u32 - 0xae + 107),
+        _ => MORE.chars().position(|own| own == letter).and_then(|at| u32::try_from(at + 189).ok()),
+    };
+    found.unwrap_or('?' as u32 - 0x20)
+}
+
+fn width(letter: char) -> f32 {
+    let at = usize::try_from(place(letter)).unwrap_or_default();
+    f32::from(WIDTHS.get(at).copied().unwrap_or_default())
+}
+
+fn length(text: &str) -> f32 {
+    text.chars().map(width).sum()
+}
+
+/// A text broken into lines, and how much the letters are enlarged.
+pub(super) struct Block {
+    lines: Vec<String>,
+    scale: f32,
+}
+
+impl Block {
+    /// The text as large as it fits into that room; what does not fit at all is cut.
+    pub(super) fn fit(text: &str, room: (f32, f32), largest: f32, smallest: f32) -> Self {
+        let mut scale = largest / CELL.1 as f32;
+        loop {
+            let mut lines = broken(text, room.0 / scale);
+            let fits = (room.1 / (scale * CELL.1 as f32)).floor().max(1.0) as usize;
+            if lines.len() <= fits {
+                return Self { lines, scale };
+            }
+            if scale * CELL.1 as f32 <= smallest {
+                lines.truncate(fits);
+                if let Some(last) = lines.last_mut() {
+                    last.push('…');
+                }
+                return Self { lines, scale };
+            }
+            scale *= 0.9;
+        }
+    }
+
+    /// Its size in pixels.
+    pub(super) fn size(&self) -> (f32, f32) {
+        let widest = self.lines.iter().map(|line| length(line)).fold(0.0, f32::max);
+        (widest * self.scale, self.lines.len() as f32 * CELL.1 as f32 * self.scale)
+    }
+
+    /// Writes it, each line around the middle.
+    pub(super) fn write(&self, onto: &mut RgbaImage, middle: f32, top: f32, ink: Rgba<u8>) {
+        for (number, line) in self.lines.iter().enumerate() {
+            let mut at = middle - length(line) * self.scale / 2.0;
+            let top = top + number as f32 * CELL.1 as f32 * self.scale;
+            for letter in line.chars() {
+                self.letter(onto, letter, at, top, ink);
+                at += width(letter) * self.scale;
+            }
+        }
+    }
+
+    fn letter(&self, onto: &mut RgbaImage, letter: char, left: f32, top: f32, ink: Rgba<u8>) {
+        let place = place(letter);
+        let from = ((place % IN_A_ROW * CELL.0) as f32, (place / IN_A_ROW * CELL.1) as f32);
+        let across = ((width(letter) + 2.0 * BEARING) * self.scale).ceil() as i64;
+        let down = (CELL.1 as f32 * self.scale).ceil() as i64;
+        let begin = ((left - BEARING * self.scale).floor() as i64, top.floor() as i64);
+        for y in begin.1..=begin.1 + down {
+            for x in begin.0..=begin.0 + across {
+                let (Ok(to_x), Ok(to_y)) = (u32::try_from(x), u32::try_from(y)) else { continue };
+                let u = (x as f32 + 0.5 - left) / self.scale + BEARING;
+                let v = (y as f32 + 0.5 - top) / self.scale;
+                let inside = (0.0..CELL.0 as f32).contains(&u) && (0.0..CELL.1 as f32).contains(&v);
+                if let Some(pixel) = onto.get_pixel_mut_checked(to_x, to_y).filter(|_| inside) {
+                    super::lay(pixel, ink, ink_at(from.0 + u - 0.5, from.1 + v - 0.5));
+                }
+            }
+        }
+    }
+}
+
+/// How much ink is at a place of the sheet, between its pixels.
+fn ink_at(x: f32, y: f32) -> f32 {
+    let (left, top) = (x.floor().max(0.0), y.floor().max(0.0));
+    let (right, below) = ((x - left).clamp(0.0, 1.0), (y - top).clamp(0.0, 1.0));
+    let at = |dx: u32, dy: u32| {
+        let pixel = SHEET.get_pixel_checked(left as u32 + dx, top as u32 + dy);
+        pixel.map_or(0.0, |pixel| f32::from(pixel.0.first().copied().unwrap_or_default()) / 255.0)
+    };
+    let upper = at(0, 0) * (1.0 - right) + at(1, 0) * right;
+    let lower = at(0, 1) * (1.0 - right) + at(1, 1) * right;
+    upper * (1.0 - below) + lower * below
+}
+
+/// Lines no wider than that, broken between words; a word that is wider still is broken itself.
+fn broken(text: &str, widest: f32) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let fits = |line: &String, word: &str| length(line) + length(" ") + length(word) <= widest;
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if fits(line, word) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) | None => lines.push(word.to_owned()),
+        }
+        while let Some(line) = lines.last_mut().filter(|line| length(line) > widest) {
+            let mut so_far = 0.0;
+            // One letter stands alone if it must.
+            let cut = line.char_indices().find(|(at, letter)| {
+                so_far += width(*letter);
+                so_far > widest && *at > 0
+            });
+            let Some((at, _)) = cut else { break };
+            let rest = line.split_off(at);
+            lines.push(rest);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_letter_has_its_place() {
+        assert_eq!(SHEET.dimensions(), (IN_A_ROW * CELL.0, 13 * CELL.1));
+        for letter in (' '..='~').chain('\u{a1}'..='\u{ff}').chain(MORE.chars()) {
+            let place = place(letter);
+            if letter == '\u{ad}' {
+                continue;
+            }
+            assert!(letter == '?' || place != '?' as u32 - 0x20, "{letter}");
+            assert!((place as usize) < WIDTHS.len(), "{letter}");
+            let (left, top) = (place % IN_A_ROW * CELL.0, place / IN_A_ROW * CELL.1);
+            let inked = (0..CELL.0 * CELL.1)
+                .any(|at| SHEET.get_pixel(left + at % CELL.0, top + at / CELL.0).0[0] > 0);
+            assert_eq!(inked, letter != ' ', "{letter}");
+        }
+    }
+
+    #[test]
+    fn lines_fit_their_room() {
+        let text = "a few words and Donaudampfschifffahrtsgesellschaftskapitän in one line";
+        for widest in [30.0, 100.0, 300.0, 5_000.0] {
+            for line in broken(text, widest) {
+                assert!(length(&line) <= widest || line.chars().count() == 1, "{line}");
+            }
+        }
+        let block = Block::fit(&text.repeat(100), (300.0, 100.0), 60.0, 12.0);
+        assert!(block.size().1 <= 100.0);
+        assert!(block.lines.last().unwrap().ends_with('…'));
+    }
+}

@@ -1,0 +1,289 @@
+//! Orders for pictures at the images address: the GPT family, and under the name of
+//! `demo-image-url` the third one, which answers with links and has large pictures polled for.
+
+use bytes::Bytes;
+use canon::{Extent, Fault, Made, Picture, Pictures, Source, Trouble, Usage};
+use dialects::images::{self, Form};
+use http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+
+use super::shelf::{self, Found};
+use super::stamp;
+use crate::dice;
+use crate::pictures::{self, Sketch};
+use crate::tokens;
+
+/// The model of the third family.
+const LINKS: &str = "demo-image-url";
+/// The size that takes its time there.
+const SLOW: &str = "2K";
+/// The most pixels that are drawn.
+const MOST: u64 = 4 << 20;
+/// A prompt with this word is held back, so that refusals can be tried.
+const FORBIDDEN: &str = "forbidden";
+
+/// An answer to an order.
+pub(super) struct Answer {
+    pub(super) model: String,
+    pub(super) usage: Usage,
+    pub(super) reply: Reply,
+}
+
+/// How it is told.
+pub(super) enum Reply {
+    Whole(Vec<u8>),
+    Stream(Vec<Bytes>),
+}
+
+/// Takes an order that came with these headers at that host.
+pub(super) fn serve(
+    edit: bool,
+    headers: &HeaderMap,
+    host: &str,
+    body: &Bytes,
+) -> Result<Answer, Fault> {
+    let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let form = match (edit, images::boundary(kind.unwrap_or_default())) {
+        (false, _) => Form::Generate,
+        (true, None) => Form::Edit,
+        (true, Some(boundary)) => Form::Upload { boundary: boundary? },
+    };
+    let picture = form.read(body)?.picture;
+    let third = picture.model == LINKS;
+    if !third && picture.delivery.is_some() {
+        // As the models do that this one stands for.
+        return Err(Fault::invalid("response_format", "Unknown parameter: 'response_format'.")
+            .code("unknown_parameter"));
+    }
+    if picture.prompt.to_lowercase().contains(FORBIDDEN) {
+        return Err(Fault::new(Trouble::Policy, "your prompt was held back by the safety system")
+            .code("moderation_blocked"));
+    }
+    let order = Order::of(picture)?;
+    if third { order.links(host) } else { order.plain() }
+}
+
+/// An order with everything decided.
+struct Order {
+    picture: Picture,
+    size: (u32, u32),
+    sketch: Sketch,
+    count: u32,
+    usage: Usage,
+}
+
+impl Order {
+    fn of(picture: Picture) -> Result<Self, Fault> {
+        let size = match &picture.extent {
+            Extent::Auto => (1_024, 1_024),
+            Extent::Pixels(width, height) => (*width, *height),
+            Extent::Class(word) => match word.as_str() {
+                "512" => (512, 512),
+                "1K" => (1_024, 1_024),
+                SLOW => (2_048, 2_048),
+                _ => return Err(Fault::invalid("size", "`size` must be 512, 1K or 2K")),
+            },
+        };
+        if u64::from(size.0) * u64::from(size.1) > MOST {
+            return Err(Fault::invalid("size", format!("`size` has more than {MOST} pixels")));
+        }
+        let read = |source: &Source, name: &str| {
+            let Source::Inline { data, .. } = source else {
+                return Err(Fault::invalid(name, format!("`{name}` must be inline here")));
+            };
+            let read = images::decode(data).and_then(|bytes| pictures::decode(&bytes));
+            read.ok_or_else(|| Fault::invalid(name, format!("`{name}` cannot be read")))
+        };
+        let inputs = picture.inputs.iter().map(|source| read(source, "image"));
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        let mask = picture.mask.as_ref().map(|source| read(source, "mask")).transpose()?;
+        let (detail, square) = match picture.quality.as_deref() {
+            Some("low") => (2, 272),
+            Some("high") => (6, 4_160),
+            Some(_) | None => (4, 1_056),
+        };
+        let series =
+            picture.extras.get(canon::Origin::Images, "sequential_image_generation_options");
+        let series = series.and_then(|options| options.get("max_images")?.as_u64());
+        let series = series.and_then(|most| u32::try_from(most).ok());
+        let count = series.unwrap_or(picture.count).clamp(1, 10);
+        let pixels = u64::from(size.0) * u64::from(size.1);
+        let one = (square * pixels).div_ceil(1_024 * 1_024);
+        let drafts = picture.partials.unwrap_or_default() * 100;
+        let output = (one + if picture.stream { drafts } else { 0 }) * u64::from(count);
+        let input_image = inputs.len() as u64 * 323;
+        let usage = Usage {
+            input: tokens::count(&picture.prompt) + input_image,
+            input_image,
+            output,
+            output_image: output,
+            ..Usage::default()
+        };
+        let sketch = Sketch {
+            text: picture.prompt.clone(),
+            seed: 0,
+            size,
+            detail,
+            transparent: picture.background.as_deref() == Some("transparent"),
+            inputs,
+            mask,
+        };
+        Ok(Self { picture, size, sketch, count, usage })
+    }
+
+    /// The pictures' files.
+    fn files(&self) -> Vec<Vec<u8>> {
+        (0..self.count).map(|number| self.encode(&self.draw(number))).collect()
+    }
+
+    fn draw(&self, number: u32) -> image::RgbaImage {
+        let given = self.picture.seed.map_or(0, |seed| dice::hash(&seed.to_le_bytes()));
+        let seed = given ^ u64::from(number);
+        pictures::draw(&Sketch { seed, ..self.sketch.clone() })
+    }
+
+    fn encode(&self, picture: &image::RgbaImage) -> Vec<u8> {
+        let quality = self.picture.compression.and_then(|quality| u8::try_from(quality).ok());
+        pictures::encode(picture, self.format(), quality.unwrap_or(90))
+    }
+
+    fn format(&self) -> &str {
+        self.picture.format.as_deref().unwrap_or("png")
+    }
+
+    fn size(&self) -> String {
+        format!("{}x{}", self.size.0, self.size.1)
+    }
+
+    /// As the GPT family answers.
+    fn plain(self) -> Result<Answer, Fault> {
+        let quality = match self.picture.quality.as_deref() {
+            None | Some("auto") => "medium",
+            Some(word) => word,
+        };
+        let background = if self.sketch.transparent { "transparent" } else { "opaque" };
+        let mime = format!("image/{}", self.format());
+        let made = |file: Vec<u8>| Made::Picture {
+            source: Source::Inline { mime: mime.clone(), data: images::encode(&file) },
+            revised: None,
+            size: None,
+        };
+        let mut pictures = Pictures {
+            created: Some(stamp::now()),
+            made: Vec::new(),
+            usage: Some(self.usage),
+            background: Some(background.to_owned()),
+            format: Some(self.format().to_owned()),
+            quality: Some(quality.to_owned()),
+            size: Some(self.size()),
+            extras: canon::Extras::none(),
+        };
+        let (model, usage) = (self.picture.model.clone(), self.usage);
+        if !self.picture.stream {
+            pictures.made = self.files().into_iter().map(made).collect();
+            let body = images::write_reply(&pictures, &self.picture, stamp::now());
+            return Ok(Answer { model, usage, reply: Reply::Whole(body) });
+        }
+        let mut pieces = Vec::new();
+        let drafts = u32::try_from(self.picture.partials.unwrap_or_default()).unwrap_or_default();
+        for number in 0..self.count {
+            let whole = self.draw(number);
+            for draft in 0..drafts {
+                let file = self.encode(&pictures::draft(&whole, draft, drafts));
+                let data = images::encode(&file);
+                pieces.push(partial(&pictures, &self.picture, draft, &data));
+            }
+            pictures.made.push(made(self.encode(&whole)));
+        }
+        let completed = images::completed(&pictures, &self.picture, stamp::now());
+        pieces.push(Bytes::from(completed));
+        Ok(Answer { model, usage, reply: Reply::Stream(pieces) })
+    }
+
+    /// As the third family answers: with links, unless it streams; and with a task where the
+    /// picture is large.
+    fn links(self, host: &str) -> Result<Answer, Fault> {
+        let (model, usage) = (self.picture.model.clone(), self.usage);
+        let counts = json!({ "generated_images": self.count, "output_tokens": usage.output,
+            "total_tokens": usage.output });
+        if self.picture.stream {
+            let reply = Reply::Stream(self.series(&counts));
+            return Ok(Answer { model, usage, reply });
+        }
+        let kind = if self.format() == "jpeg" { "image/jpeg" } else { "image/png" };
+        let mut data = Vec::new();
+        for file in self.files() {
+            let name = format!("{}.{}", stamp::fresh().id, self.format());
+            data.push(
+                json!({ "url": format!("http://{host}/pictures/{name}"), "size": self.size() }),
+            );
+            shelf::keep(name, kind, Bytes::from(file));
+        }
+        let done =
+            json!({ "model": model, "created": stamp::now(), "data": data, "usage": counts });
+        let slow = matches!(&self.picture.extent, Extent::Class(word) if word == SLOW);
+        if !slow {
+            let body = done.to_string().into_bytes();
+            return Ok(Answer { model, usage, reply: Reply::Whole(body) });
+        }
+        let id = format!("task_{}", stamp::fresh().id);
+        let mut later = done;
+        for (name, value) in [("id", json!(id)), ("status", json!("completed"))] {
+            later.as_object_mut().and_then(|object| object.insert(name.to_owned(), value));
+        }
+        shelf::keep_for_later(id.clone(), Bytes::from(later.to_string()));
+        let body = task(&id, "pending").to_string().into_bytes();
+        Ok(Answer { model, usage, reply: Reply::Whole(body) })
+    }
+
+    /// A series as the third family streams it.
+    fn series(&self, counts: &Value) -> Vec<Bytes> {
+        let event = |data: Value| {
+            let name = data.get("type").and_then(Value::as_str).unwrap_or_default();
+            Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
+        };
+        let mut pieces: Vec<Bytes> = (0_u32..)
+            .zip(self.files())
+            .map(|(index, file)| {
+                event(json!({ "type": "image_generation.partial_succeeded", "image_index": index,
+                    "b64_json": images::encode(&file), "size": self.size() }))
+            })
+            .collect();
+        pieces.push(event(json!({ "type": "image_generation.completed", "usage": counts })));
+        pieces.push(Bytes::from_static(b"data: [DONE]\n\n"));
+        pieces
+    }
+}
+
+fn partial(pictures: &Pictures, picture: &Picture, number: u32, data: &str) -> Bytes {
+    let front = if picture.edit { "image_edit" } else { "image_generation" };
+    let name = format!("{front}.partial_image");
+    let data = json!({ "type": name, "b64_json": data, "partial_image_index": number,
+        "created_at": stamp::now(), "size": pictures.size, "quality": pictures.quality,
+        "background": pictures.background, "output_format": pictures.format });
+    Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
+}
+
+fn task(id: &str, status: &str) -> Value {
+    json!({ "id": id, "object": "image.generation.task", "status": status, "created": stamp::now(),
+        "data": null, "error": null })
+}
+
+/// What became of an order that takes its time.
+pub(super) fn poll(id: &str) -> Result<Bytes, Fault> {
+    match shelf::find(id) {
+        Found::There(body, _) => Ok(body),
+        Found::NotYet => Ok(Bytes::from(task(id, "processing").to_string())),
+        Found::Gone => Err(Fault::new(Trouble::NotFound, "there is no such task")),
+    }
+}
+
+/// A picture behind a link: status, media type and bytes.
+pub(super) fn file(name: &str) -> (StatusCode, &'static str, Bytes) {
+    match shelf::find(name) {
+        Found::There(body, kind) => (StatusCode::OK, kind, body),
+        Found::NotYet | Found::Gone => {
+            (StatusCode::FORBIDDEN, "text/plain", Bytes::from_static(b"this link has expired\n"))
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What a picture is, by the first bytes of its file. No pixel is ever decoded here.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::engine::{DecodePaddingMode, DecodePaddingMode::Indifferent};
+use canon::{Made, Source};
+
+/// What the head of a file tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// The file format, as callers name it: `png`, `jpeg`, `webp` or `gif`.
+    pub format: &'static str,
+    /// Width and height, where the head tells them.
+    pub size: Option<(u32, u32)>,
+    /// Whether it can be seen through anywhere.
+    pub alpha: bool,
+}
+
+impl Measure {
+    /// The media type.
+    pub fn mime(&self) -> String {
+        format!("image/{}", self.format)
+    }
+}
+
+/// How much of a file is looked at: a JPEG may carry much before it tells its size.
+const HEAD: usize = 256 << 10;
+
+/// Reads the head of a picture; `None` when it is none of the kinds that travel.
+pub fn measure(bytes: &[u8]) -> Option<Measure> {
+    let bytes = bytes.get(..HEAD.min(bytes.len()))?;
+    if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+        return Some(png(bytes));
+    }
+    if bytes.starts_with(b"\xff\xd8\xff") {
+        return Some(Measure { format: "jpeg", size: jpeg(bytes), alpha: false });
+    }
+    if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+        return Some(webp(bytes));
+    }
+    if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
+        let side = |at| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)));
+        let size = side(6).zip(side(8));
+        return Some(Measure { format: "gif", size, alpha: false });
+    }
+    None
+}
+
+/// Reads the head of a picture in base64.
+pub fn measure_base64(data: &str) -> Option<Measure> {
+    // Four letters are three bytes, and only whole fours can be read.
+    let most = (HEAD / 3 * 4).min(data.len()) / 4 * 4;
+    let head = data.get(..most)?;
+    measure(&LENIENT.decode(head).ok()?)
+}
+
+/// Standard letters, with or without the signs at the end.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, CONFIG);
+const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new().with_decode_padding_mode(PADDING);
+const PADDING: DecodePaddingMode = Indifferent;
+
+/// The bytes of base64; `None` when it is none.
+pub fn decode(data: &str) -> Option<Vec<u8>> {
+    LENIENT.decode(data).ok()
+}
+
+/// Bytes as base64.
+pub fn encode(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// What a made picture is, where it stands in the answer.
+pub fn of_made(made: &Made) -> Option<Measure> {
+    match made {
+        Made::Picture { source: Source::Inline { data, .. }, .. } => measure_base64(data),
+        Made::Picture { .. } | Made::Failed { .. } => None,
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn png(bytes: &[u8]) -> Measure {
+    let side = |at| Some(u32::from_be_bytes(array(bytes, at)?));
+    let kind = bytes.get(25).copied().unwrap_or_default();
+    // A palette or plain colours become transparent by a chunk of their own.
+    let chunk = memchr::memmem::find(bytes, b"tRNS").is_some();
+    Measure { format: "png", size: side(16).zip(side(20)), alpha: matches!(kind, 4 | 6) || chunk }
+}
+
+/// The size stands in the first frame header, behind segments that each tell their length.
+fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
+    let mut at = 2_usize;
+    loop {
+        let [mark, kind] = array(bytes, at)?;
+        if mark != 0xff {
+            return None;
+        }
+        match kind {
+            0xff => at += 1,
+            0xd8 | 0x01 | 0xd0..=0xd7 => at += 2,
+            0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
+                let height = u16::from_be_bytes(array(bytes, at + 5)?);
+                let width = u16::from_be_bytes(array(bytes, at + 7)?);
+                return Some((width.into(), height.into()));
+            }
+            _ => at += 2 + usize::from(u16::from_be_bytes(array(bytes, at + 2)?)),
+        }
+    }
+}
+
+fn webp(bytes: &[u8]) -> Measure {
+    let wide = |at| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)) & 0x3fff);
+    let long = |at| {
+        let [a, b, c] = array(bytes, at)?;
+        Some(u32::from_le_bytes([a, b, c, 0]) + 1)
+    };
+    let (size, alpha) = match bytes.get(12..16) {
+        Some(b"VP8 ") => (wide(26).zip(wide(28)), false),
+        Some(b"VP8L") => {
+            let bits = array(bytes, 21).map(u32::from_le_bytes);
+            let size = bits.map(|bits| ((bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1));
+            (size, bits.is_some_and(|bits| bits >> 28 & 1 == 1))
+        }
+        Some(b"VP8X") => {
+            let flags = bytes.get(20).copied().unwrap_or_default();
+            (long(24).zip(long(27)), flags & 0x10 != 0)
+        }
+        _ => (None, false),
+    };
+    Measure { format: "webp", size, alpha }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn heads_tell_kind_and_size() {
+        let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x04\0\0\0\x03\0\x08\x06".to_vec();
+        let told = Measure { format: "png", size: Some((1_024, 768)), alpha: true };
+        assert_eq!(measure(&png), Some(told));
+        assert_eq!(measure_base64(&encode(&png)), Some(told));
+        png[25] = 2;
+        assert!(!measure(&png).unwrap().alpha);
+        let jpeg = b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08\x01\0\x02\0";
+        assert_eq!(measure(jpeg).unwrap().size, Some((512, 256)));
+        let webp = b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\x10\0\0\0\x3f\0\0\x1f\0\0";
+        let told = Measure { format: "webp", size: Some((64, 32)), alpha: true };
+        assert_eq!(measure(webp), Some(told));
+        assert_eq!(measure(b"GIF89a\x02\0\x01\0").unwrap().size, Some((2, 1)));
+        assert_eq!(measure(b"<svg/>"), None);
+        assert_eq!(measure(b"MM\0*"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(front in 0_usize..4, rest in prop::collection::vec(any::<u8>(), 0..64)) {
+            let fronts: [&[u8]; 4] =
+                [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF\0\0\0\0WEBPVP8L", b"GIF89a"];
+            measure(&[fronts[front], &rest].concat());
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! A caller's request into the middle value, whether it came as JSON or as a form.
+
+use bytes::Bytes;
+use canon::{Delivery, Extent, Fault, Picture, Source};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::multipart;
+use super::{Later, ME, OURS, Order, decode, encode, measure, rules};
+use crate::fields::{Fields, Path};
+use crate::json;
+use crate::judge::{self, refuse};
+
+/// Fields of a form that are numbers or flags, which a form can only write as text.
+const COUNTS: [&str; 6] =
+    ["n", "output_compression", "partial_images", "seed", "guidance_scale", "max_images"];
+const FLAGS: [&str; 3] = ["stream", "watermark", "async"];
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
+}
+
+/// Reads a body of JSON.
+pub(super) fn json(body: &Bytes, edit: bool) -> Result<Order, Fault> {
+    let text = json::text(body)?;
+    let raw: &RawValue = json::read(text)?;
+    if !raw.get().starts_with('{') {
+        return Err(Fault::invalid("", "the body must be a JSON object"));
+    }
+    let head: Head<'_> = json::read(text)?;
+    judge::model(head.model)?;
+    let named = head.model.map(|model| json::range_of(text, model));
+    let value: Value = json::read(text)?;
+    let mut fields = Fields::new(value, &Path::Root)?;
+    let mut inputs = Vec::new();
+    // One of them is the GPT family's word for it, the other the third family's and Grok's.
+    let listed = fields.take("images");
+    let plain = edit == listed.is_some();
+    sources(listed, "images", &mut inputs)?;
+    let own = fields.take("image");
+    let plain = plain && own.is_none();
+    sources(own, "image", &mut inputs)?;
+    let mask = match fields.take("mask") {
+        None => None,
+        Some(value) => Some(source(value, "mask")?),
+    };
+    let (picture, later) = read(fields, inputs, mask, edit)?;
+    // What is only named by address may have to be got first.
+    let inline = |source: &Source| matches!(source, Source::Inline { .. });
+    let plain = plain && picture.inputs.iter().chain(&picture.mask).all(inline);
+    Ok(Order { picture, later, named, ours: Vec::new(), plain })
+}
+
+/// Reads a form.
+pub(super) fn form(body: &Bytes, boundary: &str) -> Result<Order, Fault> {
+    let mut map = Map::new();
+    let (mut inputs, mut mask, mut named, mut ours) = (Vec::new(), None, None, Vec::new());
+    for part in multipart::read(body, boundary)? {
+        let name = part.name.as_str();
+        let file = name.split('[').next().unwrap_or_default();
+        match file {
+            "image" | "images" => inputs.push(uploaded(name, &part.value)?),
+            "mask" if mask.is_some() => return Err(refuse("mask", "is there twice")),
+            "mask" => mask = Some(uploaded(name, &part.value)?),
+            _ if part.file => return Err(refuse(name, "is not a file that is taken here")),
+            _ => {
+                let text = std::str::from_utf8(&part.value)
+                    .map_err(|_| refuse(name, "must be UTF-8 text"))?;
+                if OURS.contains(&name) {
+                    ours.push(part.whole.clone());
+                }
+                if name == "model" {
+                    named = Some(part.at.clone());
+                }
+                if map.insert(name.to_owned(), value(name, text)).is_some() {
+                    return Err(refuse(name, "is there twice"));
+                }
+            }
+        }
+    }
+    let fields = Fields::of(map, &Path::Root);
+    let (picture, later) = read(fields, inputs, mask, true)?;
+    if picture.model.is_empty() || picture.model.len() > judge::LONGEST_MODEL {
+        let most = judge::LONGEST_MODEL;
+        return Err(refuse("model", &format!("must have 1 to {most} bytes")));
+    }
+    Ok(Order { picture, later, named, ours, plain: true })
+}
+
+/// A field of a form as the value it stands for; what is none stays text and is refused as such.
+fn value(name: &str, text: &str) -> Value {
+    let number = COUNTS.contains(&name).then(|| serde_json::from_str(text.trim()).ok());
+    let flag = FLAGS.contains(&name).then(|| text.trim().parse().ok().map(Value::Bool));
+    let read = number.or(flag).flatten();
+    read.filter(|value: &Value| value.is_number() || value.is_boolean())
+        .unwrap_or_else(|| Value::from(text))
+}
+
+fn uploaded(name: &str, bytes: &Bytes) -> Result<Source, Fault> {
+    let seen = measure(bytes).ok_or_else(|| {
+        refuse(name, "is no picture that is taken here: it must be a PNG, JPEG, WebP or GIF file")
+    })?;
+    Ok(Source::Inline { mime: seen.mime(), data: encode(bytes) })
+}
+
+fn read(
+    mut fields: Fields<'_>,
+    inputs: Vec<Source>,
+    mask: Option<Source>,
+    edit: bool,
+) -> Result<(Picture, Later), Fault> {
+    let model = fields.required("model")?;
+    let prompt = fields.required("prompt")?;
+    let count = match fields.count("n")? {
+        None => 1,
+        Some(count) => u32::try_from(count)
+            .ok()
+            .filter(|count| (1..=rules::MOST).contains(count))
+            .ok_or_else(|| fields.fault("n", &format!("must be from 1 to {}", rules::MOST)))?,
+    };
+    let extent = match fields.string("size")? {
+        None => Extent::Auto,
+        Some(word) => rules::extent(&word).ok_or_else(|| {
+            fields.fault(
+                "size",
+                "must be `auto`, WIDTHxHEIGHT such as `1024x1024`, or a class such as `2K`",
+            )
+        })?,
+    };
+    let delivery = match fields.string("response_format")?.as_deref() {
+        None => None,
+        Some("b64_json") => Some(Delivery::Base64),
+        Some("url") => Some(Delivery::Link),
+        Some(_) => return Err(fields.fault("response_format", "must be `url` or `b64_json`")),
+    };
+    let later = Later {
+        wanted: fields.flag("async")?.unwrap_or_default(),
+        webhook: match fields.string("webhook")? {
+            Some(url) => Some(url),
+            None => fields.string("webhook_url")?,
+        },
+    };
+    let picture = Picture {
+        edit: edit || !inputs.is_empty(),
+        model,
+        prompt,
+        inputs,
+        mask,
+        count,
+        extent,
+        delivery,
+        ratio: fields.string("aspect_ratio")?,
+        quality: fields.string("quality")?,
+        format: fields.string("output_format")?,
+        compression: fields.count("output_compression")?,
+        background: fields.string("background")?,
+        moderation: fields.string("moderation")?,
+        fidelity: fields.string("input_fidelity")?,
+        style: fields.string("style")?,
+        negative: fields.string("negative_prompt")?,
+        seed: fields.integer("seed")?,
+        guidance: fields.number("guidance_scale")?,
+        watermark: fields.flag("watermark")?,
+        stream: fields.flag("stream")?.unwrap_or_default(),
+        partials: fields.count("partial_images")?,
+        user: fields.string("user")?,
+        safety_identifier: fields.string("safety_identifier")?,
+        extras: fields.extras(ME),
+    };
+    Ok((picture, later))
+}
+
+/// Pictures in JSON: one or a list, each an address, a data URI, or an object with one.
+fn sources(value: Option<Value>, name: &str, into: &mut Vec<Source>) -> Result<(), Fault> {
+    match value {
+        None => {}
+        Some(Value::Array(items)) => {
+            for (at, item) in items.into_iter().enumerate() {
+                into.push(source(item, &format!("{name}[{at}]"))?);
+            }
+        }
+        Some(one) => into.push(source(one, name)?),
+    }
+    Ok(())
+}
+
+fn source(value: Value, path: &str) -> Result<Source, Fault> {
+    let shape = "must be an address or a data URI, by itself or as `image_url`";
+    let url = match value {
+        Value::String(url) => url,
+        Value::Object(mut map) => {
+            if map.contains_key("file_id") {
+                let why = "names a file of a provider's, which cannot be read here";
+                return Err(refuse(&format!("{path}.file_id"), why));
+            }
+            match map.shift_remove("image_url").or_else(|| map.shift_remove("url")) {
+                Some(Value::String(url)) => url,
+                Some(Value::Object(mut inner)) => match inner.shift_remove("url") {
+                    Some(Value::String(url)) => url,
+                    _ => return Err(refuse(path, shape)),
+                },
+                _ => return Err(refuse(path, shape)),
+            }
+        }
+        _ => return Err(refuse(path, shape)),
+    };
+    let Some(rest) = url.strip_prefix("data:") else {
+        if url.starts_with("https://") || url.starts_with("http://") {
+            return Ok(Source::Url { url, mime: None });
+        }
+        return Err(refuse(path, shape));
+    };
+    let data = rest.split_once(";base64,").map(|(_, data)| data);
+    let whole = data.and_then(|data| Some((decode(data)?, data)));
+    let seen = whole.and_then(|(bytes, data)| Some((measure(&bytes)?, data)));
+    match seen {
+        Some((seen, data)) => Ok(Source::Inline { mime: seen.mime(), data: data.to_owned() }),
+        None => Err(refuse(path, "is no PNG, JPEG, WebP or GIF file in base64")),
+    }
+}

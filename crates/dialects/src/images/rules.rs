@@ -1,0 +1,136 @@
+//! What earns a 400 whatever the model is. What a model makes is judged by who knows the model.
+
+use canon::{Extent, Fault, Picture, Source};
+
+use super::measure::{self, Measure};
+use super::shape;
+use crate::judge::refuse;
+
+/// The most pictures at once.
+pub(super) const MOST: u32 = 10;
+/// The longest prompt, in characters.
+const PROMPT: usize = 32_000;
+/// The longest name of whoever asks.
+const USER: usize = 4_096;
+/// The most pictures to begin with.
+const INPUTS: usize = 16;
+/// The most drafts on the way.
+const PARTIALS: u64 = 3;
+/// The most pixels a picture of a caller's may have.
+const PIXELS: u64 = 100_000_000;
+
+/// A size as it is written; `None` when it is none.
+pub fn extent(word: &str) -> Option<Extent> {
+    if word == "auto" {
+        return Some(Extent::Auto);
+    }
+    let side = |word: &str| {
+        let digits =
+            !word.is_empty() && word.len() <= 5 && word.bytes().all(|b| b.is_ascii_digit());
+        digits.then(|| word.parse::<u32>().ok()).flatten().filter(|side| *side > 0)
+    };
+    if let Some((width, height)) = word.split_once('x') {
+        return Some(Extent::Pixels(side(width)?, side(height)?));
+    }
+    let class = match word.strip_suffix('K') {
+        Some(thousands) => side(thousands).is_some_and(|thousands| thousands <= 8),
+        None => word == "512",
+    };
+    class.then(|| Extent::Class(word.to_owned()))
+}
+
+/// Applies the rules.
+pub(super) fn check(picture: &Picture) -> Result<(), Fault> {
+    if picture.prompt.trim().is_empty() {
+        return Err(refuse("prompt", "must not be empty"));
+    }
+    if picture.prompt.chars().count() > PROMPT {
+        return Err(refuse("prompt", &format!("must have at most {PROMPT} characters")));
+    }
+    one_of("quality", picture.quality.as_deref(), &QUALITIES)?;
+    one_of("output_format", picture.format.as_deref(), &["png", "jpeg", "webp"])?;
+    one_of("background", picture.background.as_deref(), &["auto", "opaque", "transparent"])?;
+    one_of("moderation", picture.moderation.as_deref(), &["auto", "low"])?;
+    one_of("input_fidelity", picture.fidelity.as_deref(), &["low", "high"])?;
+    if picture.compression.is_some_and(|quality| quality > 100) {
+        return Err(refuse("output_compression", "must be from 0 to 100"));
+    }
+    if picture.partials.is_some_and(|partials| partials > PARTIALS) {
+        return Err(refuse("partial_images", &format!("must be from 0 to {PARTIALS}")));
+    }
+    let through = picture.background.as_deref() == Some("transparent");
+    if through && picture.format.as_deref() == Some("jpeg") {
+        let why = "is `transparent`, which a JPEG cannot be: ask for `png` or `webp`";
+        return Err(refuse("background", why));
+    }
+    for (name, value) in
+        [("user", &picture.user), ("safety_identifier", &picture.safety_identifier)]
+    {
+        if value.as_ref().is_some_and(|value| value.len() > USER) {
+            return Err(refuse(name, &format!("must be at most {USER} bytes")));
+        }
+    }
+    if let Some(ratio) = &picture.ratio {
+        let Some(told) = shape::read_ratio(ratio) else {
+            return Err(refuse("aspect_ratio", "must be WIDTH:HEIGHT, such as `16:9`"));
+        };
+        if let (Some(told), Extent::Pixels(width, height)) = (told, &picture.extent)
+            && !shape::is_near(told, f64::from(*width) / f64::from(*height))
+        {
+            return Err(refuse("aspect_ratio", "contradicts `size`"));
+        }
+    }
+    check_inputs(picture)
+}
+
+const QUALITIES: [&str; 8] = ["auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"];
+
+/// The rules of the pictures that are given: how many, how large, and how the mask lies on them.
+/// Applied again to what was fetched.
+pub fn check_inputs(picture: &Picture) -> Result<(), Fault> {
+    if picture.edit && picture.inputs.is_empty() {
+        return Err(refuse("image", "is required: an edit begins with a picture"));
+    }
+    if picture.inputs.len() > INPUTS {
+        return Err(refuse("image", &format!("must be at most {INPUTS} pictures")));
+    }
+    let seen: Vec<Option<Measure>> = picture.inputs.iter().map(seen).collect();
+    for (at, seen) in seen.iter().enumerate() {
+        let size = seen.as_ref().and_then(|seen| seen.size);
+        if size.is_some_and(|(width, height)| u64::from(width) * u64::from(height) > PIXELS) {
+            let why = format!("must have at most {PIXELS} pixels");
+            return Err(refuse(&format!("image[{at}]"), &why));
+        }
+    }
+    let Some(mask) = picture.mask.as_ref().and_then(self::seen) else { return Ok(()) };
+    if !mask.alpha {
+        let why = "must have transparent parts: they are where the picture may be changed";
+        return Err(refuse("mask", why));
+    }
+    let first = seen.first().copied().flatten().and_then(|seen| seen.size);
+    match (first, mask.size) {
+        (Some(first), Some(mask)) if first != mask => {
+            let (width, height) = first;
+            let why = format!("must be as large as the first picture, {width}x{height}");
+            Err(refuse("mask", &why))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn seen(source: &Source) -> Option<Measure> {
+    match source {
+        Source::Inline { data, .. } => measure::measure_base64(data),
+        Source::Url { .. } | Source::File { .. } | Source::Text(_) => None,
+    }
+}
+
+fn one_of(name: &str, word: Option<&str>, words: &[&str]) -> Result<(), Fault> {
+    match word {
+        Some(word) if !words.contains(&word) => {
+            let list = words.join("`, `");
+            Err(refuse(name, &format!("must be one of `{list}`")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}

@@ -1,0 +1,67 @@
+//! Seedream and its kin: pictures to begin with stand in the same request, sizes may be classes,
+//! several pictures are a series.
+
+use canon::{Extent, Fault, Losses, Lossy, Picture, Source};
+use serde_json::{Value, json};
+
+use super::{GENERATIONS, ME, Written};
+use crate::fields::Object;
+
+const WORDLESS: &str = "this family of models has no such field";
+
+/// An input as an address or a data URI.
+pub(super) fn uri(source: &Source) -> Result<String, Fault> {
+    match source {
+        Source::Inline { mime, data } => Ok(format!("data:{mime};base64,{data}")),
+        Source::Url { url, .. } => Ok(url.clone()),
+        Source::File { .. } | Source::Text(_) => {
+            Err(Fault::internal("a picture to begin with is neither inline nor an address"))
+        }
+    }
+}
+
+/// Notes what only the GPT family can be told.
+pub(super) fn note_gpt(picture: &Picture, losses: &mut Losses) {
+    let set = |word: &Option<String>| word.as_deref().is_some_and(|word| word != "auto");
+    losses.add_if(picture.mask.is_some(), "mask", WORDLESS);
+    losses.add_if(set(&picture.quality), "quality", WORDLESS);
+    losses.add_if(picture.compression.is_some(), "output_compression", WORDLESS);
+    losses.add_if(set(&picture.background), "background", WORDLESS);
+    losses.add_if(picture.moderation.as_deref() == Some("low"), "moderation", WORDLESS);
+    losses.add_if(picture.fidelity.is_some(), "input_fidelity", WORDLESS);
+    losses.add_if(picture.style.is_some(), "style", WORDLESS);
+    losses.add_if(picture.user.is_some(), "user", WORDLESS);
+    losses.add_if(picture.safety_identifier.is_some(), "safety_identifier", WORDLESS);
+}
+
+pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>>, Fault> {
+    let mut losses = Losses::new();
+    note_gpt(picture, &mut losses);
+    losses.add_if(picture.negative.is_some(), "negative_prompt", WORDLESS);
+    losses.add_if(picture.ratio.is_some(), "aspect_ratio", WORDLESS);
+    let mut inputs: Vec<Value> = Vec::new();
+    for source in &picture.inputs {
+        inputs.push(Value::from(uri(source)?));
+    }
+    let image = if inputs.len() > 1 { Some(Value::Array(inputs)) } else { inputs.pop() };
+    let size = (picture.extent != Extent::Auto).then(|| picture.extent.to_string());
+    let series = picture.count > 1;
+    let most = series.then(|| json!({ "max_images": picture.count }));
+    let body: Value = Object::new()
+        .set("model", model)
+        .set("prompt", picture.prompt.as_str())
+        .maybe("image", image)
+        .maybe("size", size)
+        .maybe("seed", picture.seed)
+        .maybe("guidance_scale", picture.guidance)
+        .maybe("watermark", picture.watermark)
+        .maybe("output_format", picture.format.as_deref())
+        .maybe("sequential_image_generation", series.then_some("auto"))
+        .maybe("sequential_image_generation_options", most)
+        // What comes inline needs not be fetched before its link dies.
+        .set("response_format", "b64_json")
+        .maybe("stream", picture.stream.then_some(true))
+        .with(&picture.extras, ME)
+        .into();
+    Ok((vec![Written::at(GENERATIONS, &body)], losses.into_vec()))
+}

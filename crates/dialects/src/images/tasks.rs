@@ -1,0 +1,339 @@
+//! Answers at the images address, and providers that give a task instead of pictures.
+//!
+//! What differs between them is little: how a task is written, and under which names its state, its
+//! pictures and its error stand. The names are data ([`Names`]); the states of all are read alike.
+
+use canon::{
+    Extent, Family, Fault, Losses, Lossy, Made, Picture, Pictures, Source, Trouble, Usage,
+};
+use serde_json::{Value, json};
+
+use super::seedream::{note_gpt, uri};
+use super::{Answer, ME, Written, measure, no_answer, shape};
+use crate::Passage as _;
+use crate::fields::Object;
+use crate::judge::refuse;
+
+const WORDLESS: &str = "this family of models has no such field";
+
+/// Where in an answer things stand, as JSON pointers.
+struct Names {
+    /// The task's state.
+    state: &'static [&'static str],
+    /// The task's id.
+    id: &'static str,
+    /// The address to ask at.
+    poll: &'static [&'static str],
+    /// The path to ask at, with the id behind it, where no address is named.
+    path: &'static str,
+    /// The pictures.
+    data: &'static [&'static str],
+    /// What went wrong.
+    error: &'static [&'static str],
+}
+
+const GATEWAY: Names = Names {
+    state: &["/status"],
+    id: "/id",
+    poll: &["/poll_url"],
+    path: "/v1/images/generations/",
+    data: &["/data"],
+    error: &["/error"],
+};
+const DASHSCOPE: Names = Names {
+    state: &["/output/task_status"],
+    id: "/output/task_id",
+    poll: &[],
+    path: "/api/v1/tasks/",
+    data: &["/output/results"],
+    error: &["/output", ""],
+};
+const FLUX: Names = Names {
+    state: &["/status"],
+    id: "/id",
+    poll: &["/polling_url"],
+    path: "/v1/get_result?id=",
+    data: &["/result/sample"],
+    error: &["/details", ""],
+};
+const PREDICTIONS: Names = Names {
+    state: &["/status"],
+    id: "/id",
+    poll: &["/urls/get"],
+    path: "/v1/predictions/",
+    data: &["/output"],
+    error: &["/error"],
+};
+
+const fn names(family: Family) -> &'static Names {
+    match family {
+        Family::Gpt | Family::Seedream | Family::Xai => &GATEWAY,
+        Family::Dashscope => &DASHSCOPE,
+        Family::Flux => &FLUX,
+        Family::Predictions => &PREDICTIONS,
+    }
+}
+
+/// How far a task has come, in one word for all providers.
+enum State {
+    Waiting,
+    Done,
+    Failed,
+}
+
+fn state(word: &str) -> State {
+    match word.to_ascii_lowercase().as_str() {
+        "pending" | "queued" | "starting" | "submitted" | "not_start" | "running"
+        | "in_progress" | "processing" | "generating" => State::Waiting,
+        "succeeded" | "ready" | "succeed" | "success" | "completed" => State::Done,
+        _ => State::Failed,
+    }
+}
+
+/// An answer of that family, to an order or to a question after a task.
+pub(super) fn read(family: Family, body: &[u8]) -> Result<Answer, Fault> {
+    let value: Value = serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
+    let names = names(family);
+    let at =
+        |ways: &[&str]| ways.iter().find_map(|way| value.pointer(way)).filter(|v| !v.is_null());
+    let told = at(names.state).and_then(Value::as_str);
+    match told.map(state) {
+        Some(State::Waiting) => return later(names, &value),
+        // A task that was just made may tell nothing but where to ask.
+        None if family == Family::Flux => return later(names, &value),
+        Some(State::Failed) => {
+            return Err(task_failed(told.unwrap_or_default(), at(names.error)));
+        }
+        Some(State::Done) | None => {}
+    }
+    let made = match at(names.data) {
+        Some(Value::Array(items)) => items.iter().map(made).collect::<Result<Vec<_>, _>>()?,
+        Some(one @ (Value::String(_) | Value::Object(_))) => vec![made(one)?],
+        Some(_) | None => {
+            let said = crate::chat::Chat.sniff_reply(body);
+            return Err(said.err().unwrap_or_else(|| no_answer("there are none in it")));
+        }
+    };
+    let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    Ok(Answer::Now(Pictures {
+        created: value.get("created").and_then(Value::as_i64),
+        made,
+        usage: value.get("usage").and_then(usage),
+        background: word("background"),
+        format: word("output_format"),
+        quality: word("quality"),
+        size: word("size"),
+        extras: canon::Extras::none(),
+    }))
+}
+
+/// How far a task has come, in hundredths, where its provider tells it.
+pub(super) fn progress(family: Family, body: &[u8]) -> Option<u8> {
+    #[derive(serde::Deserialize)]
+    struct Told {
+        progress: Option<f64>,
+    }
+    let told = serde_json::from_slice::<Told>(body).ok()?.progress?;
+    let hundredths = if family == Family::Flux { told * 100.0 } else { told };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 100")]
+    (0.0..=100.0).contains(&hundredths).then_some(hundredths as u8)
+}
+
+fn later(names: &Names, value: &Value) -> Result<Answer, Fault> {
+    let text = |way: &&str| value.pointer(way).and_then(Value::as_str).filter(|s| !s.is_empty());
+    if let Some(url) = names.poll.iter().find_map(text) {
+        return Ok(Answer::Later(url.to_owned()));
+    }
+    let id = text(&names.id).ok_or_else(|| no_answer("a task without an id"))?;
+    // It stands in a path of ours to the provider, so it may not climb out of it.
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    if id.len() > 1_024 || !id.chars().all(plain) || id.chars().all(|c| c == '.') {
+        return Err(no_answer("a task whose id cannot stand in a path"));
+    }
+    Ok(Answer::Later(format!("{}{id}", names.path)))
+}
+
+fn task_failed(state: &str, error: Option<&Value>) -> Fault {
+    let word = |names: [&str; 2]| {
+        let told = names.iter().find_map(|name| error?.get(name)?.as_str());
+        told.or_else(|| error?.as_str()).unwrap_or_default().to_owned()
+    };
+    let (code, message) = (word(["code", "type"]), word(["message", "detail"]));
+    let message: String = message.chars().take(300).collect();
+    if is_policy(&format!("{state} {code} {message}")) {
+        let say = if message.is_empty() {
+            "the provider held the picture back".to_owned()
+        } else {
+            message
+        };
+        return Fault::new(Trouble::Policy, say).code("content_policy_violation");
+    }
+    Fault::new(Trouble::Unavailable, "the provider could not make the picture, retry later")
+        .note(format!("a task ended as {state}: {code} {message}"))
+}
+
+/// Whether a provider's words speak of what may not be shown.
+pub(super) fn is_policy(words: &str) -> bool {
+    let words = words.to_ascii_lowercase();
+    ["moderat", "policy", "sensitive", "inspection", "safety", "nsfw"]
+        .iter()
+        .any(|sign| words.contains(sign))
+}
+
+/// One entry of the pictures.
+fn made(item: &Value) -> Result<Made, Fault> {
+    let text = |name: &str| item.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let failure = |error: &Value| {
+        let word = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+        Made::Failed { code: word("code").to_owned(), say: word("message").to_owned() }
+    };
+    if let Some(error) = item.get("error").filter(|error| !error.is_null()) {
+        return Ok(failure(error));
+    }
+    if item.get("respect_moderation") == Some(&Value::Bool(false)) {
+        return Ok(Made::Failed {
+            code: "content_policy_violation".to_owned(),
+            say: "the model's provider held the picture back".to_owned(),
+        });
+    }
+    let url = item.as_str().or_else(|| text("url"));
+    let source = if let Some(data) = text("b64_json") {
+        inline(data)?
+    } else if let Some(url) = url {
+        match url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
+            Some((_, data)) => inline(data)?,
+            None => Source::Url { url: url.to_owned(), mime: None },
+        }
+    } else if text("code").is_some() {
+        return Ok(failure(item));
+    } else {
+        return Err(no_answer("an entry with neither a picture nor an error"));
+    };
+    let (revised, size) = (text("revised_prompt"), text("size"));
+    Ok(Made::Picture { source, revised: revised.map(str::to_owned), size: size.map(str::to_owned) })
+}
+
+/// A picture in base64, if it is one: what else it may be is not handed on under that name.
+pub(super) fn inline(data: &str) -> Result<Source, Fault> {
+    let seen =
+        measure::measure_base64(data).ok_or_else(|| no_answer("what came as a picture is none"))?;
+    Ok(Source::Inline { mime: seen.mime(), data: data.to_owned() })
+}
+
+/// What was consumed, where it is told in tokens.
+pub(super) fn usage(value: &Value) -> Option<Usage> {
+    let count = |name: &str| value.get(name).and_then(Value::as_u64);
+    let part = |whole: &str, name: &str| value.get(whole)?.get(name)?.as_u64();
+    let output = count("output_tokens")?;
+    let input = count("input_tokens").unwrap_or_default();
+    Some(Usage {
+        input,
+        input_image: part("input_tokens_details", "image_tokens").unwrap_or_default(),
+        cache_read: part("input_tokens_details", "cached_tokens").unwrap_or_default(),
+        output,
+        // Untold, all of it was the picture: there is nothing else such a model makes.
+        output_image: part("output_tokens_details", "image_tokens").unwrap_or(output),
+        ..Usage::default()
+    })
+}
+
+/// What the task providers lose, apart from what each takes.
+fn common(picture: &Picture) -> Losses {
+    let mut losses = Losses::new();
+    note_gpt(picture, &mut losses);
+    losses.add_if(picture.guidance.is_some(), "guidance_scale", WORDLESS);
+    for name in picture.extras.for_origin(ME).into_iter().flat_map(serde_json::Map::keys) {
+        losses.add(name, WORDLESS);
+    }
+    losses
+}
+
+pub(super) fn write_dashscope(
+    picture: &Picture,
+    model: &str,
+) -> Result<Lossy<Vec<Written>>, Fault> {
+    let mut losses = common(picture);
+    losses.add_if(!picture.inputs.is_empty(), "image", WORDLESS);
+    losses.add_if(picture.format.is_some(), "output_format", WORDLESS);
+    losses.add_if(picture.ratio.is_some(), "aspect_ratio", WORDLESS);
+    let size = match &picture.extent {
+        Extent::Auto => None,
+        Extent::Pixels(width, height) => Some(format!("{width}*{height}")),
+        Extent::Class(_) => {
+            return Err(refuse("size", "must be WIDTHxHEIGHT for this model"));
+        }
+    };
+    let input = Object::new()
+        .set("prompt", picture.prompt.as_str())
+        .maybe("negative_prompt", picture.negative.as_deref());
+    let parameters = Object::new()
+        .maybe("size", size)
+        .set("n", picture.count)
+        .maybe("seed", picture.seed)
+        .maybe("watermark", picture.watermark);
+    let body: Value =
+        Object::new().set("model", model).set("input", input).set("parameters", parameters).into();
+    let path = "/api/v1/services/aigc/text2image/image-synthesis";
+    let headers = &[("x-dashscope-async", "enable")];
+    Ok((vec![Written { headers, ..Written::at(path, &body) }], losses.into_vec()))
+}
+
+pub(super) fn write_flux(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>>, Fault> {
+    let mut losses = common(picture);
+    losses.add_if(picture.negative.is_some(), "negative_prompt", WORDLESS);
+    losses.add_if(picture.watermark.is_some(), "watermark", WORDLESS);
+    let (mut width, mut height) = (None, None);
+    match &picture.extent {
+        Extent::Auto => {}
+        Extent::Pixels(w, h) => (width, height) = (Some(*w), Some(*h)),
+        Extent::Class(_) => {
+            return Err(refuse("size", "must be WIDTHxHEIGHT for this model"));
+        }
+    }
+    let mut body = Object::new()
+        .set("prompt", picture.prompt.as_str())
+        .maybe("width", width)
+        .maybe("height", height)
+        .maybe("aspect_ratio", picture.ratio.as_deref())
+        .maybe("seed", picture.seed)
+        .maybe("output_format", picture.format.as_deref());
+    for (at, source) in picture.inputs.iter().enumerate() {
+        let name =
+            if at == 0 { "input_image".to_owned() } else { format!("input_image_{}", at + 1) };
+        let value = match source {
+            Source::Inline { data, .. } => data.clone(),
+            Source::Url { .. } | Source::File { .. } | Source::Text(_) => uri(source)?,
+        };
+        body = body.set(&name, value);
+    }
+    let one = Written::at(format!("/v1/{model}"), &body.into());
+    Ok(((0..picture.count).map(|_| one.clone()).collect(), losses.into_vec()))
+}
+
+pub(super) fn write_predictions(
+    picture: &Picture,
+    model: &str,
+) -> Result<Lossy<Vec<Written>>, Fault> {
+    let mut losses = common(picture);
+    losses.add_if(picture.watermark.is_some(), "watermark", WORDLESS);
+    losses.add_if(
+        matches!(picture.extent, Extent::Pixels(..)),
+        "size",
+        "this family of models is told a shape, not pixels",
+    );
+    let ratio = shape::ratio_of(picture, &shape::NATIVE).unwrap_or_default();
+    let format = picture.format.as_deref().map(|word| if word == "jpeg" { "jpg" } else { word });
+    let image = picture.inputs.first().map(uri).transpose()?;
+    losses.add_if(picture.inputs.len() > 1, "image", "this family of models takes one picture");
+    let input = Object::new()
+        .set("prompt", picture.prompt.as_str())
+        .maybe("negative_prompt", picture.negative.as_deref())
+        .maybe("aspect_ratio", ratio)
+        .maybe("num_outputs", (picture.count > 1).then_some(picture.count))
+        .maybe("seed", picture.seed)
+        .maybe("output_format", format)
+        .maybe("image", image);
+    let body = json!({ "input": Value::from(input) });
+    let path = format!("/v1/models/{model}/predictions");
+    Ok((vec![Written::at(path, &body)], losses.into_vec()))
+}

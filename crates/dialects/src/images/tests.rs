@@ -1,0 +1,296 @@
+//! Requests and answers of every family.
+
+use super::*;
+use canon::{Extent, Made, Source};
+use serde_json::{Value, json};
+
+/// A PNG of one pixel, as far as anybody here looks.
+pub(super) fn png(width: u32, height: u32, alpha: bool) -> Vec<u8> {
+    let mut file = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+    file.extend(width.to_be_bytes());
+    file.extend(height.to_be_bytes());
+    file.extend([8, if alpha { 6 } else { 2 }, 0, 0, 0]);
+    file
+}
+
+fn read(form: &Form, body: &Value) -> Result<Order, Fault> {
+    form.read(&Bytes::from(body.to_string()))
+}
+
+fn ask(more: Value) -> Value {
+    let mut body = json!({ "model": "m", "prompt": "a cat" });
+    for (name, value) in more.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    body
+}
+
+#[test]
+fn what_breaks_a_rule_is_named() {
+    let cases = [
+        (json!({ "prompt": "" }), "prompt"),
+        (json!({ "prompt": 5 }), "prompt"),
+        (json!({ "prompt": "x".repeat(32_001) }), "prompt"),
+        (json!({ "model": null }), "model"),
+        (json!({ "n": 0 }), "n"),
+        (json!({ "n": 11 }), "n"),
+        (json!({ "n": 1.5 }), "n"),
+        (json!({ "n": -1 }), "n"),
+        (json!({ "n": "2" }), "n"),
+        (json!({ "n": 4_294_967_296_u64 }), "n"),
+        (json!({ "quality": "" }), "quality"),
+        (json!({ "quality": ["low"] }), "quality"),
+        (json!({ "output_format": "svg" }), "output_format"),
+        (json!({ "output_format": "PNG" }), "output_format"),
+        (json!({ "output_format": "../x" }), "output_format"),
+        (json!({ "output_compression": 101 }), "output_compression"),
+        (json!({ "background": "red" }), "background"),
+        (json!({ "background": "transparent", "output_format": "jpeg" }), "background"),
+        (json!({ "moderation": "off" }), "moderation"),
+        (json!({ "partial_images": 4 }), "partial_images"),
+        (json!({ "partial_images": -1 }), "partial_images"),
+        (json!({ "stream": "yes" }), "stream"),
+        (json!({ "response_format": "xml" }), "response_format"),
+        (json!({ "user": "u".repeat(5_000) }), "user"),
+        (json!({ "aspect_ratio": "wide" }), "aspect_ratio"),
+        (json!({ "aspect_ratio": "16:9", "size": "1024x1024" }), "aspect_ratio"),
+        (json!({ "image": "data:image/png;base64,PHN2Zy8+" }), "image"),
+        (json!({ "image": "ftp://x" }), "image"),
+        (json!({ "image": [{ "file_id": "f" }] }), "image[0].file_id"),
+    ];
+    for (more, path) in cases {
+        let fault = read(&Form::Generate, &ask(more.clone())).unwrap_err();
+        assert_eq!(fault.path(), Some(path), "{more}");
+    }
+    for size in [
+        "0x0",
+        "-1x-1",
+        "99999x999999",
+        "1024",
+        "1024x",
+        "x1024",
+        "1024X1024",
+        "1024 x 1024",
+        "1024*1024",
+        "1e3x1e3",
+        "１０２４x１０２４",
+        "1024x1024x1024",
+        "9K",
+        "K",
+    ] {
+        let fault = read(&Form::Generate, &ask(json!({ "size": size }))).unwrap_err();
+        assert_eq!(fault.path(), Some("size"), "{size}");
+    }
+    let fault = read(&Form::Edit, &ask(json!({}))).unwrap_err();
+    assert_eq!(fault.path(), Some("image"));
+    for body in ["[]", "5", "{", ""] {
+        assert!(Form::Generate.read(&Bytes::from(body)).is_err(), "{body}");
+    }
+}
+
+#[test]
+fn a_form_says_the_same_as_json() {
+    let mut form = multipart::Writer::new("x");
+    form.text("model", "m");
+    form.text("prompt", "a cat");
+    form.text("n", "2");
+    form.text("stream", "true");
+    form.text("response_format", "b64_json");
+    let file = png(4, 4, false);
+    for name in ["image", "image[]", "image[1]"] {
+        form.file(name, "cat.png", "image/png", &file);
+    }
+    form.file("mask", "mask.png", "image/png", &png(4, 4, true));
+    let boundary = "portunus-x".to_owned();
+    let body = form.finish();
+    let upload = Form::Upload { boundary };
+    let order = upload.read(&body).unwrap();
+    let uri = format!("data:image/png;base64,{}", encode(&file));
+    let mask = format!("data:image/png;base64,{}", encode(&png(4, 4, true)));
+    let same = ask(json!({ "n": 2, "stream": true, "response_format": "b64_json",
+        "images": [{ "image_url": uri }, { "image_url": { "url": uri } }, uri],
+        "mask": { "image_url": mask } }));
+    assert_eq!(order.picture, read(&Form::Edit, &same).unwrap().picture);
+
+    let sent = upload.patch(&body, &order, "other").outgoing.body.to_vec();
+    let again = upload.read(&Bytes::from(sent)).unwrap().picture;
+    assert_eq!((again.model.as_str(), again.delivery), ("other", None));
+    assert_eq!(again.inputs, order.picture.inputs);
+}
+
+#[test]
+fn forms_are_judged_like_json() {
+    let form = |fields: &[(&str, &str)], file: Option<(&str, &[u8])>| {
+        let mut form = multipart::Writer::new("x");
+        fields.iter().for_each(|(name, value)| form.text(name, value));
+        if let Some((name, bytes)) = file {
+            form.file(name, "x.png", "image/png", bytes);
+        }
+        Form::Upload { boundary: "portunus-x".to_owned() }.read(&form.finish())
+    };
+    let file = png(4, 4, false);
+    let good = [("model", "m"), ("prompt", "a")];
+    assert!(form(&good, Some(("image", &file))).is_ok());
+    assert_eq!(form(&good, None).unwrap_err().path(), Some("image"));
+    assert_eq!(form(&good, Some(("image", b"text"))).unwrap_err().path(), Some("image"));
+    assert_eq!(form(&good, Some(("photo", &file))).unwrap_err().path(), Some("photo"));
+    let twice = [("model", "m"), ("model", "m"), ("prompt", "a")];
+    assert_eq!(form(&twice, Some(("image", &file))).unwrap_err().path(), Some("model"));
+    let two = [("model", "m"), ("prompt", "a"), ("n", "two")];
+    assert_eq!(form(&two, Some(("image", &file))).unwrap_err().path(), Some("n"));
+}
+
+#[test]
+fn a_mask_lies_on_its_picture() {
+    let uri = |file: &[u8]| format!("data:image/png;base64,{}", encode(file));
+    let judge = |mask: &[u8]| {
+        let body = ask(json!({ "images": [{ "image_url": uri(&png(8, 4, false)) }],
+            "mask": { "image_url": uri(mask) } }));
+        read(&Form::Edit, &body).map(|_| ()).map_err(|fault| fault.path().map(str::to_owned))
+    };
+    assert_eq!(judge(&png(8, 4, true)), Ok(()));
+    assert_eq!(judge(&png(8, 4, false)), Err(Some("mask".to_owned())));
+    assert_eq!(judge(&png(4, 8, true)), Err(Some("mask".to_owned())));
+    let large = json!({ "images": [{ "image_url": uri(&png(65_535, 65_535, false)) }] });
+    let fault = read(&Form::Edit, &ask(large)).unwrap_err();
+    assert_eq!(fault.path(), Some("image[0]"));
+}
+
+#[test]
+fn the_callers_bytes_go_on_with_another_model() {
+    let body = Bytes::from_static(b"{ \"x\":1,\"prompt\" : \"a\", \"model\":\"m\" }");
+    let order = Form::Generate.read(&body).unwrap();
+    assert!(order.is_plain());
+    let sent = Form::Generate.patch(&body, &order, "up").outgoing;
+    assert_eq!(sent.path, "/v1/images/generations");
+    assert_eq!(sent.body.to_vec(), b"{ \"x\":1,\"prompt\" : \"a\", \"model\":\"up\" }");
+    let named = ask(json!({ "image": "https://x.example/a.png" }));
+    assert!(!read(&Form::Generate, &named).unwrap().is_plain());
+}
+
+fn written(spoken: Spoken, more: Value) -> (Vec<Written>, Vec<String>) {
+    let order = read(&Form::Generate, &ask(more)).unwrap();
+    let (written, losses) = spoken.write(&order.picture, "up", "w").unwrap();
+    (written, losses.into_iter().map(|loss| loss.what).collect())
+}
+
+fn body_of(written: &Written) -> Value {
+    serde_json::from_slice(&written.outgoing.body.to_vec()).unwrap()
+}
+
+#[test]
+fn every_family_is_asked_in_its_own_words() {
+    let (all, losses) =
+        written(Spoken::Native, json!({ "size": "2048x2048", "n": 2, "quality": "high" }));
+    assert_eq!((all.len(), losses), (2, vec!["quality".to_owned()]));
+    assert_eq!(all[0].outgoing.path, "/v1beta/models/up:generateContent");
+    assert_eq!(
+        body_of(&all[0])["generationConfig"],
+        json!({ "responseModalities": ["TEXT", "IMAGE"],
+            "imageConfig": { "aspectRatio": "1:1", "imageSize": "2K" } })
+    );
+    let order = read(&Form::Generate, &ask(json!({ "size": "1000x100" }))).unwrap();
+    let fault = Spoken::Native.write(&order.picture, "up", "w").unwrap_err();
+    assert_eq!(fault.path(), Some("size"));
+
+    let uri = format!("data:image/png;base64,{}", encode(&png(4, 4, false)));
+    let (all, losses) = written(
+        Spoken::Images(Family::Seedream),
+        json!({ "size": "2K", "n": 3, "image": uri, "seed": 7, "style": "vivid" }),
+    );
+    assert_eq!(losses, ["style"]);
+    assert_eq!(
+        body_of(&all[0]),
+        json!({ "model": "up", "prompt": "a cat", "image": uri, "size": "2K", "seed": 7,
+            "sequential_image_generation": "auto",
+            "sequential_image_generation_options": { "max_images": 3 },
+            "response_format": "b64_json" })
+    );
+
+    let (all, losses) = written(Spoken::Images(Family::Xai), json!({ "size": "1536x1024" }));
+    assert_eq!(losses, ["size"]);
+    assert_eq!(body_of(&all[0])["aspect_ratio"], "3:2");
+
+    let (all, losses) =
+        written(Spoken::Images(Family::Dashscope), json!({ "size": "512x768", "n": 2 }));
+    assert!(losses.is_empty());
+    assert_eq!(body_of(&all[0])["parameters"], json!({ "size": "512*768", "n": 2 }));
+    assert_eq!(all[0].headers, [("x-dashscope-async", "enable")]);
+
+    let (all, _) = written(Spoken::Images(Family::Flux), json!({ "size": "512x768", "n": 2 }));
+    assert_eq!((all.len(), all[0].outgoing.path.as_str()), (2, "/v1/up"));
+    assert_eq!(body_of(&all[1]), json!({ "prompt": "a cat", "width": 512, "height": 768 }));
+
+    let (all, _) = written(Spoken::Images(Family::Predictions), json!({ "aspect_ratio": "16:9" }));
+    assert_eq!(all[0].outgoing.path, "/v1/models/up/predictions");
+    assert_eq!(body_of(&all[0])["input"], json!({ "prompt": "a cat", "aspect_ratio": "16:9" }));
+
+    let (all, losses) = written(Spoken::Images(Family::Gpt), json!({ "image": uri, "n": 2 }));
+    assert!(losses.is_empty());
+    let boundary = boundary(all[0].kind.as_deref().unwrap()).unwrap().unwrap();
+    let sent = Bytes::from(all[0].outgoing.body.to_vec());
+    let again = Form::Upload { boundary }.read(&sent).unwrap().picture;
+    assert_eq!((again.count, again.inputs.len()), (2, 1));
+    assert_eq!(again.extent, Extent::Auto);
+}
+
+#[test]
+fn tasks_are_followed_to_their_end() {
+    let read = |family, body: Value| Spoken::Images(family).read(body.to_string().as_bytes());
+    let later = |path: &str| Ok(Answer::Later(path.to_owned()));
+    assert_eq!(
+        read(Family::Seedream, json!({ "id": "t1", "status": "pending" })),
+        later("/v1/images/generations/t1")
+    );
+    assert_eq!(
+        read(
+            Family::Dashscope,
+            json!({ "output": { "task_id": "a-1", "task_status": "PENDING" } })
+        ),
+        later("/api/v1/tasks/a-1")
+    );
+    let url = "https://api.eu.bfl.ai/v1/get_result?id=1";
+    assert_eq!(read(Family::Flux, json!({ "id": "1", "polling_url": url })), later(url));
+    assert_eq!(
+        read(
+            Family::Predictions,
+            json!({ "id": "1", "status": "starting", "urls": { "get": url } })
+        ),
+        later(url)
+    );
+    for id in ["../x", "..", "a b", "a?b", ""] {
+        assert!(read(Family::Seedream, json!({ "id": id, "status": "queued" })).is_err(), "{id}");
+    }
+    let link = "https://x.example/a.png";
+    let made = |answer: Result<Answer, Fault>| match answer.unwrap() {
+        Answer::Now(pictures) => pictures.made,
+        Answer::Later(path) => panic!("still to be asked at {path}"),
+    };
+    let there = Made::Picture {
+        source: Source::Url { url: link.to_owned(), mime: None },
+        revised: None,
+        size: None,
+    };
+    let failed = Made::Failed { code: "DataInspectionFailed".to_owned(), say: "no".to_owned() };
+    let results = json!({ "output": { "task_status": "SUCCEEDED", "results":
+        [{ "url": link }, { "code": "DataInspectionFailed", "message": "no" }] } });
+    assert_eq!(made(read(Family::Dashscope, results)), [there.clone(), failed]);
+    let ready = json!({ "status": "Ready", "result": { "sample": link } });
+    assert_eq!(made(read(Family::Flux, ready)), std::slice::from_ref(&there));
+    let output = json!({ "status": "succeeded", "output": [link] });
+    assert_eq!(made(read(Family::Predictions, output)), [there]);
+    let fault = read(Family::Flux, json!({ "status": "Content Moderated" })).unwrap_err();
+    assert_eq!(fault.trouble(), Trouble::Policy);
+    let fault = read(Family::Predictions, json!({ "status": "failed", "error": "x" })).unwrap_err();
+    assert_eq!(fault.trouble(), Trouble::Unavailable);
+}
+
+#[test]
+fn what_is_no_picture_is_not_handed_on() {
+    let body = json!({ "data": [{ "b64_json": encode(b"<svg/>") }] });
+    let fault = Spoken::Images(Family::Gpt).read(body.to_string().as_bytes()).unwrap_err();
+    assert_eq!(fault.trouble(), Trouble::Unavailable);
+    let body = json!({ "error": { "message": "no", "type": "invalid_request_error" } });
+    let fault = Spoken::Images(Family::Gpt).read(body.to_string().as_bytes()).unwrap_err();
+    assert_eq!(fault.trouble(), Trouble::Invalid);
+}

@@ -1,0 +1,61 @@
+//! What the model asked for can make: everything else is refused with what it can.
+
+use canon::{Extent, Fault, Picture};
+use catalog::{Model, Palette};
+
+/// Judges an order by what the directory knows of the model.
+pub(super) fn judge(picture: &Picture, model: &Model) -> Result<(), Fault> {
+    if picture.stream && picture.delivery == Some(canon::Delivery::Link) {
+        let say = "`response_format` cannot be `url` here: a stream carries its pictures in itself";
+        return Err(Fault::invalid("response_format", say));
+    }
+    let Some(palette) = &model.pictures else { return Ok(()) };
+    let Palette {
+        family: _,
+        sizes: _,
+        any: _,
+        ratios,
+        qualities,
+        formats,
+        backgrounds,
+        most,
+        inputs,
+        // Who has no word for a mask tells it as a loss.
+        mask: _,
+        partials: _,
+        tokens: _,
+    } = palette;
+    let refuse = |name: &str, allowed: &str| {
+        let say = format!("`{name}` is not one `{}` takes; allowed: {allowed}", model.id);
+        Err(Fault::invalid(name, say))
+    };
+    if picture.extent != Extent::Auto && !palette.takes_size(&picture.extent) {
+        return refuse("size", &palette.sizes());
+    }
+    let words = [
+        ("quality", &picture.quality, qualities),
+        ("output_format", &picture.format, formats),
+        ("background", &picture.background, backgrounds),
+        ("aspect_ratio", &picture.ratio, ratios),
+    ];
+    for (name, word, known) in words {
+        if word.as_ref().is_some_and(|word| !known.is_empty() && !known.contains(word)) {
+            return refuse(name, &known.join(", "));
+        }
+    }
+    if most.is_some_and(|most| picture.count > most) {
+        return refuse("n", &format!("1 to {}", most.unwrap_or(1)));
+    }
+    if let Some(inputs) = *inputs
+        && picture.inputs.len() > inputs
+    {
+        return refuse("image", &format!("at most {inputs} pictures"));
+    }
+    // Of a model only the operator describes, it is not known what it takes.
+    let known = !model.as_of.is_empty();
+    if known && !picture.inputs.is_empty() && !model.takes("image") {
+        let say = format!("`{}` makes pictures from text alone; it takes none", model.id);
+        return Err(Fault::invalid("image", say));
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! The life of one order for pictures: the steps of a conversation, with pictures in place of words.
+//!
+//! `read → route → judge → fetch → admit → attempt (prepare, ask, poll, deliver) → settle`
+
+mod ask;
+mod deliver;
+mod job;
+mod judge;
+mod stream;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use canon::{Fault, Money, Pictures, Trouble};
+use dialects::Said;
+use dialects::images::Form;
+use http::HeaderValue;
+use std::sync::Arc;
+
+use super::route::Pick;
+use super::settle::Tab;
+use super::{Call, admit, attempt};
+use crate::surfaces;
+use crate::tasks::{self, Wish};
+use job::Job;
+
+/// Pictures that were made. They are paid for when they are handed over; dropped before that, the
+/// call is one whose caller left.
+pub(crate) struct Painted {
+    /// The answer as JSON.
+    pub(crate) body: Bytes,
+    tab: Tab,
+}
+
+impl Painted {
+    /// They were handed over. Tells what they cost.
+    pub(crate) fn settle(self) -> Money {
+        self.tab.done()
+    }
+
+    /// They could not be handed over, which is not the caller's fault: nobody pays but the operator.
+    pub(crate) fn lose(self) {
+        self.tab.failed(503);
+    }
+
+    /// The answer as HTTP.
+    pub(crate) fn into_response(self) -> Response {
+        let Self { body, tab } = self;
+        let (lane, losses) = (tab.lane().to_owned(), tab.losses().to_vec());
+        let cost = tab.done();
+        let mut response = surfaces::json(Body::from(body));
+        let headers = response.headers_mut();
+        let mut tell = |name: &'static str, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(name, value);
+            }
+        };
+        tell("x-portunus-cost", &cost.to_string());
+        tell("x-portunus-lane", &lane);
+        if !losses.is_empty() {
+            tell("x-portunus-loss", &losses.join(", "));
+        }
+        response
+    }
+}
+
+/// Serves one order, from the caller's bytes to the pictures, or to a task if it is not waited for.
+pub(crate) async fn picture(call: Call, form: Form, wish: Wish) -> Result<Response, Fault> {
+    let job = Job::read(&call, form)?;
+    if call.dry_run {
+        return job.pretend(&call);
+    }
+    if wish.is_later() || job.later().wanted {
+        return later(&call, &job, wish).await;
+    }
+    if job.later().webhook.is_some() {
+        let say = "`webhook` is for tasks: send `\"async\": true` with it";
+        return Err(Fault::invalid("webhook", say));
+    }
+    if !job.picture().stream {
+        return run(call, job).await.map(Painted::into_response);
+    }
+    let (job, tab) = job.admitted(&call).await?;
+    let (call, job) = (&Arc::new(call), &job);
+    let one = |pick: Pick, tab: Tab| async move { stream::lane_of(call, job, &pick, tab).await };
+    attempt::over_lanes(call, job.model(), job.route(), tab, one).await?
+}
+
+/// Has an order that passed every rule written down, asking no one.
+async fn later(call: &Call, job: &Job, wish: Wish) -> Result<Response, Fault> {
+    if job.picture().stream {
+        let say = "a stream is waited for: leave `stream` out, or `async`";
+        return Err(Fault::invalid("stream", say));
+    }
+    let bound = job.bound(job.route().prices.iter());
+    admit::can_pay(call, bound).await?;
+    let provider = job.route().lanes.first().map_or("", |lane| lane.provider.name.as_str());
+    let webhook = job.later().webhook.clone();
+    tasks::submit(call, wish, tasks::Order { model: job.model(), provider, webhook }).await
+}
+
+/// Runs one whole order whose caller comes back for it: money, lanes, and pictures that are still to
+/// be paid for.
+pub(crate) async fn paint(call: Call, form: Form) -> Result<Painted, Fault> {
+    let job = Job::read(&call, form)?.inline();
+    run(call, job).await
+}
+
+async fn run(call: Call, job: Job) -> Result<Painted, Fault> {
+    let (job, tab) = job.admitted(&call).await?;
+    let (call, job) = (&call, &job);
+    let one = |pick: Pick, tab: Tab| async move { lane_of(call, job, &pick, tab).await };
+    // What was held back is an answer of the lane's, and no other lane is asked for it.
+    attempt::over_lanes(call, job.model(), job.route(), tab, one).await?
+}
+
+/// One lane. The tab comes back with a fault, because the next lane goes on with it.
+async fn lane_of(
+    call: &Call,
+    job: &Job,
+    pick: &Pick,
+    mut tab: Tab,
+) -> Result<Result<Painted, Fault>, (Fault, Tab)> {
+    let drawn = match draw(call, job, pick, &mut tab).await {
+        Ok(drawn) => drawn,
+        Err(fault) => return Err((fault, tab)),
+    };
+    let Drawn { pictures, same } = drawn;
+    let said = job.said(&pictures, &pick.lane);
+    if let Some(fault) = held_back(&pictures) {
+        return Ok(Err(settle_held_back(call, fault, &said, tab)));
+    }
+    let body = match same {
+        Some(body) => body,
+        None => {
+            let now = call.app.clock.now() / 1_000_000;
+            Bytes::from(dialects::images::write_reply(&pictures, job.picture(), now))
+        }
+    };
+    tab.first_byte();
+    tab.heard(&said);
+    Ok(Ok(Painted { body, tab }))
+}
+
+/// What a lane made, as the caller wants it.
+struct Drawn {
+    pictures: Pictures,
+    /// The lane's own bytes, where they are what the caller is to get.
+    same: Option<Bytes>,
+}
+
+/// Has the lane make the pictures, and brings them into the form the caller wants.
+async fn draw(call: &Call, job: &Job, pick: &Pick, tab: &mut Tab) -> Result<Drawn, Fault> {
+    let prepared = job.prepare(call, &pick.lane, false)?;
+    tab.try_lane(pick);
+    tab.weigh(job.weight());
+    tab.lost(prepared.losses.iter().map(|loss| loss.what.clone()));
+    let asked = ask::all(call, pick, prepared).await?;
+    deliver::deliver(call, job, pick, asked).await
+}
+
+/// The fault of an answer without a single picture; `None` when there is one.
+fn held_back(pictures: &Pictures) -> Option<Fault> {
+    let failed = pictures.made.iter().find_map(|made| match made {
+        canon::Made::Failed { code, say } => Some((code, say)),
+        canon::Made::Picture { .. } => None,
+    });
+    if pictures.count() > 0 {
+        return None;
+    }
+    Some(match failed {
+        Some((code, say)) => {
+            let policy = code.contains("policy") || code.contains("oderation");
+            let sensitive = code.contains("ensitive") || code.contains("nspection");
+            let trouble = if policy || sensitive { Trouble::Policy } else { Trouble::Invalid };
+            let fault = Fault::new(trouble, say.clone());
+            if policy || sensitive { fault.code("content_policy_violation") } else { fault }
+        }
+        None => Fault::new(Trouble::Policy, "the model made no picture")
+            .code("content_policy_violation"),
+    })
+}
+
+/// Settles what a lane counts for pictures it held back.
+fn settle_held_back(call: &Call, fault: Fault, said: &Said, tab: Tab) -> Fault {
+    let (status, _) = call.dialect.write_fault(&fault, &call.id);
+    match said.usage {
+        Some(_) if !said.estimated => tab.held_back(status, said),
+        Some(_) | None => tab.failed(status),
+    }
+    fault
+}

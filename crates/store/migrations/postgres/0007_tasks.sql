@@ -1,0 +1,40 @@
+-- Work that goes on without its caller. A run is claimed until `held_until`, by the database's clock;
+-- `runs` counts the claims and is the fence: what an earlier claimant still has to say is not heard.
+CREATE TABLE tasks (
+    id          TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    account_id  TEXT COLLATE "C" NOT NULL REFERENCES accounts (id),
+    key_id      TEXT NOT NULL,
+    path        TEXT NOT NULL,
+    model       TEXT NOT NULL,
+    provider    TEXT NOT NULL,
+    -- What was asked: headers as JSON, and the body here or in a file, until the task is over.
+    head        TEXT NOT NULL,
+    body        BYTEA,
+    body_file   TEXT,
+    status      TEXT NOT NULL,
+    progress    BIGINT NOT NULL DEFAULT 0,
+    request_id  TEXT,
+    result      TEXT,
+    error       TEXT,
+    runs        BIGINT NOT NULL DEFAULT 0,
+    owner       TEXT,
+    held_until  BIGINT NOT NULL DEFAULT 0,
+    webhook     TEXT,
+    hook_state  TEXT,
+    hook_tries  BIGINT NOT NULL DEFAULT 0,
+    hook_at     BIGINT NOT NULL DEFAULT 0,
+    hook_status BIGINT,
+    created     BIGINT NOT NULL,
+    ended       BIGINT,
+    expires     BIGINT NOT NULL
+);
+CREATE INDEX tasks_by_account ON tasks (account_id, id);
+CREATE INDEX tasks_by_expiry ON tasks (expires);
+CREATE INDEX tasks_open ON tasks (held_until) WHERE status IN ('pending', 'processing');
+CREATE INDEX tasks_to_tell ON tasks (hook_at) WHERE hook_state = 'pending';
+
+-- When each account was last served, in turns; under the empty name, the last turn that was given.
+CREATE TABLE task_turns (
+    account_id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    turn       BIGINT NOT NULL
+);

@@ -1,0 +1,285 @@
+//! Tasks: claimed by one, in turn, moved forward only, told of until heard.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use store::{NewTask, Store, Task, TaskBody, TaskClaim, TaskEnd, TaskState, Told};
+
+use crate::on_both;
+use crate::place::Place;
+use crate::samples::{account, check};
+
+on_both!(
+    a_task_is_its_accounts_alone_and_listed_newest_first,
+    a_task_moves_forward_only_and_only_for_its_latest_run,
+    a_claim_that_ran_out_is_taken_over,
+    a_provider_runs_no_more_than_it_may,
+    accounts_are_served_in_turn_whatever_they_submit,
+    one_of_many_claimants_gets_a_task,
+    an_end_is_told_until_it_is_heard,
+    what_nobody_had_time_for_fails_and_what_is_over_is_forgotten,
+);
+
+/// A claim that lasts until the end of the test.
+const LONG: i64 = 3_600_000_000;
+const NEVER: i64 = i64::MAX / 2;
+
+fn new(id: &str, account_id: &str) -> NewTask {
+    NewTask {
+        id: id.to_owned(),
+        account_id: account_id.to_owned(),
+        key_id: "key".to_owned(),
+        path: "/v1/images/generations".to_owned(),
+        model: "demo-image".to_owned(),
+        provider: "demo".to_owned(),
+        asked: TaskBody {
+            head: "{}".to_owned(),
+            body: Some(b"{\"prompt\":\"\0\"}".to_vec()),
+            file: None,
+        },
+        webhook: None,
+        created: 1,
+        expires: NEVER,
+    }
+}
+
+fn claim(hold: i64, per_provider: u32) -> TaskClaim<'static> {
+    TaskClaim { owner: "node", request_id: "req_1", hold, per_provider }
+}
+
+async fn next(store: &Store) -> Option<Task> {
+    store.claim_task(&claim(LONG, 1_000)).await.unwrap()
+}
+
+fn end(state: TaskState) -> TaskEnd {
+    TaskEnd { state, result: Some("{}".to_owned()), error: None, ended: 5, expires: 50 }
+}
+
+/// An account that exists.
+async fn someone(store: &Store, name: &str) -> String {
+    let account = account(name);
+    store.add_account(&account).await.unwrap();
+    account.id
+}
+
+async fn a_task_is_its_accounts_alone_and_listed_newest_first(place: Arc<Place>) {
+    let store = place.open().await;
+    let (ada, bob) = (someone(&store, "ada").await, someone(&store, "bob").await);
+    for id in ["task_1", "task_2", "task_3"] {
+        store.add_task(&new(id, &ada)).await.unwrap();
+    }
+    store.add_task(&new("task_4", &bob)).await.unwrap();
+    assert!(store.add_task(&new("task_1", &bob)).await.is_err());
+    assert!(store.add_task(&new("task_9", "nobody")).await.is_err());
+    let found = store.task("task_1", &ada, 2).await.unwrap().unwrap();
+    assert_eq!((found.state, found.progress, found.runs), (TaskState::Pending, 0, 0));
+    assert_eq!(store.task("task_1", &bob, 2).await.unwrap(), None);
+    assert_eq!(store.task("task_1", &ada, NEVER).await.unwrap(), None);
+    let ids = |tasks: Vec<Task>| tasks.into_iter().map(|task| task.id).collect::<Vec<_>>();
+    let list =
+        async |after, state, limit| ids(store.tasks(&ada, after, state, limit, 2).await.unwrap());
+    assert_eq!(list(None, None, 10).await, ["task_3", "task_2", "task_1"]);
+    assert_eq!(list(Some("task_3"), None, 1).await, ["task_2"]);
+    assert_eq!(list(None, Some(TaskState::Failed), 10).await, [""; 0]);
+    assert_eq!(list(None, Some(TaskState::Pending), 2).await, ["task_3", "task_2"]);
+    store.close().await;
+}
+
+async fn a_task_moves_forward_only_and_only_for_its_latest_run(place: Arc<Place>) {
+    let store = place.open().await;
+    let ada = someone(&store, "ada").await;
+    store.add_task(&new("task_1", &ada)).await.unwrap();
+    assert!(!store.end_task("task_1", 0, &end(TaskState::Completed)).await.unwrap());
+    let first = next(&store).await.unwrap();
+    assert_eq!((first.state, first.runs), (TaskState::Processing, 1));
+    assert_eq!(first.request_id.as_deref(), Some("req_1"));
+    assert_eq!(next(&store).await, None, "it is claimed");
+    let asked = store.task_body("task_1").await.unwrap().unwrap();
+    assert_eq!(asked, new("task_1", &ada).asked);
+
+    // Another run took over: the first one is not heard any more.
+    assert!(store.hold_task("task_1", 1, LONG, 40).await.unwrap());
+    assert!(store.put_off_task("task_1", 1, 0).await.unwrap());
+    assert_eq!(next(&store).await.unwrap().runs, 2);
+    assert!(!store.hold_task("task_1", 1, LONG, 90).await.unwrap());
+    assert!(!store.put_off_task("task_1", 1, 0).await.unwrap());
+    assert!(!store.end_task("task_1", 1, &end(TaskState::Completed)).await.unwrap());
+    assert!(store.hold_task("task_1", 2, LONG, 10).await.unwrap());
+    let task = store.task("task_1", &ada, 2).await.unwrap().unwrap();
+    assert_eq!(task.progress, 40, "progress does not go back");
+
+    assert!(store.end_task("task_1", 2, &end(TaskState::Completed)).await.unwrap());
+    let over = store.task("task_1", &ada, 2).await.unwrap().unwrap();
+    assert_eq!((over.state, over.progress), (TaskState::Completed, 100));
+    assert_eq!((over.ended, over.expires), (Some(5), 50));
+    assert!(!store.end_task("task_1", 2, &end(TaskState::Failed)).await.unwrap());
+    assert!(!store.cancel_task("task_1", &ada, 6, 60).await.unwrap());
+    assert!(!store.hold_task("task_1", 2, LONG, 1).await.unwrap());
+    assert_eq!(next(&store).await, None);
+    assert_eq!(store.task("task_1", &ada, 2).await.unwrap(), Some(over));
+    let asked = store.task_body("task_1").await.unwrap().unwrap();
+    assert_eq!((asked.body, asked.file), (None, None), "what was asked goes with its end");
+
+    // A cancelled task cannot be ended by the run that was at work on it, nor by a stranger.
+    store.add_task(&new("task_2", &ada)).await.unwrap();
+    assert!(!store.cancel_task("task_2", "bob", 6, 60).await.unwrap());
+    assert_eq!(next(&store).await.unwrap().id, "task_2");
+    assert!(store.cancel_task("task_2", &ada, 6, 60).await.unwrap());
+    assert!(!store.hold_task("task_2", 1, LONG, 1).await.unwrap());
+    assert!(!store.end_task("task_2", 1, &end(TaskState::Completed)).await.unwrap());
+    let state = store.task("task_2", &ada, 7).await.unwrap().unwrap().state;
+    assert_eq!(state, TaskState::Cancelled);
+    store.close().await;
+}
+
+async fn a_claim_that_ran_out_is_taken_over(place: Arc<Place>) {
+    let store = place.open().await;
+    let ada = someone(&store, "ada").await;
+    store.add_task(&new("task_1", &ada)).await.unwrap();
+    let silent = store.claim_task(&claim(0, 1)).await.unwrap().unwrap();
+    let taken = store.claim_task(&claim(LONG, 1)).await.unwrap().unwrap();
+    assert_eq!((silent.runs, taken.runs), (1, 2));
+    assert!(!store.end_task("task_1", 1, &end(TaskState::Completed)).await.unwrap());
+    // Its node starts anew: what the process before it was at work on is free at once.
+    assert_eq!(store.free_tasks_of("another").await.unwrap(), 0);
+    assert_eq!(next(&store).await, None);
+    assert_eq!(store.free_tasks_of("node").await.unwrap(), 1);
+    assert_eq!(next(&store).await.unwrap().runs, 3);
+    store.close().await;
+}
+
+async fn a_provider_runs_no_more_than_it_may(place: Arc<Place>) {
+    let store = place.open().await;
+    let ada = someone(&store, "ada").await;
+    for id in ["task_1", "task_2", "task_3"] {
+        store.add_task(&new(id, &ada)).await.unwrap();
+    }
+    let other = NewTask { provider: "other".to_owned(), ..new("task_4", &ada) };
+    store.add_task(&other).await.unwrap();
+    let next = async || store.claim_task(&claim(LONG, 2)).await.unwrap().map(|task| task.id);
+    assert_eq!(next().await.as_deref(), Some("task_1"));
+    assert_eq!(next().await.as_deref(), Some("task_2"));
+    assert_eq!(next().await.as_deref(), Some("task_4"), "the busy one is passed over");
+    assert_eq!(next().await, None);
+    // One that waits for its next try is not at work.
+    assert!(store.put_off_task("task_1", 1, LONG).await.unwrap());
+    assert_eq!(next().await.as_deref(), Some("task_3"));
+    assert_eq!(next().await, None);
+    store.close().await;
+}
+
+/// Between two claims of one account, every account that had something waiting all the while is
+/// served; and of one account, what came first is served first.
+async fn accounts_are_served_in_turn_whatever_they_submit(place: Arc<Place>) {
+    let store = place.open().await;
+    let accounts =
+        [someone(&store, "ada").await, someone(&store, "bob").await, someone(&store, "cleo").await];
+    // A number below three submits for that account; the others claim.
+    let steps = prop::collection::vec(0..6_usize, 1..40);
+    let (store, accounts) = (&store, &accounts);
+    let round = &std::sync::atomic::AtomicU32::new(0);
+    check(12, steps, |steps| async move {
+        while next(store).await.is_some() {}
+        let round = round.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut waiting: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        // For each account, who was served since its last turn, and who waited all the while.
+        let mut since: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (step, choice) in steps.iter().enumerate() {
+            if let Some(account) = accounts.get(*choice) {
+                let id = format!("task_{round:06}_{step:03}");
+                let task = NewTask { created: step as i64, ..new(&id, account) };
+                store.add_task(&task).await.unwrap();
+                waiting.entry(account).or_default().push(id);
+                continue;
+            }
+            let Some(task) = next(store).await else {
+                assert!(waiting.values().all(Vec::is_empty), "{waiting:?}");
+                continue;
+            };
+            let served = accounts.iter().find(|account| **account == task.account_id).unwrap();
+            let oldest = waiting.get_mut(served.as_str()).unwrap().remove(0);
+            assert_eq!(task.id, oldest);
+            let owed = since.insert(served, Vec::new()).unwrap_or_default();
+            assert!(owed.is_empty(), "{served} was served again before {owed:?}");
+            for (account, passed) in &mut since {
+                passed.retain(|other| *other != served.as_str());
+                if account == served {
+                    let has = |other: &&String| {
+                        *other != served
+                            && waiting.get(other.as_str()).is_some_and(|own| !own.is_empty())
+                    };
+                    *passed = accounts.iter().filter(has).map(String::as_str).collect();
+                }
+            }
+        }
+    });
+    store.close().await;
+}
+
+async fn one_of_many_claimants_gets_a_task(place: Arc<Place>) {
+    let store = place.open().await;
+    let ada = someone(&store, "ada").await;
+    for number in 0..20 {
+        store.add_task(&new(&format!("task_{number:02}"), &ada)).await.unwrap();
+    }
+    let claimants = (0..8).map(|_| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let mut got = Vec::new();
+            while let Some(task) = store.claim_task(&claim(LONG, 15)).await.unwrap() {
+                got.push(task.id);
+            }
+            got
+        })
+    });
+    let mut got = Vec::new();
+    for claimant in claimants.collect::<Vec<_>>() {
+        got.extend(claimant.await.unwrap());
+    }
+    got.sort();
+    let all: Vec<String> = (0..15).map(|number| format!("task_{number:02}")).collect();
+    assert_eq!(got, all, "each once, and no more than the provider may run");
+    store.close().await;
+}
+
+async fn an_end_is_told_until_it_is_heard(place: Arc<Place>) {
+    let store = place.open().await;
+    let ada = someone(&store, "ada").await;
+    let webhook = Some("https://example.com/hook".to_owned());
+    store.add_task(&NewTask { webhook, ..new("task_1", &ada) }).await.unwrap();
+    store.add_task(&new("task_2", &ada)).await.unwrap();
+    assert_eq!(store.claim_telling(LONG).await.unwrap(), None, "there is nothing to tell yet");
+    for id in ["task_1", "task_2"] {
+        assert_eq!(next(&store).await.unwrap().id, id);
+        assert!(store.end_task(id, 1, &end(TaskState::Completed)).await.unwrap());
+    }
+    let tell = async || store.claim_telling(LONG).await.unwrap();
+    let first = tell().await.unwrap();
+    let hook = first.webhook.unwrap();
+    assert_eq!((first.id.as_str(), hook.tries, hook.told), ("task_1", 1, Some(Told::Pending)));
+    assert_eq!(tell().await, None, "one at a time");
+    assert!(store.told_task("task_1", 1, Told::Pending, Some(500), 0).await.unwrap());
+    let second = tell().await.unwrap().webhook.unwrap();
+    assert_eq!((second.tries, second.status), (2, Some(500)));
+    assert!(!store.told_task("task_1", 1, Told::Delivered, None, 0).await.unwrap(), "too late");
+    assert!(store.told_task("task_1", 2, Told::Delivered, Some(204), 0).await.unwrap());
+    assert_eq!(tell().await, None);
+    let hook = store.task("task_1", &ada, 2).await.unwrap().unwrap().webhook.unwrap();
+    assert_eq!((hook.told, hook.status), (Some(Told::Delivered), Some(204)));
+    store.close().await;
+}
+
+async fn what_nobody_had_time_for_fails_and_what_is_over_is_forgotten(place: Arc<Place>) {
+    let store = place.open().await;
+    let ada = someone(&store, "ada").await;
+    store.add_task(&NewTask { expires: 10, ..new("task_1", &ada) }).await.unwrap();
+    store.add_task(&NewTask { expires: 30, ..new("task_2", &ada) }).await.unwrap();
+    assert_eq!(store.sweep_tasks(10, "{}", 20).await.unwrap(), (1, 0));
+    let failed = store.task("task_1", &ada, 11).await.unwrap().unwrap();
+    assert_eq!((failed.state, failed.error.as_deref()), (TaskState::Failed, Some("{}")));
+    assert_eq!(store.sweep_tasks(20, "{}", 30).await.unwrap(), (0, 1));
+    assert_eq!(store.task("task_1", &ada, 11).await.unwrap(), None);
+    assert!(store.task("task_2", &ada, 11).await.unwrap().is_some());
+    store.close().await;
+}
