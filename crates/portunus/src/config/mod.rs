@@ -5,6 +5,7 @@
 
 mod auth;
 mod door;
+mod inherit;
 mod models;
 mod outbound;
 mod overrides;

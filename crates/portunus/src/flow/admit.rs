@@ -56,7 +56,7 @@ pub(super) async fn admit(
         price_version: prices.version.clone(),
         lease: None,
     });
-    let tab = Tab::new(call, peek, &prices);
+    let tab = Tab::new(call, peek, model);
     let full = bound(asked);
     let least = bound(asked.min(USEFUL));
     let ticket = match hold(call, held, full, least).await {

@@ -1,4 +1,5 @@
-//! A bound on the calls that run at once: what comes on top is refused before any work is done.
+//! A bound on the calls that run at once, here or at a provider: what comes on top is refused
+//! before any work is done.
 
 use canon::{Fault, Trouble};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ pub(crate) struct Running(Arc<AtomicUsize>);
 pub(crate) struct Place(Arc<AtomicUsize>);
 
 impl Running {
-    /// A place among at most that many.
+    /// A place among at most that many; what is refused is told that somebody is overloaded.
     pub(crate) fn enter(&self, most: usize) -> Result<Place, Fault> {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
         let place = Place(Arc::clone(&self.0));
@@ -24,6 +25,11 @@ impl Running {
         let fault =
             Fault::new(Trouble::Overload, "too many calls run at the moment, retry shortly");
         Err(fault.retry_after(Duration::from_secs(1)).note(format!("{before} calls run")))
+    }
+
+    /// Whether that many run.
+    pub(crate) fn is_full(&self, most: usize) -> bool {
+        self.0.load(Ordering::Relaxed) >= most
     }
 }
 
