@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use canon::{Chat, Event, Fault, Loss, Losses, Lossy, Origin, Reply, Usage};
+use memchr::memmem::Finder;
 use std::ops::Range;
 
 use crate::frame::Frame;
-use crate::json::{Edit, Segments};
+use crate::json::{self, Edit, Segments};
 use crate::steering::Steering;
 
 /// What the address of a request says besides its body.
@@ -170,6 +171,17 @@ pub struct Said {
     pub output_bytes: u64,
     /// Whether the usage is not the provider's own count.
     pub estimated: bool,
+}
+
+impl Said {
+    /// How many bytes of output there are in a whole answer. They are looked for only where the
+    /// provider does not count them: elsewhere it is enough that there are some.
+    pub(crate) fn bytes(usage: Option<Usage>, answer: &str, keys: &[Finder<'_>]) -> u64 {
+        match usage {
+            Some(usage) if usage.output > 0 => answer.len() as u64,
+            Some(_) | None => json::said_bytes(answer.as_bytes(), keys),
+        }
+    }
 }
 
 /// What is to become of a piece of a stream.

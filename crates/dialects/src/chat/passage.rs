@@ -73,14 +73,12 @@ impl Passage for Chat {
             return Err(fault::read_object(error.get()));
         }
         let choices = whole.choices.ok_or_else(|| no_answer("there is no `choices`"))?;
+        let usage = whole.usage.map(wire::Counts::read);
+        let messages = choices.iter().filter_map(|choice| choice.message);
         Ok(Said {
-            usage: whole.usage.map(wire::Counts::read),
             finished: choices.iter().all(|choice| choice.finish_reason.is_some()),
-            output_bytes: choices
-                .iter()
-                .filter_map(|choice| choice.message)
-                .map(|message| message.get().len() as u64)
-                .sum(),
+            output_bytes: messages.map(|one| Said::bytes(usage, one.get(), &WORDS.texts)).sum(),
+            usage,
             estimated: false,
         })
     }

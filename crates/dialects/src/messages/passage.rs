@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use canon::{Fault, Trouble};
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use super::thinking::LEAST;
 use super::{Messages, PATH, fault, read_stream, rules, wire, write_stream};
@@ -51,10 +53,11 @@ impl Passage for Messages {
             return Err(fault::read_object(&error));
         }
         let content = whole.content.ok_or_else(|| no_answer("there is no `content`"))?;
+        let usage = whole.usage.and_then(wire::Counts::of).map(|counts| counts.read());
         Ok(Said {
-            usage: whole.usage.and_then(wire::Counts::of).map(|counts| counts.read()),
             finished: whole.stop_reason.is_some(),
-            output_bytes: content.get().len() as u64,
+            output_bytes: Said::bytes(usage, content.get(), &*TEXTS),
+            usage,
             estimated: false,
         })
     }
@@ -118,8 +121,10 @@ struct MessagesSniffer {
     said: Said,
 }
 
-/// How much of a delta is not output.
-const FRAMING: usize = 78;
+/// Where what a model says stands.
+static TEXTS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
+    ["\"text\":", "\"thinking\":", "\"partial_json\":", "\"name\":"].map(Finder::new)
+});
 
 #[derive(Deserialize)]
 struct Watched<'a> {
@@ -163,7 +168,7 @@ impl Sniffer for MessagesSniffer {
         let plain = data.starts_with(b"{\"type\":\"content_block_delta\"")
             || data.starts_with(b"{\"type\": \"content_block_delta\"");
         if plain {
-            self.said.output_bytes += data.len().saturating_sub(FRAMING) as u64;
+            self.said.output_bytes += json::said_bytes(data, &*TEXTS);
             return Verdict::Forward;
         }
         let piece: Watched<'_> = match serde_json::from_slice(data) {
@@ -194,7 +199,7 @@ impl Sniffer for MessagesSniffer {
                 return Verdict::Fault(fault::read_object(&piece.error.unwrap_or_default()));
             }
             Some("content_block_start" | "content_block_delta") => {
-                self.said.output_bytes += data.len().saturating_sub(FRAMING) as u64;
+                self.said.output_bytes += json::said_bytes(data, &*TEXTS);
             }
             _ => {}
         }
