@@ -4,7 +4,7 @@
 use http::{HeaderValue, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -22,6 +22,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tower::Service;
 
+use crate::dial::Dialler;
 use crate::used::Used;
 
 /// The proxies to go through, as the operator or the usual environment variables name them.
@@ -101,7 +102,7 @@ impl Outbound {
 
     /// What opens connections.
     pub(crate) fn connector(&self, connect: Duration) -> Connector {
-        Connector { tcp: tcp(connect), way: self.clone() }
+        Connector { dialler: Dialler::new(connect, None), way: self.clone() }
     }
 
     /// A connection to that very address, which is one of the target's. A proxy is asked for the
@@ -116,7 +117,8 @@ impl Outbound {
             None => Ok(TcpStream::connect(to).await?),
             Some(proxy) => {
                 let to: Uri = format!("https://{to}/").parse()?;
-                Ok(through(&proxy, tcp(connect), to).await?.into_inner())
+                let dialler = Dialler::new(connect, None);
+                Ok(through(&proxy, dialler, to).await?.into_inner())
             }
         }
     }
@@ -124,15 +126,6 @@ impl Outbound {
 
 /// Why a connection was not opened.
 type Refusal = Box<dyn std::error::Error + Send + Sync>;
-
-fn tcp(connect: Duration) -> HttpConnector {
-    let mut tcp = HttpConnector::new();
-    tcp.set_nodelay(true);
-    tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(connect));
-    tcp.set_keepalive(Some(Duration::from_secs(30)));
-    tcp
-}
 
 /// Whether a proxy is spoken to in SOCKS, which knows nothing of what goes through it.
 fn is_socks(proxy: &Intercept) -> bool {
@@ -142,20 +135,20 @@ fn is_socks(proxy: &Intercept) -> bool {
 /// A connection to the target that the proxy does not look into.
 async fn through(
     proxy: &Intercept,
-    tcp: HttpConnector,
+    dialler: Dialler,
     target: Uri,
 ) -> Result<TokioIo<TcpStream>, Refusal> {
     let at = proxy.uri().clone();
     if is_socks(proxy) {
         // By either name the proxy finds the target's address, as an HTTP proxy does.
-        let socks = SocksV5::new(at, tcp);
+        let socks = SocksV5::new(at, dialler);
         let mut socks = match proxy.raw_auth() {
             Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
             None => socks,
         };
         return Ok(socks.call(target).await?);
     }
-    let tunnel = Tunnel::new(at, tcp);
+    let tunnel = Tunnel::new(at, dialler);
     let mut tunnel = match proxy.basic_auth() {
         Some(proof) => tunnel.with_auth(proof.clone()),
         None => tunnel,
@@ -209,7 +202,7 @@ fn tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, OutboundErro
 /// Opens connections, directly or through a proxy.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    tcp: HttpConnector,
+    dialler: Dialler,
     way: Outbound,
 }
 
@@ -219,21 +212,21 @@ impl Service<Uri> for Connector {
     type Future = Pin<Box<dyn Future<Output = Result<Wire, Refusal>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.tcp.poll_ready(cx).map_err(Into::into)
+        self.dialler.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, target: Uri) -> Self::Future {
         let Some(proxy) = self.way.proxy(&target) else {
-            let opening = self.tcp.call(target);
+            let opening = self.dialler.call(target);
             return Box::pin(async move { Ok(Wire::new(opening.await?, false)) });
         };
         if target.scheme_str() == Some("https") || is_socks(&proxy) {
-            let tcp = self.tcp.clone();
-            return Box::pin(
-                async move { Ok(Wire::new(through(&proxy, tcp, target).await?, false)) },
-            );
+            let dialler = self.dialler.clone();
+            return Box::pin(async move {
+                Ok(Wire::new(through(&proxy, dialler, target).await?, false))
+            });
         }
-        let opening = self.tcp.call(proxy.uri().clone());
+        let opening = self.dialler.call(proxy.uri().clone());
         Box::pin(async move { Ok(Wire::new(opening.await?, true)) })
     }
 }
