@@ -175,10 +175,12 @@ pub struct Said {
 
 impl Said {
     /// How many bytes of output there are in a whole answer. They are looked for only where the
-    /// provider does not count them: elsewhere it is enough that there are some.
+    /// provider does not count them, or counts more than there can be: elsewhere it is enough that
+    /// there are some.
     pub(crate) fn bytes(usage: Option<Usage>, answer: &str, keys: &[Finder<'_>]) -> u64 {
+        let most = answer.len() as u64;
         match usage {
-            Some(usage) if usage.output > 0 => answer.len() as u64,
+            Some(usage) if (1..=most).contains(&usage.output) => most,
             Some(_) | None => json::said_bytes(answer.as_bytes(), keys),
         }
     }

@@ -120,7 +120,7 @@ struct Words {
     error: Finder<'static>,
     usage: Finder<'static>,
     no_usage: Finder<'static>,
-    texts: [Finder<'static>; 3],
+    texts: [Finder<'static>; 4],
 }
 
 static WORDS: LazyLock<Words> = LazyLock::new(|| Words {
@@ -128,7 +128,8 @@ static WORDS: LazyLock<Words> = LazyLock::new(|| Words {
     error: Finder::new("\"error\""),
     usage: Finder::new("\"usage\""),
     no_usage: Finder::new("\"usage\":null"),
-    texts: ["\"content\":", "\"reasoning_content\":", "\"arguments\":"].map(Finder::new),
+    texts: ["\"content\":", "\"reasoning_content\":", "\"arguments\":", "\"name\":"]
+        .map(Finder::new),
 });
 
 /// How many bytes of output a chunk has, near enough: most of it is framing that every chunk
