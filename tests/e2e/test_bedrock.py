@@ -7,13 +7,8 @@ before it, and the official clients before that.
 
 import base64
 import json
-import os
-import socket
 import struct
-import subprocess
 import threading
-import time
-import urllib.request
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -25,6 +20,8 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.eventstream import EventStreamBuffer
+
+import own
 
 ACCESS, SECRET, SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "ses/sion+token=="
 REGION, SERVICE = "eu-west-1", "bedrock"
@@ -112,20 +109,12 @@ class Bedrock(BaseHTTPRequestHandler):
         self.answer(200, "application/vnd.amazon.eventstream", frames)
 
 
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bedrock")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Bedrock)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    config = folder / "gateway.toml"
-    config.write_text(
-        f"""
+    config = f"""
         [providers.bedrock-runtime]
         base = "http://127.0.0.1:{server.server_port}"
         [providers.bedrock-runtime.auth.sigv4]
@@ -137,33 +126,9 @@ def gateway(tmp_path_factory):
         lanes = ["bedrock-runtime/{MODEL}"]
         price = {{ input = "3", output = "15" }}
         """
-    )
-    binary = os.environ["GATEWAY_BINARY"]
-    create = [binary, "keys", "create", "--name", "e2e", "--unlimited", "--json", "--data", folder]
-    key = json.loads(subprocess.check_output(create))["key"]
-    url = f"http://127.0.0.1:{free_port()}"
-    listen = url.removeprefix("http://")
-    serve = [binary, "serve", "--config", config, "--listen", listen, "--data", folder]
-    with open(folder / "log", "w") as log:
-        process = subprocess.Popen(serve, stdout=log, stderr=log)
-    try:
-        ready(url, process, folder / "log")
-        yield SimpleNamespace(url=url, key=key, log=folder / "log")
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0
-        server.shutdown()
-
-
-def ready(url, process, log):
-    for _ in range(600):
-        assert process.poll() is None, log.read_text()
-        try:
-            with urllib.request.urlopen(f"{url}/readyz", timeout=5):
-                return
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError(log.read_text())
+    with own.gateway(folder, config) as running:
+        yield running
+    server.shutdown()
 
 
 def proved(op):

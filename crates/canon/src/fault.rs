@@ -76,6 +76,8 @@ pub enum Reach {
     Nothing,
     /// Nothing but a connection that the provider had closed meanwhile.
     Stale,
+    /// The provider sent it back and promises that nothing was done.
+    Undone,
     /// The provider may have begun to work; what became of it is unknown.
     Sent,
     /// The provider answered with this status.

@@ -73,6 +73,7 @@ impl Entry {
         let prices = offer.map_or(&self.prices, |offer| &offer.prices);
         Model {
             id: self.id.clone(),
+            aliases: self.aliases.clone(),
             provider: self.provider.clone(),
             kind: self.kind,
             features: self.features.clone(),

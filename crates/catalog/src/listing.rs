@@ -10,6 +10,8 @@ use crate::{Filter, Model};
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     models: Vec<Arc<Model>>,
+    /// Everything that can be called: each model, and behind it the same under its other ids.
+    listed: Vec<Arc<Model>>,
     by_id: HashMap<String, usize>,
 }
 
@@ -34,17 +36,18 @@ impl Catalog {
         let unique: HashMap<_, _> = served.map(|model| (model.id.clone(), model)).collect();
         let mut models: Vec<_> = unique.into_values().map(Arc::new).collect();
         models.sort_by(|a, b| place(a).cmp(&place(b)));
+        let listed: Vec<_> = models.iter().flat_map(under_all_ids).collect();
         let by_id =
-            models.iter().enumerate().map(|(place, model)| (model.id.clone(), place)).collect();
-        Self { models, by_id }
+            listed.iter().enumerate().map(|(place, model)| (model.id.clone(), place)).collect();
+        Self { models, listed, by_id }
     }
 
-    /// The model with exactly that id.
+    /// The model with exactly that id, or under that other id.
     pub fn get(&self, id: &str) -> Option<&Arc<Model>> {
-        self.by_id.get(id).and_then(|place| self.models.get(*place))
+        self.by_id.get(id).and_then(|place| self.listed.get(*place))
     }
 
-    /// Every model, in order.
+    /// Every model, in order, under its own id alone.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Model>> {
         self.models.iter()
     }
@@ -59,11 +62,11 @@ impl Catalog {
         self.models.is_empty()
     }
 
-    /// One page of the models the filter admits. Pages and their sizes start at one; a page
+    /// One page of what can be called, as far as the filter admits it. Pages and their sizes start at one; a page
     /// behind the last one is empty.
     pub fn list(&self, filter: &Filter, page: usize, page_size: usize) -> Page {
         let (page, page_size) = (page.max(1), page_size.max(1));
-        let admitted: Vec<_> = self.models.iter().filter(|model| filter.admits(model)).collect();
+        let admitted: Vec<_> = self.listed.iter().filter(|model| filter.admits(model)).collect();
         let models = admitted
             .iter()
             .skip((page - 1).saturating_mul(page_size))
@@ -72,6 +75,12 @@ impl Catalog {
             .collect();
         Page { page, page_size, total: admitted.len(), models }
     }
+}
+
+/// A model, and the same under its other ids: whoever looks for one of them finds it.
+fn under_all_ids(model: &Arc<Model>) -> impl Iterator<Item = Arc<Model>> {
+    let other = |id: &String| Model { id: id.clone(), aliases: Vec::new(), ..Model::clone(model) };
+    std::iter::once(Arc::clone(model)).chain(model.aliases.iter().map(other).map(Arc::new))
 }
 
 fn place(model: &Model) -> (bool, &str, &str) {

@@ -37,6 +37,8 @@ impl Thinking {
 pub struct Model {
     /// The id callers ask for.
     pub id: String,
+    /// Other ids for it.
+    pub aliases: Vec<String>,
     /// The id of the provider the model belongs to, such as `openai`; shown in the catalog.
     pub provider: String,
     /// What it makes.

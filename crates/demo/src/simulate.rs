@@ -36,6 +36,8 @@ pub struct Options {
     pub largest: usize,
     /// How long running answers may take to end after the shutdown began.
     pub drain: Duration,
+    /// How many requests an HTTP/2 connection may carry at once.
+    pub streams: Option<u32>,
     /// Which requests fail.
     pub rules: Arc<Rules>,
 }
@@ -47,6 +49,7 @@ impl Default for Options {
             canned: false,
             largest: 64 << 20,
             drain: Duration::from_secs(5),
+            streams: None,
             rules: Arc::default(),
         }
     }
@@ -138,6 +141,9 @@ impl Host {
         let mut server = Builder::new(TokioExecutor::new());
         server.http1().timer(TokioTimer::new());
         server.http2().timer(TokioTimer::new());
+        if let Some(streams) = self.options.streams {
+            server.http2().max_concurrent_streams(streams);
+        }
         let service = service_fn(|request| {
             let (host, line) = (Arc::clone(&self), Arc::clone(&line));
             async move { host.serve(request, &line).await }

@@ -59,7 +59,14 @@ async fn every_fault_can_be_ordered_and_none_brings_the_server_down() {
     let address = provider("").await;
     for (name, takes, _) in demo::faults() {
         // Those that never end, or only after a while, are seen in other tests.
-        let endless = ["blackhole", "stall", "stall-between", "finish-silence", "endless-line"];
+        let endless = [
+            "blackhole",
+            "stall",
+            "stall-request",
+            "stall-between",
+            "finish-silence",
+            "endless-line",
+        ];
         let slow = ["slow", "drip", "refuse", "extra"];
         if endless.contains(&name) || slow.contains(&name) {
             continue;
@@ -218,6 +225,8 @@ async fn http2_streams_are_refused_reset_and_said_goodbye_to() {
     let answer = ask("h2-goaway", true).await.unwrap();
     let whole = answer.into_body().collect().await.unwrap().to_bytes();
     assert!(whole.ends_with(b"data: [DONE]\n\n"));
+    let undone = ask("h2-goaway last=below", true).await.unwrap_err();
+    assert_eq!(reason(&undone), Some(h2::Reason::NO_ERROR));
     let answer = ask("status code=529", false).await.unwrap();
     assert_eq!(answer.status(), StatusCode::from_u16(529).unwrap());
 }

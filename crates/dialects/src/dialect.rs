@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use canon::{Chat, Event, Fault, Loss, Losses, Lossy, Origin, Reply, Tier, Usage};
+use memchr::memmem::Finder;
 use std::ops::Range;
 
 use crate::frame::Frame;
-use crate::json::{Edit, Segments};
+use crate::json::{self, Edit, Segments};
 use crate::steering::Steering;
 
 /// What the address and the headers of a request say besides its body.
@@ -183,6 +184,18 @@ pub struct Said {
 /// How many searches a call is taken to run that may search and does not say how often. Nobody can
 /// stop a provider from running more; those are the operator's to pay, not the key's.
 pub(crate) const SEARCHES: u64 = 10;
+impl Said {
+    /// How many bytes of output there are in a whole answer. They are looked for only where the
+    /// provider does not count them, or counts more than there can be: elsewhere it is enough that
+    /// there are some.
+    pub(crate) fn bytes(usage: Option<Usage>, answer: &str, keys: &[Finder<'_>]) -> u64 {
+        let most = answer.len() as u64;
+        match usage {
+            Some(usage) if (1..=most).contains(&usage.output) => most,
+            Some(_) | None => json::said_bytes(answer.as_bytes(), keys),
+        }
+    }
+}
 
 /// What is to become of a piece of a stream.
 #[derive(Clone, Debug, PartialEq)]

@@ -182,13 +182,37 @@ pub(crate) fn raw_text<'a>(data: &'a [u8], key: &Finder<'_>) -> Option<&'a [u8]>
     }
 }
 
-/// How many bytes the text under a key has, near enough: an escaped quote ends it early. None
-/// where no text stands there.
+/// How many bytes the text under a key has, near enough: what is escaped counts as one. None where
+/// no text stands there.
 pub(crate) fn text_bytes(data: &[u8], key: &Finder<'_>) -> Option<u64> {
-    let at = key.find(data)?;
-    let rest = data.get(at + key.needle().len()..)?.trim_ascii_start();
-    let text = rest.strip_prefix(b"\"")?;
-    Some(memchr::memchr(b'"', text).unwrap_or(text.len()) as u64)
+    text_at(data, key.find(data)? + key.needle().len())
+}
+
+/// How many bytes the texts under these keys have together. Where there is none of them, a guess:
+/// most of a piece is its wrapping.
+pub(crate) fn said_bytes(data: &[u8], keys: &[Finder<'_>]) -> u64 {
+    let mut said = None;
+    for key in keys {
+        let texts = key.find_iter(data).filter_map(|at| text_at(data, at + key.needle().len()));
+        for bytes in texts {
+            *said.get_or_insert(0) += bytes;
+        }
+    }
+    said.unwrap_or(data.len() as u64 / 8)
+}
+
+fn text_at(data: &[u8], at: usize) -> Option<u64> {
+    let mut rest = data.get(at..)?.trim_ascii_start().strip_prefix(b"\"")?;
+    let mut bytes = 0;
+    while let Some(at) = memchr2(b'"', b'\\', rest) {
+        bytes += at as u64;
+        if rest.get(at) == Some(&b'"') {
+            return Some(bytes);
+        }
+        bytes += 1;
+        rest = rest.get(at + 2..).unwrap_or_default();
+    }
+    Some(bytes + rest.len() as u64)
 }
 
 #[cfg(test)]
@@ -203,6 +227,17 @@ mod tests {
         let edited = Segments::edited(&body, vec![edit(18..21, "\"yy\""), edit(1..1, "\"n\":0,")]);
         assert_eq!(edited.to_vec(), br#"{"n":0,"a":1, "model" : "yy","z":[ ]}"#);
         assert_eq!(edited.len(), edited.to_vec().len());
+    }
+
+    #[test]
+    fn what_is_said_is_counted_without_its_wrapping() {
+        let keys = ["\"text\":", "\"arguments\":"].map(Finder::new);
+        let data = br#"{"parts":[{"text": "a \"b\"\n"},{"arguments":"{\"c\":1}"},{"text":null}]}"#;
+        assert_eq!(text_bytes(data, &keys[0]), Some(6));
+        assert_eq!(said_bytes(data, &keys), 6 + 7);
+        assert_eq!(text_bytes(br#"{"text":"cut \"#, &keys[0]), Some(5));
+        assert_eq!(said_bytes(&[b' '; 80], &keys), 10, "a guess");
+        assert_eq!(said_bytes(br#"{"text":""}"#, &keys), 0);
     }
 
     #[test]

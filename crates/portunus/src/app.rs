@@ -154,9 +154,11 @@ impl App {
         self.config.load_full()
     }
 
-    /// Puts a new configuration in force. What needs a restart is told.
-    pub fn reconfigure(&self, config: Config) {
+    /// Puts a new configuration in force; how its lanes stand is not forgotten. What needs a restart
+    /// is told.
+    pub fn reconfigure(&self, mut config: Config) {
         let old = self.config.load();
+        config.inherit(&old);
         if old.listen != config.listen
             || old.store != config.store
             || old.secret != config.secret

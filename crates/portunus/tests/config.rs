@@ -93,7 +93,7 @@ fn what_is_wrong_is_named_with_a_remedy() {
             "export NO_KEY=…",
         ),
         ("[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nauth = \"some\"", "auth", "none"),
-        ("[outbound]\nproxy = \"socks5://x:1\"", "outbound.proxy", "http://proxy.example.com:3128"),
+        ("[outbound]\nproxy = \"socks4://x:1\"", "outbound.proxy", "http://proxy.example.com:3128"),
         ("[outbound]\nca = \"no/such/file.pem\"", "outbound.ca", "no/such/file.pem"),
         ("[outbound]\nca = \"Cargo.toml\"", "outbound.ca", "no certificate"),
         ("[media]\nallow = [\"http://x\"]", "media.allow", "\"10.0.0.0/8\""),

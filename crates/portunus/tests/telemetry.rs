@@ -86,6 +86,39 @@ async fn a_call_is_a_span_of_the_callers_trace_and_counts() {
 }
 
 #[tokio::test]
+async fn what_was_done_has_the_name_of_the_conventions() {
+    let collector = Provider::answers(vec![reply(200, "application/json", "{}")]).await;
+    let config = format!("[telemetry]\notlp = \"{}\"\n", collector.url);
+    let gateway = Gateway::with(&config).await;
+    let parts = json!({ "parts": [{ "text": "Hi" }] });
+    for (path, body) in [
+        ("/v1/embeddings", json!({ "model": "demo-embed", "input": "Hi" })),
+        ("/v1beta/models/demo-embed:embedContent", json!({ "content": parts })),
+        ("/v1beta/models/demo-chat:generateContent", json!({ "contents": [parts] })),
+    ] {
+        assert_eq!(gateway.post(path, &body).send().await.status, 200, "{path}");
+    }
+    let mut names = Vec::new();
+    while names.len() < 3 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        names.clear();
+        for asked in collector.asked().iter().filter(|asked| asked.head.contains("/v1/traces")) {
+            let spans = asked.json()["resourceSpans"][0]["scopeSpans"][0]["spans"].clone();
+            for span in spans.as_array().unwrap() {
+                let name = &attribute(&span["attributes"], "gen_ai.operation.name")["stringValue"];
+                names.push((span["name"].as_str().unwrap().to_owned(), name.clone()));
+            }
+        }
+    }
+    let wanted = [
+        ("embeddings demo-embed", "embeddings"),
+        ("embeddings demo-embed", "embeddings"),
+        ("generate_content demo-chat", "generate_content"),
+    ];
+    assert_eq!(names, wanted.map(|(name, word)| (name.to_owned(), json!(word))));
+}
+
+#[tokio::test]
 async fn a_trace_nobody_records_is_counted_and_not_told() {
     let collector = Provider::answers(vec![reply(200, "application/json", "{}")]).await;
     let config = format!("[telemetry]\notlp = \"{}\"\n", collector.url);

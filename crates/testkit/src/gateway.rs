@@ -64,8 +64,7 @@ impl Gateway {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let given = Given { file: None, listen: Some(address.to_string()), data: folder.0.clone() };
-        let mut config = Config::read(config, Path::new("test.toml"), &given, &|_| None)
-            .expect("a good configuration");
+        let mut config = read(config, &given);
         config.media.fetcher = config.media.fetcher.with_names(names);
         let (app, first) = App::open(config).await.expect("a gateway that opens");
         let key = first.expect("a first start").key;
@@ -78,6 +77,13 @@ impl Gateway {
             serving: Some(serving),
             folder,
         }
+    }
+
+    /// Puts another configuration in force, as a changed file does.
+    pub fn reload(&self, config: &str) {
+        let listen = self.url.strip_prefix("http://").map(str::to_owned);
+        let given = Given { file: None, listen, data: self.folder.0.clone() };
+        self.app.reconfigure(read(config, &given));
     }
 
     /// Where it keeps its things.
@@ -124,6 +130,10 @@ impl Gateway {
             serving.await.expect("an orderly end");
         }
     }
+}
+
+fn read(config: &str, given: &Given) -> Config {
+    Config::read(config, Path::new("test.toml"), given, &|_| None).expect("a good configuration")
 }
 
 /// A request to be sent.

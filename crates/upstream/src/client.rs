@@ -125,11 +125,35 @@ impl Client {
     }
 }
 
+impl Lost {
+    /// What the other end of an HTTP/2 connection said instead of answering.
+    pub(crate) fn said(&self) -> Option<&h2::Error> {
+        said(&self.why)
+    }
+}
+
+fn said(error: &legacy::Error) -> Option<&h2::Error> {
+    let mut inner = error.source();
+    while let Some(error) = inner {
+        if let Some(said) = error.downcast_ref::<h2::Error>() {
+            return Some(said).filter(|said| said.is_remote());
+        }
+        inner = error.source();
+    }
+    None
+}
+
 /// How far a request got whose sending failed.
 fn reach(error: &legacy::Error) -> Reach {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
     if error.is_connect() || cause.is_some_and(hyper::Error::is_canceled) {
         return Reach::Nothing;
+    }
+    // Both promise that nothing was done: a refused stream, and one behind the last of a goodbye.
+    let undone =
+        |said: &h2::Error| said.is_go_away() || said.reason() == Some(h2::Reason::REFUSED_STREAM);
+    if said(error).is_some_and(undone) {
+        return Reach::Undone;
     }
     let mut extras = http::Extensions::new();
     if let Some(connection) = error.connect_info() {

@@ -55,6 +55,19 @@ impl Credential {
         Self(Kind::SigV4(Arc::new(keys)))
     }
 
+    /// Whether the other one proves the same.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Kind::None, Kind::None) => true,
+            (Kind::Header(name, value), Kind::Header(other, known)) => {
+                name == other && value == known
+            }
+            (Kind::Google(own), Kind::Google(other)) => own.is_same(other),
+            (Kind::SigV4(own), Kind::SigV4(other)) => own.is_same(other),
+            (Kind::None | Kind::Header(..) | Kind::Google(_) | Kind::SigV4(_), _) => false,
+        }
+    }
+
     /// The project it belongs to, where it says so.
     pub fn project(&self) -> Option<&str> {
         match &self.0 {

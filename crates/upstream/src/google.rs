@@ -134,6 +134,21 @@ impl Google {
         }
     }
 
+    /// Whether the other one is the same account.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (&self.source, &other.source) {
+            (
+                Source::Account { email, key_id, key: _, endpoint },
+                Source::Account { email: other, key_id: known, key: _, endpoint: at },
+            ) => email == other && key_id == known && endpoint == at,
+            (Source::User { form, endpoint }, Source::User { form: other, endpoint: at }) => {
+                form == other && endpoint == at
+            }
+            (Source::Machine { endpoint }, Source::Machine { endpoint: at }) => endpoint == at,
+            (Source::Account { .. } | Source::User { .. } | Source::Machine { .. }, _) => false,
+        }
+    }
+
     /// The project the account belongs to, where it says so.
     pub(crate) fn project(&self) -> Option<&str> {
         self.project.as_deref()

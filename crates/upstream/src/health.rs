@@ -183,6 +183,11 @@ impl Health {
         }
     }
 
+    /// Whether its credential is accepted.
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
     /// How it stands.
     pub fn standing(&self, now: i64) -> Standing {
         let pressed = self.pressed.load(Ordering::Relaxed);

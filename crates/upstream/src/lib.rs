@@ -11,6 +11,7 @@ mod choice;
 mod client;
 mod coding;
 mod credential;
+mod dial;
 mod event_stream;
 mod fetch;
 mod google;

@@ -25,7 +25,14 @@ pub struct SystemNames(Arc<Semaphore>);
 
 impl Default for SystemNames {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_ONCE)))
+        Self::at_once(AT_ONCE)
+    }
+}
+
+impl SystemNames {
+    /// The same names, with that many looked up at once.
+    pub(crate) fn at_once(lookups: usize) -> Self {
+        Self(Arc::new(Semaphore::new(lookups)))
     }
 }
 

@@ -3,8 +3,8 @@
 
 use http::{HeaderValue, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy::connect::proxy::Tunnel;
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -22,6 +22,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tower::Service;
 
+use crate::dial::Dialler;
 use crate::used::Used;
 
 /// The proxies to go through, as the operator or the usual environment variables name them.
@@ -46,6 +47,9 @@ impl fmt::Display for OutboundError {
 }
 
 impl std::error::Error for OutboundError {}
+
+/// How an address of a proxy begins that speaks SOCKS.
+const SOCKS: [&str; 2] = ["socks5", "socks5h"];
 
 /// The way out.
 #[derive(Clone)]
@@ -92,12 +96,13 @@ impl Outbound {
     pub(crate) fn proof(&self, target: &Uri) -> Option<HeaderValue> {
         self.matcher.as_ref()?;
         let plain = target.scheme_str() == Some("http");
-        if plain { self.proxy(target)?.basic_auth().cloned() } else { None }
+        let proxy = self.proxy(target).filter(|proxy| plain && !is_socks(proxy))?;
+        proxy.basic_auth().cloned()
     }
 
     /// What opens connections.
     pub(crate) fn connector(&self, connect: Duration) -> Connector {
-        Connector { tcp: tcp(connect), way: self.clone() }
+        Connector { dialler: Dialler::new(connect, None), way: self.clone() }
     }
 
     /// A connection to that very address, which is one of the target's. A proxy is asked for the
@@ -112,7 +117,8 @@ impl Outbound {
             None => Ok(TcpStream::connect(to).await?),
             Some(proxy) => {
                 let to: Uri = format!("https://{to}/").parse()?;
-                Ok(tunnel(&proxy, tcp(connect)).call(to).await?.into_inner())
+                let dialler = Dialler::new(connect, None);
+                Ok(through(&proxy, dialler, to).await?.into_inner())
             }
         }
     }
@@ -121,21 +127,33 @@ impl Outbound {
 /// Why a connection was not opened.
 type Refusal = Box<dyn std::error::Error + Send + Sync>;
 
-fn tcp(connect: Duration) -> HttpConnector {
-    let mut tcp = HttpConnector::new();
-    tcp.set_nodelay(true);
-    tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(connect));
-    tcp.set_keepalive(Some(Duration::from_secs(30)));
-    tcp
+/// Whether a proxy is spoken to in SOCKS, which knows nothing of what goes through it.
+fn is_socks(proxy: &Intercept) -> bool {
+    proxy.uri().scheme_str().is_some_and(|scheme| SOCKS.contains(&scheme))
 }
 
-fn tunnel(proxy: &Intercept, tcp: HttpConnector) -> Tunnel<HttpConnector> {
-    let tunnel = Tunnel::new(proxy.uri().clone(), tcp);
-    match proxy.basic_auth() {
+/// A connection to the target that the proxy does not look into.
+async fn through(
+    proxy: &Intercept,
+    dialler: Dialler,
+    target: Uri,
+) -> Result<TokioIo<TcpStream>, Refusal> {
+    let at = proxy.uri().clone();
+    if is_socks(proxy) {
+        // By either name the proxy finds the target's address, as an HTTP proxy does.
+        let socks = SocksV5::new(at, dialler);
+        let mut socks = match proxy.raw_auth() {
+            Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
+            None => socks,
+        };
+        return Ok(socks.call(target).await?);
+    }
+    let tunnel = Tunnel::new(at, dialler);
+    let mut tunnel = match proxy.basic_auth() {
         Some(proof) => tunnel.with_auth(proof.clone()),
         None => tunnel,
-    }
+    };
+    Ok(tunnel.call(target).await?)
 }
 
 impl fmt::Debug for Outbound {
@@ -144,16 +162,20 @@ impl fmt::Debug for Outbound {
     }
 }
 
-/// A proxy is spoken to in plain HTTP; what goes through it to a provider is TLS all the same. The
-/// address is not repeated, because it may hold a password.
+/// A proxy is spoken to in plain HTTP or in SOCKS; what goes through it to a provider is TLS all the
+/// same. The address is not repeated, because it may hold a password.
 fn check(proxy: &str) -> Result<(), OutboundError> {
     let uri = proxy.parse::<Uri>().ok();
     let host = uri.as_ref().and_then(Uri::host).is_some_and(|host| !host.is_empty());
-    let http = uri.as_ref().is_some_and(|uri| matches!(uri.scheme_str(), None | Some("http")));
-    if host && http {
+    let scheme = uri.as_ref().and_then(Uri::scheme_str);
+    let socks = scheme.is_some_and(|scheme| SOCKS.contains(&scheme));
+    // SOCKS has a usual port, but it is not the one of the web that would be taken.
+    let port = uri.as_ref().is_some_and(|uri| uri.port().is_some());
+    if host && (matches!(scheme, None | Some("http")) || (socks && port)) {
         return Ok(());
     }
-    let why = "a proxy must be an http address such as \"http://proxy.example.com:3128\"";
+    let why = "a proxy must be an http or socks5 address such as \"http://proxy.example.com:3128\" \
+               or \"socks5://127.0.0.1:1080\"";
     Err(OutboundError(why.to_owned()))
 }
 
@@ -180,7 +202,7 @@ fn tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, OutboundErro
 /// Opens connections, directly or through a proxy.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    tcp: HttpConnector,
+    dialler: Dialler,
     way: Outbound,
 }
 
@@ -190,19 +212,21 @@ impl Service<Uri> for Connector {
     type Future = Pin<Box<dyn Future<Output = Result<Wire, Refusal>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.tcp.poll_ready(cx).map_err(Into::into)
+        self.dialler.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, target: Uri) -> Self::Future {
         let Some(proxy) = self.way.proxy(&target) else {
-            let opening = self.tcp.call(target);
+            let opening = self.dialler.call(target);
             return Box::pin(async move { Ok(Wire::new(opening.await?, false)) });
         };
-        if target.scheme_str() == Some("https") {
-            let opening = tunnel(&proxy, self.tcp.clone()).call(target);
-            return Box::pin(async move { Ok(Wire::new(opening.await?, false)) });
+        if target.scheme_str() == Some("https") || is_socks(&proxy) {
+            let dialler = self.dialler.clone();
+            return Box::pin(async move {
+                Ok(Wire::new(through(&proxy, dialler, target).await?, false))
+            });
         }
-        let opening = self.tcp.call(proxy.uri().clone());
+        let opening = self.dialler.call(proxy.uri().clone());
         Box::pin(async move { Ok(Wire::new(opening.await?, true)) })
     }
 }

@@ -1,7 +1,7 @@
 //! One provider: where it is, how it is addressed, how long it may take.
 
 use bytes::Bytes;
-use canon::{Fault, Origin, Reach, Trouble};
+use canon::{Blame, Fault, Origin, Reach, Trouble};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
@@ -47,6 +47,8 @@ pub struct Provider {
     pub speaks: Vec<Origin>,
     /// How long it may take.
     pub timeouts: Timeouts,
+    /// How many calls may run there at once.
+    pub max_in_flight: usize,
     base: Base,
     credential: Credential,
     /// Further credentials, each as good as the first.
@@ -68,7 +70,7 @@ pub struct Sending {
 }
 
 /// An address in its parts, so that it is not read again for every call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Base {
     scheme: Scheme,
     authority: Authority,
@@ -109,8 +111,16 @@ impl Provider {
             return Err(ProviderError(format!("`{base}` is not an http or https address")));
         }
         let base = Base { scheme, authority, prefix };
-        let others = Vec::new();
-        Ok(Self { name: name.to_owned(), speaks, timeouts, base, credential, others, client })
+        Ok(Self {
+            name: name.to_owned(),
+            speaks,
+            timeouts,
+            max_in_flight: usize::MAX,
+            base,
+            credential,
+            others: Vec::new(),
+            client,
+        })
     }
 
     /// The same provider with more credentials.
@@ -118,6 +128,27 @@ impl Provider {
     pub fn with_more(mut self, credentials: impl IntoIterator<Item = Credential>) -> Self {
         self.others.extend(credentials);
         self
+    }
+
+    /// The same provider with at most that many calls at once.
+    #[must_use]
+    pub fn with_at_most(mut self, calls: usize) -> Self {
+        self.max_in_flight = calls;
+        self
+    }
+
+    /// Whether the other one has its address.
+    pub fn is_at(&self, other: &Self) -> bool {
+        self.base == other.base
+    }
+
+    /// The place one of our credentials has in the other provider, if that has the same address.
+    pub fn place_in(&self, other: &Self, credential: usize) -> Option<usize> {
+        if !self.is_at(other) {
+            return None;
+        }
+        let own = self.credential(credential);
+        (0..other.credentials()).find(|place| other.credential(*place).is_same(own))
     }
 
     /// How many credentials there are; at least one.
@@ -226,8 +257,15 @@ impl Provider {
                 }
                 return Ok(answer.unframed());
             }
-            Ok(Ok(Err(Lost { reach, why }))) => {
-                let fault = if is_timeout(&why) {
+            Ok(Ok(Err(lost))) => {
+                let calm = lost
+                    .said()
+                    .is_some_and(|said| said.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
+                let Lost { reach, why } = lost;
+                let fault = if calm {
+                    Fault::new(Trouble::Overload, "the model is overloaded, retry later")
+                        .blame(Blame::Upstream)
+                } else if is_timeout(&why) {
                     Fault::new(Trouble::Timeout, "the provider took too long to answer")
                 } else {
                     let say = "the provider could not be reached, retry later";

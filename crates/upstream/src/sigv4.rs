@@ -74,6 +74,13 @@ impl SigV4 {
         })
     }
 
+    /// Whether the other ones are the same keys for the same service.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let Self { region, service, access_key, secret_key, session, now: _ } = self;
+        (region, service, access_key, secret_key, session)
+            == (&other.region, &other.service, &other.access_key, &other.secret_key, &other.session)
+    }
+
     /// Signs a request that is otherwise ready to leave.
     pub(crate) fn sign(&self, request: &mut Request<Pieces>) -> Result<(), Fault> {
         let defect = |what: &str| Fault::internal(format!("a request cannot be signed: {what}"));

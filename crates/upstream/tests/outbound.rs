@@ -11,7 +11,7 @@
 mod ground;
 
 use bytes::Bytes;
-use ground::{Authority, Canary, ProxyServer, Server, picture};
+use ground::{Authority, Canary, ProxyServer, Server, SocksServer, picture};
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use std::time::Duration;
@@ -116,6 +116,28 @@ async fn a_plain_request_tells_a_proxy_the_whole_address() {
 }
 
 #[tokio::test]
+async fn everything_goes_through_a_socks_proxy_unseen_by_it() {
+    let authority = Authority::new();
+    let config = authority.server("models.example.com", false, &["h2", "http/1.1"]);
+    let secured = Server::start("127.0.0.1", Some(config), |_| picture()).await;
+    let proxy = SocksServer::start(secured.at, Some("me:p@ss")).await;
+    let client = through(&format!("socks5://me:p%40ss@{}", proxy.at), "", &authority);
+    assert_eq!(get(&client, "https://models.example.com/v1/x").await.unwrap().status, 200);
+    // The proxy finds the address: names may mean something only where it stands.
+    assert_eq!(proxy.asked(), ["models.example.com:443"]);
+    assert!(secured.asked()[0].starts_with("HTTP/2.0"), "{:?}", secured.asked());
+    let wrong = through(&format!("socks5://me:other@{}", proxy.at), "", &authority);
+    assert!(get(&wrong, "https://models.example.com/").await.is_err());
+
+    let plain = Server::start("127.0.0.1", None, |_| picture()).await;
+    let proxy = SocksServer::start(plain.at, None).await;
+    let client = through(&format!("socks5h://{}", proxy.at), "", &authority);
+    assert_eq!(get(&client, "http://models.example.com:81/v1/x?y=1").await.unwrap().status, 200);
+    assert_eq!(proxy.asked(), ["models.example.com:81"]);
+    assert!(plain.asked()[0].contains("HTTP/1.1 /v1/x?y=1 "), "{:?}", plain.asked());
+}
+
+#[tokio::test]
 async fn exceptions_and_this_machine_are_reached_directly() {
     let authority = Authority::new();
     let server = Server::start("127.0.0.1", None, |_| picture()).await;
@@ -150,7 +172,9 @@ async fn a_proxy_that_refuses_is_a_failure_and_not_a_way_around_it() {
 #[test]
 fn what_is_no_proxy_or_no_certificate_is_refused() {
     ground::crypto();
-    for proxy in ["socks5://x:1", "https://x:1", "http://", "", "::", "http://u:secret@"] {
+    for proxy in
+        ["socks4://x:1", "socks5://x", "https://x:1", "http://", "", "::", "http://u:secret@"]
+    {
         let proxies = Proxies { https: Some(proxy.to_owned()), ..Proxies::default() };
         let refused = Outbound::new(&proxies, &[]).unwrap_err().to_string();
         assert!(refused.contains("a proxy must be") && !refused.contains("secret"), "{refused}");

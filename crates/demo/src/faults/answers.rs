@@ -252,6 +252,31 @@ pub(super) fn redirect(order: &Order, good: Good) -> Result<Script, BadOrder> {
     Ok(script)
 }
 
+/// Another number of answers than was asked for: the first ones, or the last one several times.
+pub(super) fn choices(order: &Order, mut good: Good) -> Result<Script, BadOrder> {
+    let count = order.count("count", 1)?;
+    let tokens = good.tokens();
+    if !good.events
+        && let Ok(Value::Object(mut body)) = serde_json::from_slice(&good.joined())
+    {
+        for name in ["choices", "candidates"] {
+            if let Some(Value::Array(list)) = body.get_mut(name)
+                && let Some(mut last) = list.last().cloned()
+            {
+                list.truncate(count);
+                while list.len() < count {
+                    if let Value::Object(fields) = &mut last {
+                        fields.insert("index".to_owned(), json!(list.len()));
+                    }
+                    list.push(last.clone());
+                }
+            }
+        }
+        good.pieces = vec![Piece { bytes: Value::Object(body).to_string().into(), tokens }];
+    }
+    Ok(good.script())
+}
+
 /// The answer as it is; what is wrong with it was done before.
 pub(super) fn as_it_is(_order: &Order, good: Good) -> Result<Script, BadOrder> {
     Ok(good.script())

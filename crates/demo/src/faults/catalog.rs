@@ -29,6 +29,8 @@ const fn row(
 
 /// The fault that reads no more of a request than its order.
 pub(super) const RESET_REQUEST: &str = "reset-request";
+/// The fault that stops reading in the middle of a request.
+pub(super) const STALL_REQUEST: &str = "stall-request";
 /// The fault that answers a stream where none was asked for, and the other way round.
 pub(super) const SWAP: &str = "swap";
 
@@ -46,6 +48,12 @@ pub(super) const ALL: &[Entry] = &[
         &[],
         "resets the connection while the request is still arriving",
         connection::reset,
+    ),
+    row(
+        STALL_REQUEST,
+        &[],
+        "stops reading while the request is still arriving, and never says anything",
+        connection::blackhole,
     ),
     row(
         "reset",
@@ -71,8 +79,8 @@ pub(super) const ALL: &[Entry] = &[
     row("h2-calm", &[], "HTTP/2: refuses the stream (ENHANCE_YOUR_CALM)", connection::h2_calm),
     row(
         "h2-goaway",
-        &[],
-        "HTTP/2: says goodbye to the connection (GOAWAY), then answers",
+        &["last"],
+        "HTTP/2: says goodbye to the connection (GOAWAY), then answers; with `last=below` it leaves this stream undone",
         connection::h2_goodbye,
     ),
     row(
@@ -179,6 +187,14 @@ pub(super) const ALL: &[Entry] = &[
         "puts many empty data lines into one event (1000000)",
         streams::empty_lines,
     ),
+    // Calls.
+    row(
+        "bad-arguments",
+        &[],
+        "calls tools with arguments that are no JSON, where the format can say so",
+        streams::bad_arguments,
+    ),
+    row("choices", &["count"], "gives that many answers (1), whatever was asked", answers::choices),
     // Counts.
     row("no-usage", &[], "never tells what was used", streams::no_usage),
     row("zero-usage", &[], "claims that nothing was used", streams::zero_usage),

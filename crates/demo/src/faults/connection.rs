@@ -52,9 +52,16 @@ pub(super) fn h2_calm(_order: &Order, _good: Good) -> Result<Script, BadOrder> {
     Ok(silent(End::Stream(h2::Reason::ENHANCE_YOUR_CALM)))
 }
 
-pub(super) fn h2_goodbye(_order: &Order, good: Good) -> Result<Script, BadOrder> {
-    Ok(Script { end: End::Goodbye, ..good.script() })
+pub(super) fn h2_goodbye(order: &Order, good: Good) -> Result<Script, BadOrder> {
+    Ok(match order.one_of("last", &[("ours", true), ("below", false)])? {
+        true => Script { end: End::Goodbye, ..good.script() },
+        // The goodbye is written as it is: a server takes back no stream that it has begun.
+        false => Script { before: Bytes::from_static(GOODBYE), ..silent(End::Close) },
+    })
 }
+
+/// A GOAWAY frame that knows of no stream at all, without an error.
+const GOODBYE: &[u8] = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 pub(super) fn h2_reset(order: &Order, good: Good) -> Result<Script, BadOrder> {
     let after = order.count("after", 3)?;

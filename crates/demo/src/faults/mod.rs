@@ -63,7 +63,7 @@ impl Order {
 
     /// Whether the fault happens before the request is read to its end.
     pub(crate) fn interrupts(&self) -> bool {
-        self.name() == catalog::RESET_REQUEST
+        matches!(self.name(), catalog::RESET_REQUEST | catalog::STALL_REQUEST)
     }
 
     /// What to do to a connection nothing was read from.

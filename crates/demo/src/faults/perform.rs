@@ -89,11 +89,20 @@ pub(crate) async fn over_http2(
     line: &Arc<Line>,
     ticket: Option<Ticket>,
 ) -> Result<Response<Steps>, h2::Error> {
-    let Script { before: _, head, wait, body, end, refuse: _ } = script;
+    let Script { before, head, wait, body, end, refuse: _ } = script;
     if let Some(wait) = wait {
         tokio::time::sleep(wait).await;
     }
     if end == End::Hold && head.is_none() {
+        return pending().await;
+    }
+    if end == End::Close && head.is_none() && !before.is_empty() {
+        // Whoever left meanwhile does not hear it.
+        let _ = line.write(before).await;
+        if let Some(ticket) = ticket {
+            ticket.sent();
+        }
+        line.closing.notify_one();
         return pending().await;
     }
     if end == End::Goodbye {

@@ -277,22 +277,55 @@ pub(super) fn empty_lines(order: &Order, good: Good) -> Made {
     Ok(script)
 }
 
-/// Changes what every piece tells of its usage.
-fn recount(mut good: Good, change: &dyn Fn(&mut Value) -> bool) -> Script {
+/// Changes the JSON of every piece, where the change says that there was something to change.
+fn rewrite(mut good: Good, change: &dyn Fn(&mut Value) -> bool) -> Script {
     if good.events {
         for piece in &mut good.pieces {
             if let Some(mut data) = piece.data()
-                && visit(&mut data, change)
+                && change(&mut data)
             {
                 *piece = piece.with_data(&data);
             }
         }
     } else if let Ok(mut body) = serde_json::from_slice::<Value>(&good.joined()) {
         let tokens = good.tokens();
-        visit(&mut body, change);
+        change(&mut body);
         good.pieces = vec![Piece { bytes: body.to_string().into(), tokens }];
     }
     good.script()
+}
+
+/// Changes what every piece tells of its usage.
+fn recount(good: Good, change: &dyn Fn(&mut Value) -> bool) -> Script {
+    rewrite(good, &|data| visit(data, change))
+}
+
+pub(super) fn bad_arguments(_order: &Order, good: Good) -> Made {
+    Ok(rewrite(good, &uncloses))
+}
+
+/// Takes the last brace off arguments that are written as text; true when there were some.
+fn uncloses(value: &mut Value) -> bool {
+    const DELTA: &str = "response.function_call_arguments.delta";
+    match value {
+        Value::Object(fields) => {
+            let delta = fields.get("type").is_some_and(|kind| kind == DELTA);
+            let mut found = false;
+            for (name, value) in fields {
+                let ours = matches!(name.as_str(), "arguments" | "partial_json");
+                match value {
+                    Value::String(text) if ours || (delta && name == "delta") => {
+                        found |= text.ends_with('}');
+                        text.truncate(text.trim_end_matches('}').len());
+                    }
+                    other => found |= uncloses(other),
+                }
+            }
+            found
+        }
+        Value::Array(items) => items.iter_mut().fold(false, |found, one| uncloses(one) | found),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 /// Finds counts at any depth; true when there were some.

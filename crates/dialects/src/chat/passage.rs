@@ -78,14 +78,12 @@ impl Passage for Chat {
             return Err(fault::read_object(error.get()));
         }
         let choices = whole.choices.ok_or_else(|| no_answer("there is no `choices`"))?;
+        let usage = whole.usage.map(wire::Counts::read);
+        let messages = choices.iter().filter_map(|choice| choice.message);
         Ok(Said {
-            usage: whole.usage.map(wire::Counts::read),
             finished: choices.iter().all(|choice| choice.finish_reason.is_some()),
-            output_bytes: choices
-                .iter()
-                .filter_map(|choice| choice.message)
-                .map(|message| message.get().len() as u64)
-                .sum(),
+            output_bytes: messages.map(|one| Said::bytes(usage, one.get(), &WORDS.texts)).sum(),
+            usage,
             estimated: false,
             tier: told_tier(whole.service_tier),
         })
@@ -167,7 +165,7 @@ struct Words {
     error: Finder<'static>,
     usage: Finder<'static>,
     no_usage: Finder<'static>,
-    texts: [Finder<'static>; 3],
+    texts: [Finder<'static>; 4],
 }
 
 static WORDS: LazyLock<Words> = LazyLock::new(|| Words {
@@ -175,7 +173,8 @@ static WORDS: LazyLock<Words> = LazyLock::new(|| Words {
     error: Finder::new("\"error\""),
     usage: Finder::new("\"usage\""),
     no_usage: Finder::new("\"usage\":null"),
-    texts: ["\"content\":", "\"reasoning_content\":", "\"arguments\":"].map(Finder::new),
+    texts: ["\"content\":", "\"reasoning_content\":", "\"arguments\":", "\"name\":"]
+        .map(Finder::new),
 });
 
 /// How many bytes of output a chunk has, near enough: most of it is framing that every chunk

@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use canon::{Fault, Trouble, Usage};
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use super::thinking::LEAST;
 use super::{BETA, Messages, PATH, fault, read_stream, rules, wire, write_stream};
@@ -52,11 +54,12 @@ impl Passage for Messages {
         }
         let content = whole.content.ok_or_else(|| no_answer("there is no `content`"))?;
         let counts = whole.usage.and_then(wire::Counts::of);
+        let usage = counts.as_ref().map(wire::Counts::read);
         Ok(Said {
-            usage: counts.as_ref().map(wire::Counts::read),
             tier: counts.as_ref().and_then(wire::Counts::tier),
             finished: whole.stop_reason.is_some(),
-            output_bytes: content.get().len() as u64,
+            output_bytes: Said::bytes(usage, content.get(), &*TEXTS),
+            usage,
             estimated: false,
         })
     }
@@ -125,8 +128,10 @@ struct MessagesSniffer {
     missing: Option<(usize, String)>,
 }
 
-/// How much of a delta is not output.
-const FRAMING: usize = 78;
+/// Where what a model says stands.
+static TEXTS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
+    ["\"text\":", "\"thinking\":", "\"partial_json\":", "\"name\":"].map(Finder::new)
+});
 
 #[derive(Deserialize)]
 struct Watched<'a> {
@@ -195,7 +200,7 @@ impl Sniffer for MessagesSniffer {
         let plain = data.starts_with(b"{\"type\":\"content_block_delta\"")
             || data.starts_with(b"{\"type\": \"content_block_delta\"");
         if plain {
-            self.said.output_bytes += data.len().saturating_sub(FRAMING) as u64;
+            self.said.output_bytes += json::said_bytes(data, &*TEXTS);
             return Verdict::Forward;
         }
         let piece: Watched<'_> = match serde_json::from_slice(data) {
@@ -237,7 +242,7 @@ impl Sniffer for MessagesSniffer {
             Some("content_block_stop") => self.open = None,
             Some("content_block_start" | "content_block_delta") => {
                 self.open = piece.index.as_ref().and_then(Value::as_u64);
-                self.said.output_bytes += data.len().saturating_sub(FRAMING) as u64;
+                self.said.output_bytes += json::said_bytes(data, &*TEXTS);
             }
             _ => {}
         }

@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use canon::{Extras, Fault, Losses, Trouble, Usage};
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::cell::Cell;
+use std::sync::LazyLock;
 
 use super::read_stream::is_filler;
 use super::{Native, fault, rules, wire};
@@ -44,7 +46,7 @@ impl Passage for Native {
             return Err(no_answer("there is neither a candidate nor usage"));
         }
         let mut watch = Watch::default();
-        watch.see(&piece, true);
+        watch.see(&piece);
         watch.settle();
         Ok(watch.said)
     }
@@ -135,6 +137,10 @@ struct Grounding {
     queries: Option<Vec<IgnoredAny>>,
 }
 
+/// Where what a model says stands.
+static TEXTS: LazyLock<[Finder<'static>; 1]> = LazyLock::new(|| [Finder::new("\"text\":")]);
+static CALL: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"functionCall\""));
+
 /// What was seen of an answer.
 #[derive(Default)]
 struct Watch {
@@ -146,7 +152,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn see(&mut self, piece: &Piece<'_>, whole: bool) {
+    fn see(&mut self, piece: &Piece<'_>) {
         for (at, speaker) in piece.candidates.iter().flatten().enumerate() {
             let index = speaker.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
             let ends = speaker.finish.is_some();
@@ -154,9 +160,13 @@ impl Watch {
                 Some((_, ended)) => *ended |= ends,
                 None => self.seen.push((index, ends)),
             }
-            let bytes = speaker.content.map_or(0, |content| content.get().len() as u64);
-            // A piece repeats its wrapping around every few words.
-            self.said.output_bytes += if whole { bytes } else { bytes.saturating_sub(30) };
+            self.said.output_bytes += speaker.content.map_or(0, |content| {
+                let content = content.get();
+                // A call of a tool is written as an object, of which about half is wrapping.
+                let call = CALL.find(content.as_bytes()).is_some();
+                let calls = if call { content.len() as u64 / 2 } else { 0 };
+                calls.max(json::said_bytes(content.as_bytes(), &*TEXTS))
+            });
             let queries = speaker.grounding.as_ref().and_then(|found| found.queries.as_ref());
             self.searches = self.searches.max(queries.map_or(0, |list| list.len() as u64));
         }
@@ -218,7 +228,7 @@ impl Sniffer for NativeSniffer {
         }
         // What is told behind the end is counted, not said.
         let late = self.is_over() && piece.candidates.as_ref().is_some_and(|list| !list.is_empty());
-        self.watch.see(&piece, false);
+        self.watch.see(&piece);
         if late {
             return Verdict::Swallow;
         }

@@ -20,6 +20,10 @@ use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict
 const LAST_WORDS: u64 = 1_000_000_000;
 
 /// The text of a delta; made ready once.
+/// Where what a model says stands in a whole answer.
+static TEXTS: LazyLock<[Finder<'static>; 2]> =
+    LazyLock::new(|| ["\"text\":", "\"arguments\":"].map(Finder::new));
+/// And in an event.
 static DELTA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"delta\":"));
 
 impl Passage for Responses {
@@ -55,10 +59,11 @@ impl Passage for Responses {
             return Err(fault::read(&parsed(error.get())));
         }
         let output = whole.output.ok_or_else(|| fault::unreadable("there is no `output`"))?;
+        let usage = whole.usage();
         Ok(Said {
-            usage: whole.usage(),
             finished: is_finished(whole.status.as_deref()),
-            output_bytes: output.get().len() as u64,
+            output_bytes: Said::bytes(usage, output.get(), &*TEXTS),
+            usage,
             estimated: false,
             tier: whole.tier(),
         })

@@ -6,6 +6,7 @@
 mod auth;
 mod door;
 mod files;
+mod inherit;
 mod models;
 mod outbound;
 mod overrides;

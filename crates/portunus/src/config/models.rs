@@ -1,7 +1,7 @@
 //! Models: those in the file, and those of the directory whose provider is switched on.
 
 use catalog::{Catalog, Directory, Kind, Lane, Model, PriceList};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use upstream::Provider;
 
@@ -32,7 +32,28 @@ pub(super) fn check(
         let on = |name: &str| providers.iter().any(|provider| provider.name == name);
         models.extend(entry.served_by(on));
     }
+    check_aliases(&mut models, raw)?;
     Ok(Catalog::new(models))
+}
+
+/// Every alias stands for one model. Those in the file must be free; those of the directory give
+/// way.
+fn check_aliases(models: &mut [Model], raw: &BTreeMap<String, RawModel>) -> Result<(), String> {
+    let mut taken: HashSet<String> = models.iter().map(|model| model.id.clone()).collect();
+    for (id, raw) in raw {
+        for alias in &raw.aliases {
+            if alias.is_empty() || !taken.insert(alias.clone()) {
+                return Err(format!("models.\"{id}\".aliases: `{alias}` is already taken"));
+            }
+        }
+    }
+    for model in models {
+        let own = raw.get(&model.id).map(|raw| raw.aliases.as_slice()).unwrap_or_default();
+        model.aliases.retain(|alias| own.contains(alias) || taken.insert(alias.clone()));
+        model.aliases.sort_unstable();
+        model.aliases.dedup();
+    }
+    Ok(())
 }
 
 fn model(
@@ -52,7 +73,7 @@ fn model(
         pictures,
         about,
         timeouts: _,
-        aliases: _,
+        aliases,
         fallback: _,
         order: _,
     } = raw;
@@ -88,6 +109,7 @@ fn model(
         Some(known) => Model { id: id.to_owned(), prices, ..known.with_lanes(lanes) },
         None => Model {
             id: id.to_owned(),
+            aliases: Vec::new(),
             provider: fallback,
             kind,
             features: vec!["streaming".to_owned(), "tools".to_owned()],
@@ -104,6 +126,11 @@ fn model(
             lanes,
         },
     };
+    // Those of the directory belong to the model of that id, and not to others that lead to it.
+    if known.is_none_or(|known| known.id != id) {
+        model.aliases.clear();
+    }
+    model.aliases.extend(aliases.iter().cloned());
     model.kind = kind;
     model.context = context.or(model.context);
     model.max_output = max_output.or(model.max_output);

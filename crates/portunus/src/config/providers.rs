@@ -98,7 +98,21 @@ fn provider(
     (times, client, way): (Timeouts, &Client, &Outbound),
     env: Env<'_>,
 ) -> Result<(Provider, Ways), String> {
-    let RawProvider { like, speaks, base, fill, paths, quirks, auth, timeouts, fetches: _ } = raw;
+    let RawProvider {
+        like,
+        speaks,
+        base,
+        fill,
+        paths,
+        quirks,
+        auth,
+        max_in_flight,
+        timeouts,
+        fetches: _,
+    } = raw;
+    if *max_in_flight == Some(0) {
+        return Err(".max_in_flight: must be at least one call".to_owned());
+    }
     let known = known(name, like.as_deref())?;
     let speaks = match (speaks.clone(), known) {
         (Some(words), _) => origins(words.into_vec())?,
@@ -163,7 +177,8 @@ fn provider(
         false => Client::net(own.connect, way),
     };
     let made = Provider::new(name, speaks, &base, credential, own, client);
-    Ok((made.map_err(|e| format!(".base: {e}"))?.with_more(others), ways))
+    let made = made.map_err(|e| format!(".base: {e}"))?.with_more(others);
+    Ok((made.with_at_most(max_in_flight.unwrap_or(usize::MAX)), ways))
 }
 
 /// What the directory knows of a provider by its name, or by the name it is said to be like.

@@ -167,6 +167,7 @@ pub(crate) struct RawProvider {
     pub(crate) quirks: BTreeMap<String, Quirks>,
     pub(crate) auth: Option<RawAuth>,
     pub(crate) fetches: Option<String>,
+    pub(crate) max_in_flight: Option<usize>,
     pub(crate) timeouts: RawTimeouts,
 }
 

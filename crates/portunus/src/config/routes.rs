@@ -11,9 +11,10 @@ use upstream::{Account, Budget, Health, Provider, Snapshot, Timeouts};
 use super::nearest;
 use super::providers::AllWays;
 use super::raw::{RawLane, RawModel};
+use crate::flow::Running;
 
 /// A model and the lanes that serve it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Route {
     /// The model.
     pub model: Arc<Model>,
@@ -63,6 +64,15 @@ pub struct LiveLane {
     pub seats: Vec<Seat>,
     /// How much may be tried again at its provider.
     pub budget: Arc<Budget>,
+    /// The calls that run at its provider.
+    pub(crate) running: Arc<Running>,
+}
+
+impl LiveLane {
+    /// Whether as many calls run at its provider as may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.running.is_full(self.provider.max_in_flight)
+    }
 }
 
 /// A lane with one credential.
@@ -91,6 +101,7 @@ struct Shared {
     ways: Arc<Ways>,
     accounts: Vec<Arc<Account>>,
     budget: Arc<Budget>,
+    running: Arc<Running>,
     /// By the model's name there: models that lead to the same lane share its health.
     seats: HashMap<String, Vec<Seat>>,
 }
@@ -98,9 +109,10 @@ struct Shared {
 impl Shared {
     fn new(provider: &Arc<Provider>, ways: &AllWays) -> Self {
         let accounts = (0..provider.credentials()).map(|_| Arc::default()).collect();
-        let (budget, seats) = (Arc::new(Budget::new(0)), HashMap::new());
+        let (budget, running) = (Arc::new(Budget::new(0)), Arc::default());
         let ways = ways.get(&provider.name).cloned().unwrap_or_default();
-        Self { provider: Arc::clone(provider), ways, accounts, budget, seats }
+        let (provider, seats) = (Arc::clone(provider), HashMap::new());
+        Self { provider, ways, accounts, budget, running, seats }
     }
 
     fn seats(&mut self, model: &str) -> Vec<Seat> {
@@ -144,21 +156,9 @@ pub(super) fn check(
     for model in catalog.iter() {
         let route = route(model, raw.get(&model.id), &own)
             .map_err(|why| format!("models.\"{}\"{why}", model.id))?;
-        routes.insert(model.id.clone(), Arc::new(route));
-    }
-    for (id, raw) in raw {
-        let Some(route) = routes.get(id).map(Arc::clone) else { continue };
-        for alias in &raw.aliases {
-            if alias.is_empty() || routes.contains_key(alias) {
-                return Err(format!("models.\"{id}\".aliases: `{alias}` is already taken"));
-            }
-            routes.insert(alias.clone(), Arc::clone(&route));
-        }
-    }
-    for entry in Directory::embedded().models() {
-        let Some(route) = routes.get(&entry.id).map(Arc::clone) else { continue };
-        for alias in &entry.aliases {
-            routes.entry(alias.clone()).or_insert_with(|| Arc::clone(&route));
+        let route = Arc::new(route);
+        for name in model.aliases.iter().chain([&model.id]) {
+            routes.insert(name.clone(), Arc::clone(&route));
         }
     }
     Ok(routes)
@@ -216,6 +216,7 @@ fn lanes(
             weight: lane.weight,
             seats: shared.seats(&lane.model),
             budget: Arc::clone(&shared.budget),
+            running: Arc::clone(&shared.running),
         });
     }
     Ok(lanes)

@@ -12,6 +12,7 @@ use super::admit::{self, Admitted};
 use super::dry_run::{self, Found};
 use super::fetch::Named;
 use super::route::Pick;
+use super::send::send;
 use super::settle::Tab;
 use super::{Call, attempt, fit, prepare, route, whole};
 use crate::config::{LiveLane, Route};
@@ -94,7 +95,9 @@ async fn lane_of(
         Ok(prepared) => prepared,
         Err(fault) => return Err((fault, tab)),
     };
-    tab.try_lane(pick);
+    if let Err(fault) = tab.try_lane(pick) {
+        return Err((fault, tab));
+    }
     // Providers that do not count bill by the text, whatever JSON is around it.
     let estimate = tab.weigh(asked.glimpse.weight);
     let outcome = match prepared {
@@ -151,7 +154,7 @@ async fn translated(
 async fn ask(call: &Call, pick: &Pick, form: Form, outgoing: Outgoing) -> Result<Bytes, Fault> {
     let dialect = dialects::get(form.origin())
         .ok_or_else(|| Fault::internal(format!("nobody speaks {}", form.origin())))?;
-    let answer = attempt::send(call, pick, dialect, outgoing).await?;
+    let answer = send(call, pick, dialect, outgoing).await?;
     whole::read(answer, &pick.lane, call).await
 }
 

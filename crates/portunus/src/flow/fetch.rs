@@ -77,9 +77,9 @@ impl Named {
             named.items.push(Item { url, places, target, what: None, got: OnceCell::new() });
         }
         if !named.items.is_empty()
-            && let Ok(chat) = call.dialect.read_request(&call.target, &call.body)
+            && let Ok(mut chat) = call.dialect.read_request(&call.target, &call.body)
         {
-            each(&chat, &mut |media| named.learn(media));
+            each(&mut chat, &mut |media| named.learn(media));
         }
         Ok(named)
     }
@@ -287,47 +287,26 @@ impl Brought {
 
     /// Puts what was brought in the place of its address.
     pub(super) fn place(&self, chat: &mut Chat, own: Origin) {
-        for part in chat.turns.iter_mut().flat_map(|turn| &mut turn.parts) {
-            self.place_in(part, own);
-        }
-    }
-
-    fn place_in(&self, part: &mut Part, own: Origin) {
-        match &mut part.kind {
-            Kind::Media(media) => {
-                let Source::Url { url, mime: told } = &media.source else { return };
-                let Some((_, inline)) = self.0.iter().find(|(own, _)| own == url) else { return };
-                let Inline { mime, data } = &**inline;
-                // The native format takes a file of any kind without telling which.
-                if own == Origin::Native && told.is_none() {
-                    media.kind = MediaKind::of_mime(mime);
-                }
-                media.source = Source::Inline { mime: mime.clone(), data: data.clone() };
+        each(chat, &mut |media| {
+            let Source::Url { url, mime: told } = &media.source else { return };
+            let Some((_, inline)) = self.0.iter().find(|(own, _)| own == url) else { return };
+            let Inline { mime, data } = &**inline;
+            // The native format takes a file of any kind without telling which.
+            if own == Origin::Native && told.is_none() {
+                media.kind = MediaKind::of_mime(mime);
             }
-            Kind::ToolResult(result) => {
-                for part in &mut result.parts {
-                    self.place_in(part, own);
-                }
-            }
-            Kind::Text { .. }
-            | Kind::Refusal(_)
-            | Kind::Thought(_)
-            | Kind::ToolCall(_)
-            | Kind::Code(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Search(_)
-            | Kind::Foreign { .. } => {}
-        }
+            media.source = Source::Inline { mime: mime.clone(), data: data.clone() };
+        });
     }
 }
 
 /// Every piece of media of a conversation, those that tools gave included.
-fn each(chat: &Chat, see: &mut dyn FnMut(&Media)) {
-    fn inside(parts: &[Part], see: &mut dyn FnMut(&Media)) {
+fn each(chat: &mut Chat, see: &mut dyn FnMut(&mut Media)) {
+    fn inside(parts: &mut [Part], see: &mut dyn FnMut(&mut Media)) {
         for part in parts {
-            match &part.kind {
+            match &mut part.kind {
                 Kind::Media(media) => see(media),
-                Kind::ToolResult(result) => inside(&result.parts, see),
+                Kind::ToolResult(result) => inside(&mut result.parts, see),
                 Kind::Text { .. }
                 | Kind::Refusal(_)
                 | Kind::Thought(_)
@@ -339,7 +318,7 @@ fn each(chat: &Chat, see: &mut dyn FnMut(&Media)) {
             }
         }
     }
-    for turn in &chat.turns {
-        inside(&turn.parts, see);
+    for turn in &mut chat.turns {
+        inside(&mut turn.parts, see);
     }
 }

@@ -132,16 +132,23 @@ impl Pump {
     /// Waits for the first piece, so that a failure can still become a true status or another lane.
     async fn prime(&mut self) -> Result<(), Fault> {
         let deadline = tokio::time::Instant::now() + FIRST.min(self.lane.timeouts.gap);
+        let mut empty = true;
         while self.out.is_empty() {
             let Some(upstream) = &mut self.upstream else { return Ok(()) };
             let course = match tokio::time::timeout_at(deadline, upstream.frame()).await {
                 Err(_) if FIRST < self.lane.timeouts.gap => return Ok(()),
                 Err(_) => Course::Broken(stalled()),
                 Ok(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) => self.road.take(data, &mut self.out),
+                    Ok(data) => {
+                        empty &= data.is_empty();
+                        self.road.take(data, &mut self.out)
+                    }
                     Err(_) => continue,
                 },
                 Ok(Some(Err(e))) => self.road.give_out(broken(&e), &mut self.out),
+                Ok(None) if empty => {
+                    Course::Broken(whole::no_answer("nothing came instead of a stream"))
+                }
                 Ok(None) => self.road.finish(&mut self.out),
             };
             match course {

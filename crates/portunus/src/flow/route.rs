@@ -5,7 +5,7 @@ use catalog::Kind;
 use dialects::Peek;
 use memchr::memmem;
 use std::sync::Arc;
-use upstream::{Contender, Health};
+use upstream::{Contender, Health, Standing};
 
 use super::Call;
 use crate::config::{LiveLane, Order, Route};
@@ -17,6 +17,8 @@ use crate::surfaces::unknown_model;
 const PREFIX: usize = 2 << 10;
 /// How far into a body the beginning of the conversation is looked for.
 const FAR: usize = 4 << 10;
+/// How long a provider that is full is waited for where there is no other, in microseconds.
+const FULL: i64 = 100_000;
 /// The output by which prices are compared, in tokens.
 const USUAL: u64 = 1_000;
 
@@ -68,6 +70,17 @@ pub(super) struct Pick {
     pub(super) health: Arc<Health>,
 }
 
+impl Pick {
+    /// How it stands. A provider at which as many calls run as may is one that is pressed: not by
+    /// its own word, but by the operator's.
+    pub(super) fn standing(&self, now: i64) -> Standing {
+        match self.health.standing(now) {
+            Standing::Good | Standing::Trial if self.lane.is_full() => Standing::Pressed(FULL),
+            standing => standing,
+        }
+    }
+}
+
 /// Every lane that may serve the call with every credential, in the order in which to try them.
 pub(super) fn order(call: &Call, route: &Route, now: i64) -> Vec<Pick> {
     let by_price = call.wishes.cheapest || route.order == Order::Cheapest;
@@ -82,6 +95,7 @@ pub(super) fn order(call: &Call, route: &Route, now: i64) -> Vec<Pick> {
         let run = runs.get(place).copied().unwrap_or(lane.run);
         for (credential, seat) in lane.seats.iter().enumerate() {
             let health = Arc::clone(&seat.health);
+            let pick = Pick { lane: Arc::clone(lane), credential, fresh: false, health };
             #[expect(clippy::cast_precision_loss, reason = "nobody has that many credentials")]
             let weight = f64::from(lane.weight) / lane.seats.len() as f64;
             equals |= contenders.last().is_some_and(|last| last.run == run);
@@ -89,11 +103,11 @@ pub(super) fn order(call: &Call, route: &Route, now: i64) -> Vec<Pick> {
                 run,
                 weight,
                 print: seat.print,
-                standing: health.standing(now),
-                pending: health.pending(),
-                latency: health.latency(now),
+                standing: pick.standing(now),
+                pending: pick.health.pending(),
+                latency: pick.health.latency(now),
             });
-            picks.push(Pick { lane: Arc::clone(lane), credential, fresh: false, health });
+            picks.push(pick);
         }
     }
     if picks.len() < 2 {

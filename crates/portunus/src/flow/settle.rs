@@ -1,7 +1,7 @@
 //! Settlement: usage → cost → charge, exactly once, also when the caller vanishes.
 
 use canon::{Blame, Charge, Fault, Money, Reach, Tier, Trouble, Usage};
-use catalog::{Model, Prices, Service, Units};
+use catalog::{Kind, Model, Prices, Service, Units};
 use dialects::{Peek, Said};
 use ledger::{EndedBy, Entry, Outcome, Progress, Ticket, Try};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use upstream::{Failure, Turn};
 
 use super::Call;
 use super::route::Pick;
+use super::shed::Place;
 use crate::app::App;
 use crate::limits::Pass;
 use crate::telemetry::Trace;
@@ -25,6 +26,7 @@ pub(super) struct Tab {
     prices: Arc<Prices>,
     arrived: Instant,
     dialect: &'static str,
+    kind: Kind,
     input_bytes: u64,
     /// The most tokens the prompt was taken for when money was set aside.
     input_most: u64,
@@ -46,8 +48,8 @@ pub(super) struct Tab {
     /// Boxed: a tab moves from step to step, and an entry is large.
     entry: Box<Entry>,
     ticket: Option<Ticket>,
-    /// The lane's part in it, while one is at work.
-    turn: Option<Turn>,
+    /// The lane's part in it, while one is at work, and its place at the provider.
+    turn: Option<(Turn, Place)>,
     /// Its place within limits, given back with the money.
     pass: Option<Arc<Pass>>,
 }
@@ -55,13 +57,13 @@ pub(super) struct Tab {
 impl Tab {
     /// A tab on which nothing is set aside yet.
     pub(super) fn new(call: &Call, peek: &Peek, model: &Model) -> Self {
-        let now = call.app.clock.now();
-        let prices = &model.prices;
+        let (now, prices) = (call.app.clock.now(), &model.prices);
         Self {
             app: Arc::clone(&call.app),
             prices: Arc::clone(prices),
             arrived: call.arrived,
             dialect: call.dialect.origin().name(),
+            kind: model.kind,
             input_bytes: call.body.len() as u64,
             input_most: call.body.len() as u64,
             context: model.context,
@@ -120,15 +122,18 @@ impl Tab {
         self.entry.status = if over { 429 } else { 503 };
         self.entry.ended_by = if over { EndedBy::Cap } else { EndedBy::Operator };
         self.app.meters.ended(self.dialect, &self.entry);
-        self.app.telemetry.ended(self.trace, &self.entry);
+        self.app.telemetry.ended(self.trace, self.kind, &self.entry);
         self.app.book.note(*std::mem::take(&mut self.entry));
         fault
     }
 
-    /// A lane is tried: what it says from here on is paid at its price.
-    pub(super) fn try_lane(&mut self, pick: &Pick) {
+    /// A lane is tried, if there is room at its provider: what it says from here on is paid at its
+    /// price.
+    pub(super) fn try_lane(&mut self, pick: &Pick) -> Result<(), Fault> {
         let lane = &pick.lane;
-        self.turn = Some(pick.health.begin(self.app.ticks()));
+        let place = lane.running.enter(lane.provider.max_in_flight);
+        let place = place.map_err(|fault| fault.blame(Blame::Upstream).reach(Reach::Nothing))?;
+        self.turn = Some((pick.health.begin(self.app.ticks()), place));
         self.entry.attempts += 1;
         lane.name.clone_into(&mut self.entry.lane);
         self.asked = Instant::now();
@@ -138,6 +143,7 @@ impl Tab {
         }
         let words = lane.serves.output.iter().all(|kind| kind == "text");
         self.most_bytes = words.then(|| self.affords()).flatten();
+        Ok(())
     }
 
     /// How many bytes of an answer surely cost more than was set aside, at this lane's price.
@@ -194,7 +200,7 @@ impl Tab {
 
     /// The lane answered, if only to refuse the caller's request.
     pub(super) fn lane_answered(&mut self) {
-        if let Some(turn) = &mut self.turn {
+        if let Some((turn, _)) = &mut self.turn {
             turn.answered(self.app.ticks());
         }
     }
@@ -202,11 +208,11 @@ impl Tab {
     /// The lane failed. Whether the provider may want to be paid all the same is told by `spent`:
     /// that is the operator's loss. True when the operator should hear of the lane.
     pub(super) fn lane_failed(&mut self, failure: Failure, fault: &Fault, spent: bool) -> bool {
-        let Some(mut turn) = self.turn.take() else { return false };
+        let Some((mut turn, _)) = self.turn.take() else { return false };
         let now = self.app.ticks();
         let status = match fault.reached() {
             Some(Reach::Answered(status)) => Some(status),
-            Some(Reach::Nothing | Reach::Stale | Reach::Sent) | None => None,
+            Some(Reach::Nothing | Reach::Stale | Reach::Undone | Reach::Sent) | None => None,
         };
         self.entry.failed.push(Try {
             lane: self.entry.lane.clone(),
@@ -215,11 +221,17 @@ impl Tab {
             ms: u64::try_from(turn.elapsed(now).as_millis()).unwrap_or(u64::MAX),
         });
         if spent {
-            let input = self.input_bytes.div_ceil(BYTES_PER_TOKEN);
-            let lost = self.price(&Usage { input, ..Usage::default() });
-            self.entry.borne = self.entry.borne.saturating_add(lost);
+            self.bear();
         }
         turn.failed(failure, now)
+    }
+
+    /// The provider took the request, and nothing of its answer can be charged: the operator bears
+    /// what it costs.
+    fn bear(&mut self) {
+        let input = self.input_bytes.div_ceil(BYTES_PER_TOKEN);
+        let lost = self.price(&Usage { input, ..Usage::default() });
+        self.entry.borne = self.entry.borne.saturating_add(lost);
     }
 
     /// What a translation could not carry.
@@ -278,7 +290,7 @@ impl Tab {
     /// Closes the tab of a call whose answer broke off after it had begun.
     pub(super) fn broke_off(mut self, fault: &Fault) {
         // What cannot be mended by another try was not the lane's fault.
-        if let Some(turn) = self.turn.as_mut().filter(|_| fault.may_retry()) {
+        if let Some((turn, _)) = self.turn.as_mut().filter(|_| fault.may_retry()) {
             turn.failed(super::attempt::failure(fault), self.app.ticks());
         }
         self.ended_by = Some(whose(fault));
@@ -379,9 +391,7 @@ impl Tab {
             self.entry.borne = self.entry.borne.saturating_add(lost.saturating_sub(over));
         }
         if nothing && outcome != Outcome::Failed && self.entry.attempts > 0 {
-            // The provider was at work, and nobody got anything of it.
-            let input = Usage { input: self.estimate().input, ..Usage::default() };
-            self.entry.borne = self.entry.borne.saturating_add(self.price(&input));
+            self.bear();
         }
         if !nothing {
             let units = Units { tier: self.tier(), ..Units::default() };
@@ -435,7 +445,7 @@ impl Tab {
         self.app.meters.ended(self.dialect, &self.entry);
         if self.app.telemetry.is_on() {
             self.entry.ended = self.app.clock.now();
-            self.app.telemetry.ended(self.trace, &self.entry);
+            self.app.telemetry.ended(self.trace, self.kind, &self.entry);
         }
         ticket.settle(*std::mem::take(&mut self.entry));
         cost

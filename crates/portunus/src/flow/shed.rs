@@ -1,4 +1,5 @@
-//! A bound on the calls that run at once: what comes on top is refused before any work is done.
+//! A bound on the calls that run at once, here or at a provider: what comes on top is refused
+//! before any work is done.
 
 use canon::{Fault, Trouble};
 use std::sync::Arc;
@@ -14,17 +15,28 @@ pub(crate) struct Running(Arc<AtomicUsize>);
 pub(crate) struct Place(Arc<AtomicUsize>);
 
 impl Running {
-    /// A place among at most that many.
+    /// A place among at most that many; what is refused is told that somebody is overloaded.
     pub(crate) fn enter(&self, most: usize) -> Result<Place, Fault> {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
         let place = Place(Arc::clone(&self.0));
-        if before < most {
-            return Ok(place);
-        }
-        let fault =
-            Fault::new(Trouble::Overload, "too many calls run at the moment, retry shortly");
-        Err(fault.retry_after(Duration::from_secs(1)).note(format!("{before} calls run")))
+        if before < most { Ok(place) } else { Err(too_many(before)) }
     }
+
+    /// Whether there is room among that many, asked before a place is worth the work of taking it.
+    pub(crate) fn room(&self, most: usize) -> Result<(), Fault> {
+        if self.is_full(most) { Err(too_many(most)) } else { Ok(()) }
+    }
+
+    /// Whether that many run.
+    pub(crate) fn is_full(&self, most: usize) -> bool {
+        self.0.load(Ordering::Relaxed) >= most
+    }
+}
+
+fn too_many(running: usize) -> Fault {
+    Fault::new(Trouble::Overload, "too many calls run at the moment, retry shortly")
+        .retry_after(Duration::from_secs(1))
+        .note(format!("{running} calls run"))
 }
 
 impl Drop for Place {
@@ -42,6 +54,8 @@ mod tests {
         let running = Running::default();
         let places: Vec<_> = (0..3).map(|_| running.enter(3).unwrap()).collect();
         for _ in 0..5 {
+            assert!(running.is_full(3) && !running.is_full(4));
+            assert_eq!(running.room(3).unwrap_err().trouble(), Trouble::Overload);
             let fault = running.enter(3).unwrap_err();
             assert_eq!(fault.trouble(), Trouble::Overload);
             assert_eq!(fault.wait(), Some(Duration::from_secs(1)));

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{Chat, Fault, Trouble};
+use canon::{Chat, Fault, Origin, Reach, Trouble};
 use dialects::{CustomCalls, Dialect, Peek, Said};
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -202,11 +202,7 @@ fn translate(
 pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result<Bytes, Fault> {
     let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if kind.is_some_and(|kind| kind.starts_with("text/html")) {
-        return Err(Fault::new(
-            Trouble::Unavailable,
-            "the provider gave no usable answer, retry later",
-        )
-        .note("a web page came instead of an answer"));
+        return Err(no_answer("a web page came instead of an answer"));
     }
     let mut body = answer.body;
     let mut first: Option<Bytes> = None;
@@ -225,7 +221,18 @@ pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result
             }
         }
     }
-    Ok(if all.is_empty() { first.unwrap_or_default() } else { all.freeze() })
+    match first {
+        None => Err(no_answer("nothing came instead of an answer")),
+        Some(only) if all.is_empty() => Ok(only),
+        Some(_) => Ok(all.freeze()),
+    }
+}
+
+/// It answered, and not to what was asked: no model can have worked for that.
+pub(super) fn no_answer(why: &str) -> Fault {
+    Fault::new(Trouble::Unavailable, "the provider gave no usable answer, retry later")
+        .reach(Reach::Answered(200))
+        .note(why)
 }
 
 /// Whether trailers take back what the answer said, as services behind gRPC do.

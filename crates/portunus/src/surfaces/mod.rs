@@ -354,7 +354,11 @@ async fn keyed(
     request: Request<Body>,
 ) -> Result<Response, Fault> {
     let entered = match allowed {
-        Ok(()) if paid => app.pacing.enter(key).await,
+        Ok(()) if paid => {
+            // What is shed costs no look at limits, which may ask other nodes, and is not counted.
+            app.running.room(app.config().running)?;
+            app.pacing.enter(key).await
+        }
         Ok(()) => Ok(None),
         Err(fault) => Err(fault),
     };

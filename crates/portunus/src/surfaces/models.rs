@@ -7,10 +7,10 @@ use catalog::{Kind, Model};
 use http::Request;
 use serde_json::{Value, json};
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::query::{decode, pairs};
 use super::{Asked, json};
+use crate::keys::Key;
 use crate::respond::is_native_client;
 
 /// Whose shape is asked for.
@@ -54,18 +54,18 @@ pub(super) async fn get_native(asked: Asked) -> Result<Response, Fault> {
 
 fn list_as(asked: &Asked, shape: Shape) -> Result<Response, Fault> {
     let config = asked.app.config();
-    let models: Vec<&Arc<Model>> =
-        config.catalog.iter().filter(|model| asked.key.may_use(&model.id)).collect();
+    let models: Vec<(&str, &Model)> =
+        config.catalog.iter().flat_map(|model| callable(&asked.key, model)).collect();
     let slice = slice(shape, asked.request.uri().query().unwrap_or_default(), &models)?;
     let shown = models.get(slice.clone()).unwrap_or_default();
-    let data: Vec<Value> = shown.iter().map(|model| record(shape, model)).collect();
+    let data: Vec<Value> = shown.iter().map(|(id, model)| record(shape, id, model)).collect();
     let more = slice.end < models.len();
     let body = match shape {
         Shape::Chat => json!({ "object": "list", "data": data }),
         Shape::Messages => json!({
             "data": data,
-            "first_id": shown.first().map(|model| &model.id),
-            "last_id": shown.last().map(|model| &model.id),
+            "first_id": shown.first().map(|(id, _)| id),
+            "last_id": shown.last().map(|(id, _)| id),
             "has_more": more,
         }),
         Shape::Native if more => {
@@ -76,10 +76,18 @@ fn list_as(asked: &Asked, shape: Shape) -> Result<Response, Fault> {
     Ok(json(body.to_string()))
 }
 
+/// Every id a key may call a model by: its own and its aliases, since a key may name either.
+fn callable<'a>(key: &Key, model: &'a Model) -> impl Iterator<Item = (&'a str, &'a Model)> {
+    let all = key.may_use(&model.id);
+    let names = std::iter::once(&model.id).chain(&model.aliases);
+    let mine = names.filter(move |name| all || key.may_use(name));
+    mine.map(move |name| (name.as_str(), model))
+}
+
 /// The stretch of the list a query asks for, in its format's words; chat has no pages.
-fn slice(shape: Shape, query: &str, models: &[&Arc<Model>]) -> Result<Range<usize>, Fault> {
+fn slice(shape: Shape, query: &str, models: &[(&str, &Model)]) -> Result<Range<usize>, Fault> {
     let all = models.len();
-    let place = |id: &str| models.iter().position(|model| model.id == id);
+    let place = |id: &str| models.iter().position(|(own, _)| *own == id);
     let count = |name: &str, value: &str| match value.parse::<usize>() {
         Ok(count @ 1..=1000) => Ok(count),
         _ => Err(Fault::invalid(name, format!("`{name}` must be between 1 and 1000"))),
@@ -122,9 +130,9 @@ fn get_as(asked: &Asked, shape: Shape) -> Result<Response, Fault> {
     let id = path.split_once("/models/").map_or("", |(_, id)| id);
     let id = decode(id);
     let config = asked.app.config();
-    let model = config.catalog.get(&id).filter(|model| asked.key.may_use(&model.id));
-    match model {
-        Some(model) => Ok(json(record(shape, model).to_string())),
+    let model = config.routes.get(&id).map(|route| &*route.model);
+    match model.filter(|model| callable(&asked.key, model).any(|(name, _)| name == id)) {
+        Some(model) => Ok(json(record(shape, &id, model).to_string())),
         None => Err(unknown(&id)),
     }
 }
@@ -138,29 +146,30 @@ pub(crate) fn unknown(id: &str) -> Fault {
     )
 }
 
-fn record(shape: Shape, model: &Model) -> Value {
+/// A model under one of its ids.
+fn record(shape: Shape, id: &str, model: &Model) -> Value {
     let created = model.released.as_deref().unwrap_or("2025-01-01");
     match shape {
         Shape::Chat => json!({
-            "id": model.id,
+            "id": id,
             "object": "model",
             "created": seconds(created),
             "owned_by": model.provider,
         }),
         Shape::Messages => json!({
             "type": "model",
-            "id": model.id,
-            "display_name": model.id,
+            "id": id,
+            "display_name": id,
             "created_at": format!("{created}T00:00:00Z"),
             "max_input_tokens": model.context,
             "max_tokens": model.max_output,
             "lifecycle": "active",
         }),
         Shape::Native => json!({
-            "name": format!("models/{}", model.id),
+            "name": format!("models/{id}"),
             "baseModelId": model.id,
             "version": model.as_of,
-            "displayName": model.id,
+            "displayName": id,
             "description": model.about,
             "inputTokenLimit": model.context.unwrap_or_default(),
             "outputTokenLimit": model.max_output.unwrap_or_default(),

@@ -10,6 +10,7 @@ mod trace;
 pub(crate) use trace::Trace;
 
 use bytes::Bytes;
+use catalog::Kind;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Uri};
 use ledger::{Clock, Entry};
@@ -43,6 +44,8 @@ pub struct Collector {
 #[derive(Debug)]
 struct Ended {
     trace: Trace,
+    /// What the model makes.
+    kind: Kind,
     entry: Entry,
 }
 
@@ -74,9 +77,9 @@ impl Telemetry {
     }
 
     /// Tells of an ended call. Never waits.
-    pub(crate) fn ended(&self, trace: Option<Trace>, entry: &Entry) {
+    pub(crate) fn ended(&self, trace: Option<Trace>, kind: Kind, entry: &Entry) {
         let (Some(sender), Some(trace)) = (&self.ended, trace) else { return };
-        match sender.try_send(Ended { trace, entry: entry.clone() }) {
+        match sender.try_send(Ended { trace, kind, entry: entry.clone() }) {
             Ok(()) | Err(TrySendError::Closed(_)) => {}
             Err(TrySendError::Full(_)) => {
                 tracing::debug!("a call is missing in telemetry: the collector is too slow");
@@ -102,7 +105,7 @@ async fn report(reporter: Reporter, mut ended: Receiver<Ended>, stop: Cancellati
         let mut spans = Vec::new();
         let mut news = false;
         while let Ok(one) = ended.try_recv() {
-            counted.add(&one.entry);
+            counted.add(&one);
             news = true;
             if one.trace.sampled {
                 spans.push(one);

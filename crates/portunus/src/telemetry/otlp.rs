@@ -1,11 +1,12 @@
 //! Ended calls in OpenTelemetry's words: spans and distributions as OTLP's JSON, with the names of
 //! the GenAI conventions. Never a prompt, never an answer.
 
+use catalog::Kind;
 use ledger::{Entry, Outcome};
 use serde_json::{Value, json};
 
+use super::Ended;
 use super::histogram::{Histogram, Labels};
-use super::{Ended, Trace};
 
 /// Bounds the GenAI conventions ask for.
 const TOKENS: &[f64] = &[
@@ -50,8 +51,8 @@ impl Counted {
 
     /// Counts an ended call.
     #[expect(clippy::cast_precision_loss, reason = "distributions are rough by nature")]
-    pub(super) fn add(&mut self, entry: &Entry) {
-        let labels = labels(entry);
+    pub(super) fn add(&mut self, ended: &Ended) {
+        let (entry, labels) = (&ended.entry, labels(ended));
         for (kind, count) in [("input", entry.usage.input), ("output", entry.usage.output)] {
             if count > 0 {
                 let mut labels = labels.clone();
@@ -89,14 +90,15 @@ impl Counted {
 
 /// A report of ended calls as spans.
 pub(super) fn spans(service: &str, ended: &[Ended]) -> Value {
-    let spans: Vec<Value> = ended.iter().map(|Ended { trace, entry }| span(trace, entry)).collect();
+    let spans: Vec<Value> = ended.iter().map(span).collect();
     json!({ "resourceSpans": [{
         "resource": resource(service),
         "scopeSpans": [{ "scope": scope(), "spans": spans }],
     }] })
 }
 
-fn span(trace: &Trace, entry: &Entry) -> Value {
+fn span(one: &Ended) -> Value {
+    let Ended { trace, kind, entry } = one;
     let Entry {
         request_id,
         key_id,
@@ -123,7 +125,7 @@ fn span(trace: &Trace, entry: &Entry) -> Value {
         charges: _,
         losses,
     } = entry;
-    let mut told = labels(entry);
+    let mut told = labels(one);
     told.push(("portunus.request_id", request_id.clone()));
     told.push(("portunus.key_id", key_id.clone()));
     told.push(("portunus.dialect", dialect.clone()));
@@ -166,7 +168,7 @@ fn span(trace: &Trace, entry: &Entry) -> Value {
     let mut span = json!({
         "traceId": format!("{:032x}", trace.id),
         "spanId": format!("{:016x}", trace.span),
-        "name": format!("{} {model}", operation(dialect)),
+        "name": format!("{} {model}", operation(*kind, dialect)),
         // A client of the provider, as the conventions want it.
         "kind": 3,
         "startTimeUnixNano": nanos(*started),
@@ -180,10 +182,11 @@ fn span(trace: &Trace, entry: &Entry) -> Value {
     span
 }
 
-fn labels(entry: &Entry) -> Labels {
+fn labels(ended: &Ended) -> Labels {
+    let Ended { trace: _, kind, entry } = ended;
     let provider = entry.lane.split('/').next().unwrap_or_default();
     vec![
-        ("gen_ai.operation.name", operation(&entry.dialect).to_owned()),
+        ("gen_ai.operation.name", operation(*kind, &entry.dialect).to_owned()),
         ("gen_ai.provider.name", known_as(provider).to_owned()),
         ("gen_ai.request.model", entry.model.clone()),
     ]
@@ -200,11 +203,13 @@ fn error(entry: &Entry) -> Option<String> {
     }
 }
 
-fn operation(dialect: &str) -> &'static str {
-    match dialect {
-        "native" => "generate_content",
-        "embeddings" => "embeddings",
-        _ => "chat",
+/// What was done, by the conventions' names: pictures have none of their own there.
+fn operation(kind: Kind, dialect: &str) -> &'static str {
+    match kind {
+        Kind::Embedding => "embeddings",
+        Kind::Image => "generate_content",
+        Kind::Chat if dialect == "native" => "generate_content",
+        Kind::Chat => "chat",
     }
 }
 

@@ -1,4 +1,4 @@
-//! The four formats as a caller writes and reads them.
+//! The formats as a caller writes and reads them.
 
 use canon::Origin;
 use serde_json::{Value, json};
@@ -41,6 +41,90 @@ pub(crate) fn ask(format: Origin, model: &str, before: &str, stream: bool) -> (S
     }
 }
 
+/// The same for a call of a tool, whose arguments are long enough to break off.
+pub(crate) fn ask_for_call(
+    format: Origin,
+    model: &str,
+    before: &str,
+    stream: bool,
+) -> (String, Value) {
+    let (path, mut body) = ask(format, model, before, stream);
+    let field = json!({ "type": "string", "minLength": 24 });
+    let schema = json!({ "type": "object", "required": ["place", "weather", "tide"],
+                         "properties": { "place": field, "weather": field, "tide": field } });
+    let (tools, choice) = match format {
+        Origin::Chat | Origin::Images => (
+            json!([{ "type": "function", "function": { "name": TOOL, "parameters": schema } }]),
+            json!({ "type": "function", "function": { "name": TOOL } }),
+        ),
+        Origin::Responses => (
+            json!([{ "type": "function", "name": TOOL, "parameters": schema }]),
+            json!({ "type": "function", "name": TOOL }),
+        ),
+        Origin::Messages => (
+            json!([{ "name": TOOL, "input_schema": schema }]),
+            json!({ "type": "tool", "name": TOOL }),
+        ),
+        Origin::Native => {
+            body["toolConfig"] = json!({ "functionCallingConfig": { "mode": "ANY" } });
+            body["tools"] =
+                json!([{ "functionDeclarations": [{ "name": TOOL, "parameters": schema }] }]);
+            return (path, body);
+        }
+    };
+    (body["tools"], body["tool_choice"]) = (tools, choice);
+    (path, body)
+}
+
+/// The tool to call.
+pub(crate) const TOOL: &str = "note_harbour";
+
+/// The same for two answers at once, in the formats that can ask for them.
+pub(crate) fn ask_for_two(format: Origin, model: &str, before: &str) -> (String, Value) {
+    let (path, mut body) = ask(format, model, before, false);
+    match format {
+        Origin::Native => body["generationConfig"]["candidateCount"] = json!(2),
+        Origin::Chat | Origin::Responses | Origin::Messages | Origin::Images => {
+            body["n"] = json!(2);
+        }
+    }
+    (path, body)
+}
+
+/// A request for the vector of the text.
+pub(crate) fn ask_for_vector(format: Origin, model: &str, before: &str) -> (String, Value) {
+    let text = format!("{before} {TEXT}");
+    match format {
+        Origin::Native => (
+            format!("/v1beta/models/{model}:embedContent"),
+            json!({ "content": { "parts": [{ "text": text }] } }),
+        ),
+        Origin::Chat | Origin::Responses | Origin::Messages | Origin::Images => {
+            ("/v1/embeddings".to_owned(), json!({ "model": model, "input": text }))
+        }
+    }
+}
+
+/// How many answers there are in a whole one.
+pub(crate) fn answers(format: Origin, got: &Got) -> usize {
+    let body = got.json();
+    let list = if format == Origin::Native { &body["candidates"] } else { &body["choices"] };
+    list.as_array().map_or(1, Vec::len)
+}
+
+/// The numbers of a vector; none of anything else.
+pub(crate) fn vector(format: Origin, got: &Got) -> usize {
+    let body = got.json();
+    let list = match format {
+        Origin::Native => &body["embedding"]["values"],
+        Origin::Chat | Origin::Responses | Origin::Messages | Origin::Images => {
+            &body["data"][0]["embedding"]
+        }
+    };
+    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter(|number| number.is_number()).count()
+}
+
 /// The text of a whole answer.
 pub(crate) fn whole_text(format: Origin, got: &Got) -> String {
     let body = got.json();
@@ -78,6 +162,9 @@ impl Event {
 /// of the format is an error.
 pub(crate) fn events(format: Origin, got: &Got) -> Result<Vec<Event>, String> {
     let text = std::str::from_utf8(&got.body).map_err(|_| "the stream is not UTF-8".to_owned())?;
+    if text.starts_with('[') {
+        return items(text);
+    }
     let mut events = Vec::new();
     for block in text.split("\n\n").filter(|block| !block.is_empty()) {
         let mut event = Event { name: None, data: String::new() };
@@ -97,6 +184,75 @@ pub(crate) fn events(format: Origin, got: &Got) -> Result<Vec<Event>, String> {
         }
     }
     Ok(events)
+}
+
+/// The items of a JSON array, as far as there are any.
+fn items(text: &str) -> Result<Vec<Event>, String> {
+    let mut events = Vec::new();
+    let mut rest = text.strip_prefix('[').unwrap_or_default();
+    loop {
+        rest = rest.trim_start_matches([',', '\r', '\n', ' ']);
+        if rest.is_empty() || rest == "]" {
+            return Ok(events);
+        }
+        let mut read = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        if !matches!(read.next(), Some(Ok(_))) {
+            return Err(format!("an item no client of this format takes: {rest:?}"));
+        }
+        let (item, after) = rest.split_at(read.byte_offset());
+        events.push(Event { name: None, data: item.to_owned() });
+        rest = after;
+    }
+}
+
+/// The names and arguments of the tools that are called, one behind the other.
+pub(crate) fn called(format: Origin, got: &Got, events: Option<&[Event]>) -> String {
+    let whole = [got.json()];
+    let data: Vec<Value> = match events {
+        Some(events) => events.iter().map(Event::json).collect(),
+        None => whole.to_vec(),
+    };
+    let mut said = String::new();
+    for data in &data {
+        let parts = match format {
+            Origin::Chat | Origin::Images => {
+                let choice = &data["choices"][0];
+                let some = if choice["delta"].is_object() { "delta" } else { "message" };
+                let call = &choice[some]["tool_calls"][0]["function"];
+                vec![call["name"].clone(), call["arguments"].clone()]
+            }
+            Origin::Responses => match data["type"].as_str() {
+                Some("response.output_item.added") => vec![data["item"]["name"].clone()],
+                Some("response.function_call_arguments.delta") => vec![data["delta"].clone()],
+                Some(_) => Vec::new(),
+                None => each(&data["output"], &["name", "arguments"]),
+            },
+            Origin::Messages => match data["type"].as_str() {
+                Some("content_block_start") => vec![data["content_block"]["name"].clone()],
+                Some("content_block_delta") => vec![data["delta"]["partial_json"].clone()],
+                _ => each(&data["content"], &["name", "input"]),
+            },
+            Origin::Native => {
+                let parts = data["candidates"][0]["content"]["parts"].as_array();
+                let calls = parts.into_iter().flatten().map(|part| part["functionCall"].clone());
+                each(&Value::Array(calls.collect()), &["name", "args"])
+            }
+        };
+        for part in parts {
+            match part {
+                Value::String(text) => said.push_str(&text),
+                Value::Object(_) => said.push_str(&part.to_string()),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {}
+            }
+        }
+    }
+    said
+}
+
+/// These fields of every item of a list, one after the other.
+fn each(list: &Value, names: &[&str]) -> Vec<Value> {
+    let items = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    items.iter().flat_map(|item| names.iter().map(|name| item[*name].clone())).collect()
 }
 
 /// The text of a stream.

@@ -4,7 +4,7 @@ use canon::Origin;
 use serde_json::Value;
 use testkit::Got;
 
-use crate::caller::{self, Event, TEXT};
+use crate::caller::{self, Event, TEXT, TOOL};
 
 /// What a caller is told when nothing was sent yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +53,56 @@ fn nothing_leaked(got: &Got) -> Verdict {
 
 /// A proper answer, complete and with exactly the text.
 pub(crate) fn complete(format: Origin, got: &Got, stream: bool, exact: bool) -> Verdict {
+    let text = finished(format, got, stream)?;
+    if exact {
+        let wrong = || format!("the text is {} bytes long and not the right one", text.len());
+        if text == TEXT { Ok(()) } else { Err(wrong()) }
+    } else if text.contains(char::REPLACEMENT_CHARACTER) {
+        same("the rest of the text", text.replace(char::REPLACEMENT_CHARACTER, "").as_str(), TEXT)
+    } else {
+        Err(format!("the text shows no sign of what could not be read: {text:?}"))
+    }
+}
+
+/// A proper answer that calls the tool, with some arguments.
+pub(crate) fn calls(format: Origin, got: &Got, stream: bool) -> Verdict {
+    finished(format, got, stream)?;
+    let events = if stream { Some(caller::events(format, got)?) } else { None };
+    let called = caller::called(format, got, events.as_deref());
+    match called.strip_prefix(TOOL) {
+        // Native has no place for arguments that are no object, but a word for them.
+        None if format == Origin::Native && got.text().contains("MALFORMED_FUNCTION_CALL") => {
+            Ok(())
+        }
+        Some(arguments) if arguments.contains("tide") => Ok(()),
+        _ => Err(format!("what is called is {called:?}: {}", got.text())),
+    }
+}
+
+/// A proper answer that holds that many, each of them the text.
+pub(crate) fn several(format: Origin, got: &Got, count: usize) -> Verdict {
+    complete(format, got, false, true)?;
+    same("the number of answers", caller::answers(format, got), count)
+}
+
+/// A vector.
+pub(crate) fn vector(format: Origin, got: &Got) -> Verdict {
     same("the status", got.status.as_u16(), 200)?;
     same("whether it was cut", got.cut, false)?;
     nothing_leaked(got)?;
-    let text = if stream {
+    same("the length of the vector", caller::vector(format, got), 256)
+}
+
+/// The text of an answer that is complete.
+fn finished(format: Origin, got: &Got, stream: bool) -> Result<String, String> {
+    same("the status", got.status.as_u16(), 200)?;
+    same("whether it was cut", got.cut, false)?;
+    nothing_leaked(got)?;
+    if stream {
         let events = caller::events(format, got)?;
+        if got.body.starts_with(b"[") {
+            same("whether the list is closed", got.body.ends_with(b"]"), true)?;
+        }
         same("the number of ends", caller::ends(format, &events), 1)?;
         if format == Origin::Chat
             && let Some(odd) =
@@ -68,17 +113,9 @@ pub(crate) fn complete(format: Origin, got: &Got, stream: bool, exact: bool) -> 
         if let Some(error) = events.iter().find(|event| error_of(format, event).is_some()) {
             return Err(format!("a complete stream holds an error: {error:?}"));
         }
-        caller::streamed_text(format, &events)
+        Ok(caller::streamed_text(format, &events))
     } else {
-        caller::whole_text(format, got)
-    };
-    if exact {
-        let wrong = || format!("the text is {} bytes long and not the right one", text.len());
-        if text == TEXT { Ok(()) } else { Err(wrong()) }
-    } else if text.contains(char::REPLACEMENT_CHARACTER) {
-        same("the rest of the text", text.replace(char::REPLACEMENT_CHARACTER, "").as_str(), TEXT)
-    } else {
-        Err(format!("the text shows no sign of what could not be read: {text:?}"))
+        Ok(caller::whole_text(format, got))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Every fault of a provider, in every format, streamed and whole: what the caller is told, that no
+//! Every fault of a provider, on every surface, streamed and whole: what the caller is told, that no
 //! stream ends silently short, and what the ledger holds. The provider is `portunus simulate`.
 
 #![allow(
@@ -10,6 +10,8 @@
 )]
 
 mod caller;
+mod callers;
+mod h2;
 mod judge;
 mod lanes;
 mod matrix;

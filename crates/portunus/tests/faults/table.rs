@@ -13,12 +13,25 @@ pub(crate) enum Want {
     Counted,
     /// Answered, with a sign where bytes could not be read; the provider's counts are charged.
     Mended,
-    /// Refused; nothing is charged.
+    /// Refused, and no model can have worked for it; nobody is charged.
     Refused(Refusal),
+    /// Refused after the provider had taken the call; what it may cost is the operator's.
+    Lost(Refusal),
     /// Broken off after some output, which is charged.
     Broken(Break),
-    /// Broken off before there was any output; nothing is charged.
+    /// Broken off before there was any output; nothing is charged, and the operator bears the input.
     Void(Break),
+}
+
+/// What is asked for, besides what the row's fault needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// A text.
+    Text,
+    /// A call of a tool.
+    Call,
+    /// Two answers at once; this many come.
+    Two(usize),
 }
 
 /// An exception: by the provider's format, and by the caller's where that matters; nothing is
@@ -35,6 +48,10 @@ pub(crate) struct Row {
     pub(crate) stream: Option<Want>,
     /// Where a stream comes to something else, the first that fits.
     pub(crate) but: &'static [But],
+    /// What a call for embeddings comes to, where that is not what a whole call does.
+    pub(crate) vectors: Option<Option<Want>>,
+    /// What is asked for.
+    pub(crate) asks: Asks,
 }
 
 impl Row {
@@ -53,29 +70,43 @@ impl Row {
     const fn but(self, but: &'static [But]) -> Self {
         Self { but, ..self }
     }
+
+    const fn vectors(self, want: Option<Want>) -> Self {
+        Self { vectors: Some(want), ..self }
+    }
+
+    const fn asking(self, asks: Asks) -> Self {
+        Self { asks, ..self }
+    }
+}
+
+const fn row(fault: &'static str, whole: Option<Want>, stream: Option<Want>) -> Row {
+    Row { fault, whole, stream, but: &[], vectors: None, asks: Asks::Text }
 }
 
 /// The same for whole calls and streams.
 const fn both(fault: &'static str, want: Want) -> Row {
-    Row { fault, whole: Some(want), stream: Some(want), but: &[] }
+    row(fault, Some(want), Some(want))
 }
 
 const fn each(fault: &'static str, whole: Want, stream: Want) -> Row {
-    Row { fault, whole: Some(whole), stream: Some(stream), but: &[] }
+    row(fault, Some(whole), Some(stream))
 }
 
 /// Only where the answer is a stream.
 const fn streamed(fault: &'static str, stream: Want) -> Row {
-    Row { fault, whole: None, stream: Some(stream), but: &[] }
+    row(fault, None, Some(stream))
 }
 
 const fn whole(fault: &'static str, whole: Want) -> Row {
-    Row { fault, whole: Some(whole), stream: None, but: &[] }
+    row(fault, Some(whole), None)
 }
 
 const FULL: Want = Want::Full;
 const DOWN: Want = Want::Refused(Refusal::Down);
-const LATE: Want = Want::Refused(Refusal::Late);
+const LOST: Want = Want::Lost(Refusal::Down);
+const LATE: Want = Want::Lost(Refusal::Late);
+const SAID_LATE: Want = Want::Refused(Refusal::Late);
 const RATE: Want = Want::Refused(Refusal::Rate);
 const INVALID: Want = Want::Refused(Refusal::Invalid);
 const CUT: Want = Want::Broken(Break::Cut);
@@ -87,15 +118,35 @@ const LAST_IS_ALL: &[But] =
 /// What one piece comes to: native begins with words; a chat stream opens with nothing a native
 /// caller could be shown.
 const ONE_PIECE: &[But] =
-    &[(None, Origin::Native, Some(CUT)), (Some(Origin::Native), Origin::Chat, Some(DOWN))];
+    &[(None, Origin::Native, Some(CUT)), (Some(Origin::Native), Origin::Chat, Some(LOST))];
+
+/// Native has a call in one piece, which cannot break: neither on its way in nor on its way out.
+const IN_A_CALL: &[But] =
+    &[(None, Origin::Native, None), (Some(Origin::Native), Origin::Chat, Some(LOST))];
+
+/// Faults that only HTTP/2 has.
+pub(crate) const H2_ROWS: &[Row] = &[
+    both("slow wait=0ms", FULL),
+    // Refused, or behind the last stream of a goodbye: nobody worked on it, here or elsewhere.
+    both("h2-refused", DOWN),
+    both("h2-goaway last=below", DOWN),
+    both("h2-goaway", FULL),
+    both("h2-calm", Want::Lost(Refusal::Down)),
+    each("h2-reset after=0", LOST, LOST),
+    each("h2-reset after=7", LOST, CUT),
+    each("stall-between after=7", LATE, STALLED),
+    both("stall", LATE),
+    both("status code=529", DOWN),
+    each("trailers", LOST, FULL),
+];
 
 pub(crate) const ROWS: &[Row] = &[
     both("slow wait=0ms", FULL),
     // Connections.
-    both("reset", DOWN),
-    both("reset-request", DOWN),
-    both("close", DOWN),
-    both("garbage", DOWN),
+    both("reset", LOST),
+    both("reset-request", LOST),
+    both("close", LOST),
+    both("garbage", LOST),
     both("blackhole", LATE),
     // Time.
     both("stall wait=300ms", FULL),
@@ -107,27 +158,27 @@ pub(crate) const ROWS: &[Row] = &[
     whole("slow wait=1s", LATE),
     streamed("slow wait=300ms", STALLED),
     // Ends.
-    each("reset-after after=0", DOWN, DOWN),
-    each("reset-after after=1", DOWN, Want::Void(Break::Cut)).but(ONE_PIECE),
-    each("reset-after after=7", DOWN, CUT),
-    each("truncate after=0", DOWN, DOWN),
-    each("truncate after=7", DOWN, CUT),
+    each("reset-after after=0", LOST, LOST),
+    each("reset-after after=1", LOST, Want::Void(Break::Cut)).but(ONE_PIECE),
+    each("reset-after after=7", LOST, CUT),
+    each("truncate after=0", LOST, LOST),
+    each("truncate after=7", LOST, CUT),
     each("end-early after=0", DOWN, DOWN),
-    each("end-early after=7", DOWN, CUT),
-    each("length-lie", DOWN, FULL),
-    each("no-end", DOWN, FULL).but(LAST_IS_ALL),
+    each("end-early after=7", LOST, CUT),
+    each("length-lie", LOST, FULL),
+    each("no-end", LOST, FULL).but(LAST_IS_ALL),
     streamed("no-finish after=7", CUT)
         .but(&[(None, Origin::Responses, None), (None, Origin::Native, None)]),
-    each("done-twice", DOWN, FULL),
-    each("after-done", DOWN, FULL),
+    each("done-twice", LOST, FULL),
+    each("after-done", LOST, FULL),
     each("finish-silence", LATE, FULL)
         .but(&[(None, Origin::Responses, Some(STALLED)), (None, Origin::Native, Some(STALLED))]),
-    each("trailers", DOWN, FULL),
+    each("trailers", LOST, FULL),
     both("extra", FULL),
     // Pieces.
-    each("bad-json after=7", DOWN, CUT),
-    each("bad-json after=0", DOWN, DOWN),
-    each("bad-utf8", DOWN, Want::Mended),
+    each("bad-json after=7", LOST, CUT),
+    each("bad-json after=0", LOST, LOST),
+    each("bad-utf8", LOST, Want::Mended).vectors(Some(FULL)),
     streamed("bad-event", FULL),
     streamed("unknown-event", FULL),
     streamed("error-event after=7 kind=overloaded", Want::Broken(Break::Down)),
@@ -146,6 +197,14 @@ pub(crate) const ROWS: &[Row] = &[
     streamed("giant-frame after=7", CUT),
     streamed("endless-line after=7 size=9MiB", CUT),
     streamed("empty-lines after=7 count=200000", CUT).but(&[(None, Origin::Native, Some(FULL))]),
+    // Calls of tools, and numbers of answers.
+    both("slow wait=1ms", FULL).asking(Asks::Call),
+    both("bad-arguments", FULL).asking(Asks::Call),
+    streamed("truncate after=9", CUT).but(IN_A_CALL).asking(Asks::Call),
+    streamed("end-early after=9", CUT).but(IN_A_CALL).asking(Asks::Call),
+    whole("choices count=1", FULL).asking(Asks::Two(1)),
+    whole("choices count=2", FULL).asking(Asks::Two(2)),
+    whole("choices count=3", FULL).asking(Asks::Two(3)),
     // Counts.
     both("no-usage", Want::Counted),
     both("zero-usage", Want::Counted),
@@ -156,7 +215,7 @@ pub(crate) const ROWS: &[Row] = &[
     both("status code=402", DOWN),
     both("status code=403", DOWN),
     both("status code=404", DOWN),
-    both("status code=408", LATE),
+    both("status code=408", SAID_LATE),
     both("status code=409", DOWN),
     both("status code=413", Want::Refused(Refusal::TooLarge)),
     both("status code=422", INVALID),
@@ -178,7 +237,7 @@ pub(crate) const ROWS: &[Row] = &[
     both("status code=502 body=html", DOWN),
     both("status code=503 hint=seconds", DOWN),
     both("status code=503 body=text", DOWN),
-    both("status code=504 body=html", LATE),
+    both("status code=504 body=html", SAID_LATE),
     both("status code=529", DOWN),
     both("status code=529 hint=seconds body=empty", DOWN),
     both("status code=204", DOWN),
@@ -190,10 +249,11 @@ pub(crate) const ROWS: &[Row] = &[
     both("redirect code=303", DOWN),
     both("redirect code=307", DOWN),
     both("redirect code=308", DOWN),
-    both("bad-status line=99", DOWN),
+    // A head that cannot be read tells nothing of what was done before it was sent.
+    both("bad-status line=99", LOST),
     both("bad-status line=600", DOWN),
-    both("bad-status line=000", DOWN),
-    both("bad-status line=abc", DOWN),
+    both("bad-status line=000", LOST),
+    both("bad-status line=abc", LOST),
     both("interim code=103", FULL),
     both("interim code=100 count=10", FULL),
     both("interim code=102 count=10", FULL),
@@ -203,24 +263,24 @@ pub(crate) const ROWS: &[Row] = &[
     both("error-body kind=invalid", INVALID),
     both("error-body kind=auth", DOWN),
     both("empty", DOWN),
-    both("wrong-shape", DOWN),
-    both("not-json", DOWN),
+    both("wrong-shape", LOST),
+    both("not-json", LOST),
     both("html", DOWN),
     // Heads.
-    each("swap", DOWN, FULL),
+    each("swap", LOST, FULL).vectors(None),
     streamed("type is=json", FULL),
     whole("type is=sse", FULL),
     both("type is=text", FULL),
     both("type is=none", FULL),
     both("type is=html", DOWN),
-    both("big-header", DOWN),
-    both("many-headers", DOWN),
-    both("bad-header", DOWN),
+    both("big-header", LOST),
+    both("many-headers", LOST),
+    both("bad-header", LOST),
     // What stands on a pooled connection that the provider has just closed.
     both("stale", FULL),
     // Answers in a coding nobody asked for, and in one they do not have.
     both("gzip how=piece", FULL),
     both("gzip how=end", FULL),
-    both("gzip how=lie", DOWN),
-    both("encoding", DOWN),
+    both("gzip how=lie", LOST),
+    both("encoding", LOST),
 ];

@@ -11,6 +11,8 @@
 
 mod failing;
 mod leaving;
+mod reload;
+mod room;
 mod routing;
 
 use serde_json::{Value, json};

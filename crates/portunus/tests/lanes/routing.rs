@@ -161,6 +161,31 @@ async fn an_alias_is_the_same_model() {
         assert_eq!((got.status.as_u16(), got.header("x-portunus-lane")), (200, "a/x"), "{name}");
     }
     assert_eq!(gateway.post(CHAT, &hello("late")).send().await.status, 404);
+    // Whatever can be called is listed, in every shape.
+    let ids = |list: &Value, name: &str| -> Vec<String> {
+        let list = list.as_array().unwrap().iter();
+        let ids = list.map(|one| one[name].as_str().unwrap().replace("models/", ""));
+        ids.filter(|id| !id.starts_with("demo-")).collect()
+    };
+    let all = ["m", "latest", "vendor/m"];
+    let list = gateway.get("/v1/models").send().await.json();
+    assert_eq!(ids(&list["data"], "id"), all);
+    let page = gateway.get("/v1/models?limit=1&after_id=m").header("anthropic-version", "x");
+    assert_eq!(ids(&page.send().await.json()["data"], "id"), ["latest"]);
+    let list = gateway.get("/v1beta/models").send().await.json();
+    assert_eq!(ids(&list["models"], "name"), all);
+    let list = gateway.get("/api/models").without_key().send().await.json();
+    assert_eq!(ids(&list["data"], "id"), all);
+    let list = gateway.get("/api/models?q=lates").without_key().send().await.json();
+    assert_eq!(ids(&list["data"], "id"), ["latest"]);
+    for (path, name, id) in [
+        ("/v1/models/latest", "id", "latest"),
+        ("/v1/models/vendor/m", "id", "vendor/m"),
+        ("/v1beta/models/latest", "name", "models/latest"),
+    ] {
+        assert_eq!(gateway.get(path).send().await.json()[name], id, "{path}");
+    }
+    assert_eq!(gateway.get("/v1/models/late").send().await.status, 404);
     assert!(a.asked().iter().all(|asked| asked.json()["model"] == "x"));
 }
 

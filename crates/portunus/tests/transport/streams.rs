@@ -136,6 +136,15 @@ async fn a_caller_that_takes_nothing_is_cut_and_its_call_settled() {
     // What the system keeps for two connections, and little of our own.
     assert!(taken < 32 << 20, "{taken} bytes were taken for nobody");
     tokio::time::timeout(LONG, gateway.settled()).await.expect("the call is settled");
+    let rows = gateway.app.store.export(None, 10).await.unwrap();
+    assert_eq!((rows.len(), rows[0].outcome), (1, ledger::Outcome::CallerLeft));
+    // What came from the provider is paid, though the caller took little of it.
+    let most = u64::try_from(taken).unwrap() / 4;
+    assert!(
+        (most / 8..=most).contains(&rows[0].usage.output),
+        "{} of {most}",
+        rows[0].usage.output
+    );
     drop(caller);
 }
 

@@ -386,3 +386,79 @@ async fn pass_on(
         let _ = stream.read(&mut [0; 1024]).await;
     }
 }
+
+/// A proxy that speaks SOCKS 5, leads everything to one address and tells whom it was asked for.
+pub(crate) struct SocksServer {
+    pub(crate) at: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl SocksServer {
+    /// With a proof the word of the user and the password are asked for.
+    pub(crate) async fn start(to: SocketAddr, proof: Option<&'static str>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(lead(stream, to, proof, Arc::clone(&seen)));
+            }
+        });
+        Self { at, asked }
+    }
+
+    /// The targets it was asked for.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+async fn lead(
+    mut stream: TcpStream,
+    to: SocketAddr,
+    proof: Option<&'static str>,
+    asked: Arc<Mutex<Vec<String>>>,
+) -> Option<()> {
+    let count = take(&mut stream, 2).await?[1];
+    let offered = take(&mut stream, count.into()).await?;
+    let method = if proof.is_some() { 2 } else { 0 };
+    if !offered.contains(&method) {
+        stream.write_all(&[5, 255]).await.ok()?;
+        return None;
+    }
+    stream.write_all(&[5, method]).await.ok()?;
+    if let Some(proof) = proof {
+        let mut words = Vec::new();
+        let length = take(&mut stream, 2).await?[1];
+        words.push(String::from_utf8(take(&mut stream, length.into()).await?).unwrap());
+        let length = take(&mut stream, 1).await?[0];
+        words.push(String::from_utf8(take(&mut stream, length.into()).await?).unwrap());
+        let good = words.join(":") == proof;
+        stream.write_all(&[1, u8::from(!good)]).await.ok()?;
+        if !good {
+            return None;
+        }
+    }
+    let kind = take(&mut stream, 4).await?[3];
+    let host = match kind {
+        1 => <[u8; 4]>::try_from(take(&mut stream, 4).await?).ok().map(IpAddr::from)?.to_string(),
+        3 => {
+            let length = take(&mut stream, 1).await?[0];
+            String::from_utf8(take(&mut stream, length.into()).await?).unwrap()
+        }
+        _ => return None,
+    };
+    let port = take(&mut stream, 2).await?;
+    asked.lock().unwrap().push(format!("{host}:{}", u16::from_be_bytes([port[0], port[1]])));
+    stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.ok()?;
+    let mut onward = TcpStream::connect(to).await.ok()?;
+    tokio::io::copy_bidirectional(&mut stream, &mut onward).await.ok()?;
+    Some(())
+}
+
+async fn take(stream: &mut TcpStream, count: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; count];
+    stream.read_exact(&mut bytes).await.ok()?;
+    Some(bytes)
+}

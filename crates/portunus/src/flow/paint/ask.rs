@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::route::Pick;
-use super::super::{Call, attempt, whole};
+use super::super::send as lane;
+use super::super::{Call, whole};
 use super::job::Prepared;
 
 /// How many requests of one order run at once.
@@ -104,7 +105,7 @@ pub(super) async fn send(
 ) -> Result<upstream::Answer, Fault> {
     let Written { outgoing, kind, headers: more } = written;
     let dialect = voice(spoken);
-    let mut headers = attempt::headers(call, dialect);
+    let mut headers = lane::headers(call, dialect);
     if let Some(kind) = kind {
         let kind = HeaderValue::from_str(&kind)
             .map_err(|e| Fault::internal(format!("{kind} is no header: {e}")))?;
@@ -113,7 +114,7 @@ pub(super) async fn send(
     for (name, value) in more {
         headers.insert(*name, HeaderValue::from_static(value));
     }
-    attempt::send_with(call, pick, dialect, headers, outgoing).await
+    lane::send_with(call, pick, dialect, headers, outgoing).await
 }
 
 async fn one(
@@ -144,7 +145,7 @@ async fn one(
         tokio::time::sleep(pause).await;
         pause = (pause * 3 / 2).min(LONGEST);
         let again = async {
-            let answer = attempt::ask_at(call, pick, voice(spoken), at).await?;
+            let answer = lane::ask_at(call, pick, voice(spoken), at).await?;
             whole::read(answer, &pick.lane, call).await
         };
         match again.await {

@@ -6,7 +6,7 @@ use canon::{Delivery, Fault, Made, MediaKind, Source, Trouble};
 use upstream::Allowance;
 
 use super::super::route::Pick;
-use super::super::{Call, attempt, whole};
+use super::super::{Call, send, whole};
 use super::Drawn;
 use super::ask::{self, Asked};
 use super::job::{self, Job};
@@ -66,7 +66,7 @@ async fn get(
 ) -> Result<(String, Bytes), Fault> {
     let bytes = if pick.lane.provider.owns(url) {
         let dialect = ask::voice(job::spoken(&pick.lane)?);
-        let answer = attempt::ask_at(call, pick, dialect, url).await?;
+        let answer = send::ask_at(call, pick, dialect, url).await?;
         whole::read(answer, &pick.lane, call).await?
     } else {
         let fetcher = &call.config.media.fetcher;

@@ -152,7 +152,7 @@ struct Drawn {
 /// Has the lane make the pictures, and brings them into the form the caller wants.
 async fn draw(call: &Call, job: &Job, pick: &Pick, tab: &mut Tab) -> Result<Drawn, Fault> {
     let prepared = job.prepare(call, &pick.lane, false)?;
-    tab.try_lane(pick);
+    tab.try_lane(pick)?;
     tab.weigh(job.weight());
     tab.lost(prepared.losses.iter().map(|loss| loss.what.clone()));
     let asked = ask::all(call, pick, prepared).await?;

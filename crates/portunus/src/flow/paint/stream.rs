@@ -36,7 +36,9 @@ pub(super) async fn lane_of(
     let Some(written) = prepared.written.pop() else {
         return Err((Fault::internal("a stream of nothing"), tab));
     };
-    tab.try_lane(pick);
+    if let Err(fault) = tab.try_lane(pick) {
+        return Err((fault, tab));
+    }
     tab.weigh(job.weight());
     tab.lost(prepared.losses.into_iter().map(|loss| loss.what));
     let answer = match ask::send(call, pick, spoken, written).await {
