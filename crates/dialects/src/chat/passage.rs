@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use super::{Chat, PATH, fault, rules, wire};
 use crate::json::{self, Edit, Segments};
-use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
 
 /// What ends a stream.
 pub(super) const DONE: &[u8] = b"[DONE]";
@@ -62,7 +62,7 @@ impl Passage for Chat {
         }
         #[derive(Deserialize)]
         struct Choice<'a> {
-            #[serde(borrow, default)]
+            #[serde(borrow, default, deserialize_with = "text::maybe")]
             finish_reason: Option<Cow<'a, str>>,
             #[serde(borrow, default)]
             message: Option<&'a RawValue>,
@@ -156,7 +156,7 @@ struct Watched<'a> {
 
 #[derive(Deserialize)]
 struct WatchedChoice<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     finish_reason: Option<Cow<'a, str>>,
 }
 

@@ -75,6 +75,7 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
         candidates: u32::try_from(head.n.unwrap_or(1)).unwrap_or(1),
         marks,
         edits: Vec::new(),
+        only_text: !messages.parts,
         losses: Losses::new(),
     })
 }

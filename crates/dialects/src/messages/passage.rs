@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::thinking::LEAST;
 use super::{Messages, PATH, fault, read_stream, rules, wire, write_stream};
 use crate::json::{self, Edit, Segments};
-use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
 
 impl Passage for Messages {
     fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
@@ -38,7 +38,7 @@ impl Passage for Messages {
         struct Whole<'a> {
             #[serde(borrow, default)]
             content: Option<&'a RawValue>,
-            #[serde(borrow, default)]
+            #[serde(borrow, default, deserialize_with = "text::maybe")]
             stop_reason: Option<Cow<'a, str>>,
             #[serde(borrow, default)]
             usage: Option<&'a RawValue>,
@@ -123,7 +123,7 @@ const FRAMING: usize = 78;
 
 #[derive(Deserialize)]
 struct Watched<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     message: Option<WatchedMessage<'a>>,
@@ -143,7 +143,7 @@ struct WatchedMessage<'a> {
 
 #[derive(Deserialize)]
 struct WatchedDelta<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     stop_reason: Option<Cow<'a, str>>,
 }
 

@@ -34,7 +34,7 @@ use canon::Fault;
 pub(crate) async fn serve(call: Call) -> Result<Response, Fault> {
     let peek = call.dialect.peek(&call.target, &call.body)?;
     let route = route::find(&call, &peek)?;
-    let named = fetch::Named::look(&call)?;
+    let named = fetch::Named::look(&call, peek.only_text)?;
     if call.dry_run {
         return dry_run::answer(&call, &peek, &route, &named);
     }
