@@ -202,7 +202,7 @@ impl Routes {
                 // Only pages look for these; a call is spared the places they are kept in.
                 request.extensions_mut().insert(id);
                 request.extensions_mut().insert(ConnectInfo(peer));
-                match self.console.clone().oneshot(request).await {
+                match Box::pin(self.console.clone().oneshot(request)).await {
                     Ok(response) => response,
                     Err(never) => match never {},
                 }
@@ -299,7 +299,8 @@ async fn keyed(
     };
     let asked = Asked { app: Arc::clone(app), key: Arc::clone(key), id: id.clone(), pass, request };
     if paid && asked.request.headers().contains_key(idempotency::HEADER) {
-        return idempotency::once(asked, handler).await;
+        // Boxed: the other calls are not to carry it along.
+        return Box::pin(idempotency::once(asked, handler)).await;
     }
     handler(asked).await
 }
@@ -385,6 +386,22 @@ mod tests {
         for path in ["/v1/models", "/v1/models/", "/v1/modelsx/a", "//v1/models/a"] {
             assert!(!fits("/v1/models/{*rest}", path), "{path}");
         }
+    }
+
+    /// Futures are moved from step to step as a whole, so that what is rare and large in one has
+    /// to be boxed.
+    #[test]
+    fn the_future_of_a_call_is_small() {
+        fn size<A, F: Future>(_: impl Fn(A) -> F) -> usize {
+            size_of::<F>()
+        }
+        let sizes = [
+            size(chat::create),
+            size(messages::create),
+            size(native::call),
+            size(|(app, door, id, peer, request)| run(app, door, id, peer, request)),
+        ];
+        assert!(sizes.iter().all(|size| *size <= 4 << 10), "{sizes:?}");
     }
 
     #[test]
