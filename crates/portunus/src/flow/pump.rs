@@ -44,7 +44,7 @@ pub(super) async fn stream(
     peek: &Peek,
     lane: &Arc<LiveLane>,
     dialect: &'static dyn Dialect,
-    speech: Option<Speech>,
+    speech: Option<Box<Speech>>,
     answer: Answer,
     tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {

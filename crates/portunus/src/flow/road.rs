@@ -57,11 +57,12 @@ impl Road {
         call: &Call,
         peek: &Peek,
         dialect: &'static dyn Dialect,
-        speech: Option<Speech>,
+        speech: Option<Box<Speech>>,
     ) -> Self {
         let lane = match speech {
             None => Lane::Same(dialect.sniffer(peek)),
-            Some(Speech { chat, brake }) => {
+            Some(speech) => {
+                let Speech { chat, brake } = *speech;
                 let writer = call.dialect.writer(&chat, &stamp(call));
                 Lane::translated(call, dialect, CustomCalls::of(&chat), brake, writer)
             }
@@ -70,8 +71,12 @@ impl Road {
     }
 
     /// For a stream whose caller wants the answer whole.
-    pub(super) fn gathering(call: &Call, dialect: &'static dyn Dialect, speech: Speech) -> Self {
-        let Speech { chat, brake } = speech;
+    pub(super) fn gathering(
+        call: &Call,
+        dialect: &'static dyn Dialect,
+        speech: Box<Speech>,
+    ) -> Self {
+        let Speech { chat, brake } = *speech;
         let custom = CustomCalls::of(&chat);
         let gather =
             Gather { fold: Fold::default(), dialect: call.dialect, chat, stamp: stamp(call) };
@@ -94,6 +99,8 @@ impl Road {
 
     /// Takes bytes of the provider's and writes what the caller is to get.
     pub(super) fn take(&mut self, bytes: Bytes, out: &mut Vec<u8>) -> Course {
+        // What comes out is about as long as what came in.
+        out.reserve(bytes.len());
         self.cutter.push(bytes);
         loop {
             match self.cutter.next_frame() {

@@ -388,22 +388,6 @@ mod tests {
         }
     }
 
-    /// Futures are moved from step to step as a whole, so that what is rare and large in one has
-    /// to be boxed.
-    #[test]
-    fn the_future_of_a_call_is_small() {
-        fn size<A, F: Future>(_: impl Fn(A) -> F) -> usize {
-            size_of::<F>()
-        }
-        let sizes = [
-            size(chat::create),
-            size(messages::create),
-            size(native::call),
-            size(|(app, door, id, peer, request)| run(app, door, id, peer, request)),
-        ];
-        assert!(sizes.iter().all(|size| *size <= 4 << 10), "{sizes:?}");
-    }
-
     #[test]
     fn only_the_reviewed_addresses_are_public() {
         for route in table() {
