@@ -137,6 +137,8 @@ pub struct Peek {
     pub marks: Marks,
     /// Edits every lane of this format needs.
     pub edits: Vec<Edit>,
+    /// Whether it is known to hold nothing but text, so that nobody need look for anything else.
+    pub only_text: bool,
     /// What those edits take away: things of other providers' in the history, which this format's
     /// own would refuse.
     pub losses: Losses,

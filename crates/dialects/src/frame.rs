@@ -25,6 +25,16 @@ impl Frame {
         Self { event: None, data: data.into() }
     }
 
+    /// The data as text. Some servers cut a character in two and send half of it; the rest of the
+    /// piece is fine.
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        // Nearly always it is text, and this is the fast way to see it.
+        match std::str::from_utf8(&self.data) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(&self.data),
+        }
+    }
+
     /// Writes the data and the end of the event. A payload of several lines stays several data
     /// lines; it means the same.
     pub(crate) fn write_data(&self, out: &mut Vec<u8>) {
@@ -47,9 +57,11 @@ impl Frame {
 /// a space, several data lines, a byte-order mark, unknown fields.
 #[derive(Debug, Default)]
 pub struct Cutter {
-    buffer: BytesMut,
-    /// How much of `buffer` was searched for a line end already.
-    searched: usize,
+    /// What arrived last, and how much of it was used.
+    bytes: Bytes,
+    used: usize,
+    /// The beginning of a line whose end has not arrived.
+    begins: BytesMut,
     event: Option<Bytes>,
     data: Data,
     begun: bool,
@@ -76,12 +88,20 @@ impl Cutter {
 
     /// Takes the next bytes.
     pub fn push(&mut self, bytes: Bytes) {
-        if self.buffer.is_empty() {
-            // The usual case: the last event ended where the last chunk did, nothing to join.
-            self.buffer = BytesMut::from(bytes);
-        } else {
-            self.buffer.extend_from_slice(&bytes);
-        }
+        let rest = self.rest();
+        self.bytes = if rest.is_empty() { bytes } else { [rest, &bytes].concat().into() };
+        self.used = 0;
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.used..).unwrap_or_default()
+    }
+
+    /// Puts aside what has no end yet: only that is ever copied.
+    fn put_aside(&mut self) {
+        let rest = self.bytes.get(self.used..).unwrap_or_default();
+        self.begins.extend_from_slice(rest);
+        self.used = self.bytes.len();
     }
 
     /// The next complete piece; `None` until more bytes arrive.
@@ -95,7 +115,7 @@ impl Cutter {
             }
             self.field(line)?;
         }
-        if self.buffer.len() + self.data.len() > self.most() {
+        if self.begins.len() + self.data.len() > self.most() {
             return Err(too_large());
         }
         Ok(None)
@@ -107,10 +127,12 @@ impl Cutter {
 
     /// What is left when the body ends: a last event whose blank line never came.
     pub fn finish(&mut self) -> Result<Option<Frame>, Fault> {
-        if !self.buffer.is_empty() {
-            let line = self.buffer.split().freeze();
-            self.searched = 0;
-            let line = line.strip_suffix(b"\r").map_or(line.clone(), |cut| line.slice_ref(cut));
+        self.put_aside();
+        if !self.begins.is_empty() {
+            let mut line = self.begins.split().freeze();
+            if line.last() == Some(&b'\r') {
+                line.truncate(line.len() - 1);
+            }
             self.field(line)?;
         }
         Ok(self.dispatch())
@@ -119,42 +141,47 @@ impl Cutter {
     fn line(&mut self) -> Option<Bytes> {
         if !self.begun {
             const MARK: &[u8] = b"\xef\xbb\xbf";
-            if self.buffer.len() < MARK.len() && MARK.starts_with(&self.buffer) {
-                return None;
+            if !self.begins.is_empty() || self.rest().len() < MARK.len() {
+                self.put_aside();
+                if self.begins.len() < MARK.len() && MARK.starts_with(&self.begins) {
+                    return None;
+                }
+                self.bytes = self.begins.split().freeze();
+                self.used = 0;
             }
-            if self.buffer.starts_with(MARK) {
-                self.buffer.advance(MARK.len());
-            }
+            self.used += if self.rest().starts_with(MARK) { MARK.len() } else { 0 };
             self.begun = true;
         }
-        if self.after_cr && !self.buffer.is_empty() {
-            if self.buffer.first() == Some(&b'\n') {
-                self.buffer.advance(1);
-            }
+        if self.after_cr {
+            let next = *self.rest().first()?;
+            self.used += usize::from(next == b'\n');
             self.after_cr = false;
         }
-        let rest = self.buffer.get(self.searched..)?;
-        let Some(at) = memchr2(b'\n', b'\r', rest) else {
-            self.searched = self.buffer.len();
+        let rest = self.rest();
+        let Some(end) = memchr2(b'\n', b'\r', rest) else {
+            self.put_aside();
             return None;
         };
-        let at = self.searched + at;
-        let mut line = self.buffer.split_to(at + 1);
-        self.after_cr = line.last() == Some(&b'\r');
-        line.truncate(at);
-        self.searched = 0;
-        Some(line.freeze())
+        self.after_cr = rest.get(end) == Some(&b'\r');
+        let from = self.used;
+        self.used += end + 1;
+        if self.begins.is_empty() {
+            return Some(self.bytes.slice(from..from + end));
+        }
+        self.begins.extend_from_slice(self.bytes.get(from..from + end).unwrap_or_default());
+        Some(self.begins.split().freeze())
     }
 
     fn field(&mut self, line: Bytes) -> Result<(), Fault> {
-        let value = |prefix: usize| {
-            let rest = line.slice(prefix.min(line.len())..);
-            if rest.first() == Some(&b' ') { rest.slice(1..) } else { rest }
+        let value = |mut line: Bytes, prefix: usize| {
+            let space = usize::from(line.get(prefix) == Some(&b' '));
+            line.advance(prefix + space);
+            line
         };
         if line.starts_with(b"data:") {
-            self.data.add(value(5));
+            self.data.add(value(line, 5));
         } else if line.starts_with(b"event:") {
-            self.event = Some(value(6));
+            self.event = Some(value(line, 6));
         } else if &*line == b"data" {
             self.data.add(Bytes::new());
         }

@@ -26,6 +26,7 @@ pub mod responses;
 mod served;
 mod steering;
 mod stretch;
+mod text;
 
 pub use addresses::{Address, addresses};
 pub use brake::{Brake, Scale};

@@ -25,4 +25,4 @@ pub use disk::{Disk, FileDisk, MemoryDisk};
 pub use entry::{EndedBy, Entry, Outcome, Try};
 pub use journal::{Held, JournalError, OpenCall, Reached, Record, Recovered};
 pub use purse::{Purse, Standing};
-pub use teller::Teller;
+pub use teller::{BATCH, Teller};

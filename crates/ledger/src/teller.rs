@@ -18,7 +18,7 @@ use crate::{
 /// For how long the bank may be away before keys without a cap are refused, if nothing is said.
 const DEBT: Micros = 60_000_000;
 /// How many settled calls go to the bank at once.
-const BATCH: usize = 500;
+pub const BATCH: usize = 500;
 
 /// The teller of one node.
 pub struct Teller<B> {

@@ -2,7 +2,7 @@
 //! and the store together.
 
 use canon::Money;
-use ledger::{BankError, Held, Purse, Refused, Standing, Ticket};
+use ledger::{BATCH, BankError, Held, Purse, Refused, Standing, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,8 @@ impl App {
         };
         let begun = Instant::now();
         loop {
-            let holding = self.teller.hold(purse, Arc::clone(&held), full, least);
+            // Boxed: asking the store is rare and its future large, and every call carries it along.
+            let holding = Box::pin(self.teller.hold(purse, Arc::clone(&held), full, least));
             match tokio::time::timeout(ANSWER, holding).await {
                 Ok(Err(Refused::Elsewhere { .. })) if begun.elapsed() < ELSEWHERE => {
                     tokio::time::sleep(PAUSE).await;
@@ -74,13 +75,17 @@ impl App {
                 Err(BankError::Away("the store did not answer in time".to_owned()))
             });
             match posted {
-                Ok(0) => {
-                    if self.stop.is_cancelled() && self.book.running() == 0 {
+                Ok(count) => {
+                    let stops = self.stop.is_cancelled();
+                    if count == 0 && stops && self.book.running() == 0 {
                         return self.leave().await;
                     }
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    wait = Duration::from_millis(100);
+                    // Few cost the store nearly as much as many, so more are waited for.
+                    if count == 0 || (count < BATCH && !stops) {
+                        tokio::time::sleep(wait).await;
+                    }
                 }
-                Ok(_) => wait = Duration::from_millis(100),
                 Err(e) => {
                     tracing::error!("settled calls could not be stored, they wait: {e}");
                     if self.stop.is_cancelled() {

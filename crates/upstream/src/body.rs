@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use crate::client::LocalBody;
 use crate::coding::{Coding, Decoder, Undecodable};
 use crate::event_stream::Unframed;
+use crate::h1::Flow;
 
 /// The most that comes out of one compressed answer.
 const MOST: usize = 256 << 20;
@@ -33,6 +34,16 @@ impl Pieces {
     /// The pieces that are left.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &Bytes> {
         self.pieces.iter()
+    }
+
+    /// How many bytes are left.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The pieces that are left, for whoever sends them.
+    pub(crate) fn into_pieces(self) -> VecDeque<Bytes> {
+        self.pieces
     }
 
     /// The body in one piece.
@@ -78,7 +89,7 @@ impl HttpBody for Pieces {
 #[derive(Debug)]
 pub enum Body {
     /// From the network.
-    Net(Incoming),
+    Net(NetBody),
     /// From the network, compressed though it was not asked to be.
     Coded(Box<Coded>),
     /// From a model inside this process.
@@ -87,12 +98,40 @@ pub enum Body {
     Framed(Box<Unframed>),
 }
 
+/// A body from the network as it came.
+#[derive(Debug)]
+pub enum NetBody {
+    /// Over HTTP/1.
+    Own(Flow),
+    /// Over HTTP/2.
+    Shared(Incoming),
+}
+
+impl NetBody {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self {
+            Self::Own(flow) => flow.poll_frame(cx),
+            Self::Shared(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+        }
+    }
+
+    fn is_end(&self) -> bool {
+        match self {
+            Self::Own(flow) => flow.is_end(),
+            Self::Shared(body) => body.is_end_stream(),
+        }
+    }
+}
+
 /// Why an answer's body broke off.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Body {
     /// The body of an answer from the network, with its compression undone.
-    pub(crate) fn net(headers: &HeaderMap, body: Incoming) -> Self {
+    pub(crate) fn net(headers: &HeaderMap, body: NetBody) -> Self {
         let decoder = match Coding::of(headers) {
             Ok(None) => return Self::Net(body),
             Ok(Some(coding)) => Decoder::new(coding, MOST),
@@ -107,7 +146,7 @@ impl Body {
 /// A compressed body on its way out of its compression.
 #[derive(Debug)]
 pub struct Coded {
-    body: Incoming,
+    body: NetBody,
     /// What undoes it, or why nothing can.
     decoder: Result<Decoder, Undecodable>,
 }
@@ -122,12 +161,12 @@ impl Coded {
             Err(why) => return Poll::Ready(Some(Err(why.clone().into()))),
         };
         loop {
-            let undone = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            let undone = match ready!(self.body.poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => decoder.push(&data),
                     Err(frame) => return Poll::Ready(Some(Ok(frame))),
                 },
-                Some(Err(e)) => return Poll::Ready(Some(Err(e.into()))),
+                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                 None => match decoder.finish() {
                     Ok(()) => return Poll::Ready(None),
                     Err(why) => Err(why),
@@ -155,7 +194,7 @@ impl HttpBody for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
-            Self::Net(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::Net(body) => body.poll_frame(cx),
             Self::Coded(coded) => coded.poll_frame(cx),
             Self::Local(body) => Pin::new(body).poll_frame(cx),
             Self::Framed(body) => Pin::new(body.as_mut()).poll_frame(cx),
@@ -164,7 +203,7 @@ impl HttpBody for Body {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Net(body) => body.is_end_stream(),
+            Self::Net(body) => body.is_end(),
             // Its end must be looked at: it may have come too early.
             Self::Coded(_) => false,
             Self::Local(body) => body.is_end_stream(),

@@ -5,18 +5,25 @@ use canon::Reach;
 use http::header::PROXY_AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use std::error::Error as _;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::error::Error;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::body::{Body, BodyError, Pieces};
-use crate::outbound::{Connector, Outbound};
+use crate::body::{Body, BodyError, NetBody, Pieces};
+use crate::h1::{Failed, Flow, Wire};
+use crate::outbound::{Opened, Opener, Outbound};
+use crate::pool::{Found, Place, Pool, Shared};
 use crate::used::Used;
+
+/// How often a connection with many requests on it is asked whether it lives, and how long it may
+/// take to say so.
+const ALIVE: Duration = Duration::from_secs(10);
+const ALIVE_TIME: Duration = Duration::from_secs(5);
 
 /// The body of an answer from inside this process.
 pub type LocalBody = UnsyncBoxBody<Bytes, BodyError>;
@@ -41,14 +48,14 @@ pub struct Answer {
     pub body: Body,
 }
 
-type Pool = legacy::Client<HttpsConnector<Connector>, Pieces>;
-
-/// Connections kept for the next request, and a way to send without them.
+/// The network: connections kept for the next request, and a way to open more.
 #[derive(Clone)]
-pub struct Net {
+pub struct Net(Arc<Ways>);
+
+struct Ways {
     pool: Pool,
-    fresh: Pool,
-    way: Outbound,
+    opener: Opener,
+    connect: Duration,
 }
 
 /// Why a request got no answer.
@@ -57,7 +64,7 @@ pub struct Lost {
     /// How far it got.
     pub reach: Reach,
     /// What went wrong.
-    pub why: legacy::Error,
+    pub why: BodyError,
 }
 
 /// Sends requests.
@@ -73,46 +80,24 @@ impl Client {
     /// A client for the network with its own pool of connections. Redirects are never followed:
     /// they would carry the credential to a place it was not meant for.
     pub fn net(connect: Duration, way: &Outbound) -> Self {
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(way.tls())
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(way.connector(connect));
-        let mut builder = legacy::Client::builder(TokioExecutor::new());
-        builder
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(60))
-            .pool_max_idle_per_host(256)
-            .http2_keep_alive_interval(Duration::from_secs(10))
-            .http2_keep_alive_timeout(Duration::from_secs(5));
-        let pool = builder.build(connector.clone());
-        let fresh = builder.pool_max_idle_per_host(0).build(connector);
-        Self::Net(Net { pool, fresh, way: way.clone() })
+        let opener = way.opener(connect);
+        Self::Net(Net(Arc::new(Ways { pool: Pool::default(), opener, connect })))
     }
 
     /// Sends a request and waits for the head of the answer; on a connection of its own if `fresh`.
-    pub async fn send(&self, mut request: Request<Pieces>, fresh: bool) -> Result<Answer, Lost> {
+    pub async fn send(&self, request: Request<Pieces>, fresh: bool) -> Result<Answer, Lost> {
+        self.send_within(request, fresh, Duration::MAX).await
+    }
+
+    /// The same, where a connection must be open sooner than is usual here.
+    pub(crate) async fn send_within(
+        &self,
+        request: Request<Pieces>,
+        fresh: bool,
+        connect: Duration,
+    ) -> Result<Answer, Lost> {
         match self {
-            Self::Net(net) => {
-                if let Some(proof) = net.way.proof(request.uri()) {
-                    request.headers_mut().insert(PROXY_AUTHORIZATION, proof);
-                }
-                let client = if fresh { &net.fresh } else { &net.pool };
-                let response = client
-                    .request(request)
-                    .await
-                    .map_err(|why| Lost { reach: reach(&why), why })?;
-                if let Some(used) = response.extensions().get::<Used>() {
-                    used.answered();
-                }
-                let (head, body) = response.into_parts();
-                Ok(Answer {
-                    status: head.status.as_u16(),
-                    body: Body::net(&head.headers, body),
-                    headers: head.headers,
-                })
-            }
+            Self::Net(Net(ways)) => ways.send(request, fresh, connect.min(ways.connect)).await,
             Self::Local(local) => {
                 let (head, body) = local.call(request.map(Pieces::join)).await.into_parts();
                 Ok(Answer {
@@ -128,12 +113,12 @@ impl Client {
 impl Lost {
     /// What the other end of an HTTP/2 connection said instead of answering.
     pub(crate) fn said(&self) -> Option<&h2::Error> {
-        said(&self.why)
+        said(&*self.why)
     }
 }
 
-fn said(error: &legacy::Error) -> Option<&h2::Error> {
-    let mut inner = error.source();
+fn said<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e h2::Error> {
+    let mut inner = Some(error);
     while let Some(error) = inner {
         if let Some(said) = error.downcast_ref::<h2::Error>() {
             return Some(said).filter(|said| said.is_remote());
@@ -143,26 +128,124 @@ fn said(error: &legacy::Error) -> Option<&h2::Error> {
     None
 }
 
-/// How far a request got whose sending failed.
-fn reach(error: &legacy::Error) -> Reach {
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
-    if error.is_connect() || cause.is_some_and(hyper::Error::is_canceled) {
-        return Reach::Nothing;
+impl Ways {
+    async fn send(
+        &self,
+        mut request: Request<Pieces>,
+        fresh: bool,
+        connect: Duration,
+    ) -> Result<Answer, Lost> {
+        let uri = request.uri();
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(Lost { reach: Reach::Nothing, why: "the address is not whole".into() });
+        };
+        let place = self.pool.place((scheme.clone(), authority.clone()));
+        if let Some(proof) = self.opener.proof(uri) {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, proof);
+        }
+        if !fresh {
+            match place.find() {
+                Some(Found::Own(wire)) => return exchange(wire, request, place).await,
+                Some(Found::Shared(shared)) => match Box::pin(shared.exchange(request)).await {
+                    Ok(outcome) => return outcome,
+                    // Its last request had just been one too many: nothing of ours was sent.
+                    Err(back) => request = *back,
+                },
+                None => {}
+            }
+        }
+        // Boxed: it is rare, and every call carries its future along.
+        Box::pin(self.send_anew(request, place, connect)).await
     }
-    // Both promise that nothing was done: a refused stream, and one behind the last of a goodbye.
-    let undone =
-        |said: &h2::Error| said.is_go_away() || said.reason() == Some(h2::Reason::REFUSED_STREAM);
-    if said(error).is_some_and(undone) {
-        return Reach::Undone;
+
+    /// Sends a request on a connection that is opened for it, and kept for others.
+    async fn send_anew(
+        &self,
+        request: Request<Pieces>,
+        place: Arc<Place>,
+        connect: Duration,
+    ) -> Result<Answer, Lost> {
+        let nothing = |why: BodyError| Lost { reach: Reach::Nothing, why };
+        let opening = tokio::time::timeout(connect, self.opener.open(request.uri()));
+        let Opened { line, proxied, shared } = match opening.await {
+            Ok(opened) => opened.map_err(nothing)?,
+            Err(_) => {
+                let why = format!("no connection within {connect:?}");
+                return Err(nothing(io::Error::new(io::ErrorKind::TimedOut, why).into()));
+            }
+        };
+        if !shared {
+            return exchange(Box::new(Wire::new(line, proxied)), request, place).await;
+        }
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(ALIVE)
+            .keep_alive_timeout(ALIVE_TIME)
+            .handshake(TokioIo::new(line))
+            .await
+            .map_err(|e| nothing(e.into()))?;
+        tokio::spawn(async move {
+            // What goes wrong here is told where the answers are read.
+            let _ = connection.await;
+        });
+        let shared = Shared { sender, used: Used::default() };
+        place.share(shared.clone());
+        match shared.exchange(request).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(nothing("the connection was closed before it was used".into())),
+        }
     }
-    let mut extras = http::Extensions::new();
-    if let Some(connection) = error.connect_info() {
-        connection.get_extras(&mut extras);
+}
+
+async fn exchange(
+    mut wire: Box<Wire>,
+    request: Request<Pieces>,
+    place: Arc<Place>,
+) -> Result<Answer, Lost> {
+    let head = wire.exchange(request).await.map_err(|failed| match failed {
+        Failed::Stale(why) => Lost { reach: Reach::Stale, why },
+        Failed::Sent(why) => Lost { reach: Reach::Sent, why },
+    })?;
+    let body = NetBody::Own(Flow::new(wire, head.framing, head.keep, place));
+    let body = Body::net(&head.headers, body);
+    Ok(Answer { status: head.status, headers: head.headers, body })
+}
+
+impl Shared {
+    /// One request among others; it comes back when nothing of it was sent.
+    async fn exchange(
+        mut self,
+        request: Request<Pieces>,
+    ) -> Result<Result<Answer, Lost>, Box<Request<Pieces>>> {
+        let response = match self.sender.try_send_request(request).await {
+            Ok(response) => response,
+            Err(mut failed) => {
+                if let Some(request) = failed.take_message() {
+                    return Err(Box::new(request));
+                }
+                let why = failed.into_error();
+                // Both promise that nothing was done: a refused stream, and one behind the last of a
+                // goodbye.
+                let undone = said(&why).is_some_and(|said| {
+                    said.is_go_away() || said.reason() == Some(h2::Reason::REFUSED_STREAM)
+                });
+                let reach = if why.is_canceled() {
+                    Reach::Nothing
+                } else if undone {
+                    Reach::Undone
+                } else if self.used.has_answered() && !why.is_parse() {
+                    Reach::Stale
+                } else {
+                    Reach::Sent
+                };
+                return Ok(Err(Lost { reach, why: why.into() }));
+            }
+        };
+        self.used.answered();
+        let (head, body) = response.into_parts();
+        let body = Body::net(&head.headers, NetBody::Shared(body));
+        Ok(Ok(Answer { status: head.status.as_u16(), headers: head.headers, body }))
     }
-    let used = extras.get::<Used>().is_some_and(Used::has_answered);
-    // Bytes that are no answer are an answer of sorts: somebody was there.
-    let silent = !cause.is_some_and(hyper::Error::is_parse);
-    if used && silent { Reach::Stale } else { Reach::Sent }
 }
 
 impl std::fmt::Debug for Client {

@@ -158,7 +158,8 @@ impl Google {
     pub(crate) async fn token(self: &Arc<Self>, client: &Client) -> Result<HeaderValue, Fault> {
         let now = (self.now)();
         let Some(token) = self.token.load_full().filter(|token| now < token.ends) else {
-            return self.fetch(client).await;
+            // Boxed: it is rare, and every call carries its future along.
+            return Box::pin(self.fetch(client)).await;
         };
         if now >= token.renew {
             self.renew_beside(client, now);
@@ -240,7 +241,7 @@ impl Google {
         let answer = client
             .send(request, false)
             .await
-            .map_err(|lost| fault(format!("{host}: {}", crate::provider::chain(&lost.why))))?;
+            .map_err(|lost| fault(format!("{host}: {}", crate::provider::chain(&*lost.why))))?;
         let body = Limited::new(answer.body, LARGEST).collect().await;
         let body = body.map_err(|e| fault(format!("{host}: the answer broke off: {e}")))?;
         let json: Option<Value> = serde_json::from_slice(&body.to_bytes()).ok();

@@ -2,28 +2,30 @@
 //! trusted. Certificates are always checked.
 
 use http::{HeaderValue, Uri};
-use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls_platform_verifier::Verifier;
 use std::fmt;
-use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tower::Service;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tower::Service as _;
 
 use crate::dial::Dialler;
-use crate::used::Used;
+
+/// How HTTP/2 is called within TLS.
+const H2: &[u8] = b"h2";
 
 /// The proxies to go through, as the operator or the usual environment variables name them.
 #[derive(Clone, Default)]
@@ -100,9 +102,12 @@ impl Outbound {
         proxy.basic_auth().cloned()
     }
 
-    /// What opens connections.
-    pub(crate) fn connector(&self, connect: Duration) -> Connector {
-        Connector { dialler: Dialler::new(connect, None), way: self.clone() }
+    /// What opens connections; HTTP/2 is offered within TLS.
+    pub(crate) fn opener(&self, connect: Duration) -> Opener {
+        let mut tls = self.tls();
+        tls.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
+        let tls = TlsConnector::from(Arc::new(tls));
+        Opener { dialler: Dialler::new(connect, None), tls, way: self.clone() }
     }
 
     /// A connection to that very address, which is one of the target's. A proxy is asked for the
@@ -200,92 +205,107 @@ fn tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, OutboundErro
 }
 
 /// Opens connections, directly or through a proxy.
-#[derive(Clone)]
-pub(crate) struct Connector {
+pub(crate) struct Opener {
     dialler: Dialler,
+    tls: TlsConnector,
     way: Outbound,
 }
 
-impl Service<Uri> for Connector {
-    type Response = Wire;
-    type Error = Refusal;
-    type Future = Pin<Box<dyn Future<Output = Result<Wire, Refusal>> + Send>>;
+/// A connection that was opened.
+pub(crate) struct Opened {
+    pub(crate) line: Line,
+    /// Whether a proxy reads the requests on it.
+    pub(crate) proxied: bool,
+    /// Whether the other end wants to speak HTTP/2.
+    pub(crate) shared: bool,
+}
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.dialler.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, target: Uri) -> Self::Future {
-        let Some(proxy) = self.way.proxy(&target) else {
-            let opening = self.dialler.call(target);
-            return Box::pin(async move { Ok(Wire::new(opening.await?, false)) });
+impl Opener {
+    /// Opens a connection to the host of that address.
+    pub(crate) async fn open(&self, target: &Uri) -> Result<Opened, Refusal> {
+        let secret = target.scheme_str() == Some("https");
+        let mut dialler = self.dialler.clone();
+        let (stream, proxied) = match self.way.proxy(target) {
+            None => (dialler.call(target.clone()).await?, false),
+            Some(proxy) if secret || is_socks(&proxy) => {
+                (through(&proxy, dialler, target.clone()).await?, false)
+            }
+            Some(proxy) => (dialler.call(proxy.uri().clone()).await?, true),
         };
-        if target.scheme_str() == Some("https") || is_socks(&proxy) {
-            let dialler = self.dialler.clone();
-            return Box::pin(async move {
-                Ok(Wire::new(through(&proxy, dialler, target).await?, false))
-            });
+        let stream = stream.into_inner();
+        if !secret {
+            return Ok(Opened { line: Line::Plain(stream), proxied, shared: false });
         }
-        let opening = self.dialler.call(proxy.uri().clone());
-        Box::pin(async move { Ok(Wire::new(opening.await?, true)) })
+        let host = target.host().unwrap_or_default().trim_matches(['[', ']']);
+        let name = ServerName::try_from(host.to_owned())?;
+        let stream = self.tls.connect(name, stream).await?;
+        let shared = stream.get_ref().1.alpn_protocol() == Some(H2);
+        Ok(Opened { line: Line::Secret(Box::new(stream)), proxied, shared })
+    }
+
+    /// What a proxy must be told in a request to that address.
+    pub(crate) fn proof(&self, target: &Uri) -> Option<HeaderValue> {
+        self.way.proof(target)
     }
 }
 
-/// A connection that knows whether a proxy reads the requests on it, and whether it was used.
-pub(crate) struct Wire {
-    io: TokioIo<TcpStream>,
-    proxied: bool,
-    used: Used,
+/// A connection: plain TCP, or TLS on top of it.
+pub(crate) enum Line {
+    Plain(TcpStream),
+    Secret(Box<TlsStream<TcpStream>>),
 }
 
-impl Wire {
-    fn new(io: TokioIo<TcpStream>, proxied: bool) -> Self {
-        Self { io, proxied, used: Used::default() }
-    }
-}
-
-impl Connection for Wire {
-    fn connected(&self) -> Connected {
-        self.io.connected().proxy(self.proxied).extra(self.used.clone())
-    }
-}
-
-impl Read for Wire {
+impl AsyncRead for Line {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Secret(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
     }
 }
 
-impl Write for Wire {
+impl AsyncWrite for Line {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Secret(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Secret(stream) => Pin::new(stream).poll_flush(cx),
+        }
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Secret(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Secret(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 }

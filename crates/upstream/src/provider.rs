@@ -5,7 +5,6 @@ use canon::{Blame, Fault, Origin, Reach, Trouble};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
-use hyper_util::client::legacy::connect::capture_connection;
 use std::fmt;
 use std::time::Duration;
 
@@ -231,24 +230,11 @@ impl Provider {
         let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         let credential = self.credential(how.credential);
-        let impatient = how.connect < self.timeouts.connect;
         let sending = async {
             // What proves us may have to be fetched first, and then nothing was sent yet.
             let proved = credential.prove(&mut request, &self.client).await;
             proved.map_err(|fault| fault.reach(Reach::Nothing))?;
-            let connected = impatient.then(|| capture_connection(&mut request));
-            let sending = self.client.send(request, how.fresh);
-            let Some(mut connected) = connected else { return Ok(sending.await) };
-            tokio::pin!(sending);
-            let connecting = connected.wait_for_connection_metadata();
-            tokio::select! {
-                biased;
-                outcome = &mut sending => return Ok(outcome),
-                connecting = tokio::time::timeout(how.connect, connecting) => {
-                    connecting.map_err(|_| late("connection", how.connect).reach(Reach::Nothing))?;
-                }
-            }
-            Ok(sending.await)
+            Ok(self.client.send_within(request, how.fresh, how.connect).await)
         };
         let fault = match tokio::time::timeout(how.first_byte, sending).await {
             Ok(Ok(Ok(answer))) => {
@@ -265,13 +251,13 @@ impl Provider {
                 let fault = if calm {
                     Fault::new(Trouble::Overload, "the model is overloaded, retry later")
                         .blame(Blame::Upstream)
-                } else if is_timeout(&why) {
+                } else if is_timeout(&*why) {
                     Fault::new(Trouble::Timeout, "the provider took too long to answer")
                 } else {
                     let say = "the provider could not be reached, retry later";
                     Fault::new(Trouble::Unavailable, say)
                 };
-                fault.reach(reach).note(chain(&why))
+                fault.reach(reach).note(chain(&*why))
             }
             Ok(Err(fault)) => fault,
             Err(_) => late("answer", how.first_byte).reach(Reach::Sent),

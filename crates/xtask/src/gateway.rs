@@ -43,7 +43,16 @@ impl Binary {
 
     /// A key without a cap, but with these flags.
     pub(crate) fn create_key_with(&self, data: &Path, flags: &[&str]) -> Result<String> {
-        let arguments = ["keys", "create", "--name", "xtask", "--unlimited", "--json", "--data"];
+        self.create_any_key(data, &[&["--unlimited"], flags].concat())
+    }
+
+    /// A key with a cap, so that its money comes from a lease.
+    pub(crate) fn create_capped_key(&self, data: &Path, cap: &str) -> Result<String> {
+        self.create_any_key(data, &["--cap", cap])
+    }
+
+    fn create_any_key(&self, data: &Path, flags: &[&str]) -> Result<String> {
+        let arguments = ["keys", "create", "--name", "xtask", "--json", "--data"];
         let output = self.command().args(arguments).arg(data).args(flags).output()?;
         let told = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "keys create: {}\n{told}", output.status);
@@ -63,10 +72,10 @@ impl Binary {
         command
     }
 
-    /// The command of an upstream that answers the same bytes every time.
-    pub(crate) fn simulate(&self, address: SocketAddr) -> Command {
+    /// The command of an upstream, with these flags.
+    pub(crate) fn simulate(&self, address: SocketAddr, flags: &[&str]) -> Command {
         let mut command = self.command();
-        command.args(["simulate", "--canned", "--listen", &address.to_string()]);
+        command.args(["simulate", "--listen", &address.to_string()]).args(flags);
         command
     }
 }

@@ -104,6 +104,22 @@ impl Body {
         Self { inner: Inner::Stream(Box::new(stream)), ticket: Some(ticket) }
     }
 
+    /// A stream that was made beforehand, an event at a time.
+    pub(super) fn paced(bytes: Bytes, pace: Pace) -> Self {
+        let mut stream = Stream {
+            events: Vec::new().into_iter(),
+            writer: None,
+            cut: true,
+            ready: VecDeque::new(),
+            tokens: 0,
+            pace,
+            pause: Pause::Over,
+        };
+        stream.split(bytes);
+        stream.rest();
+        Self { inner: Inner::Stream(Box::new(stream)), ticket: None }
+    }
+
     /// All pieces at once, each with the output tokens in it, and the row of the meter.
     pub(crate) fn into_pieces(self) -> (Vec<(Bytes, u64)>, Option<Ticket>) {
         let pieces = match self.inner {

@@ -202,7 +202,9 @@ impl Upstream {
         let canned = canned::of(dialect);
         let stream = target.stream || canned::asks_for_stream(body);
         self.meter.served("(canned)", &canned.usage, stream);
-        if stream {
+        if stream && self.pace != Pace::default() {
+            streamed(Body::paced(canned.burst.clone(), self.pace), false)
+        } else if stream {
             streamed(Body::whole(canned.burst.clone()), false)
         } else {
             whole(StatusCode::OK, canned.whole.clone())

@@ -13,13 +13,14 @@ use std::borrow::Cow;
 
 use crate::envelope;
 use crate::fields::Object;
+use crate::text;
 
 /// The object, or a piece of it in a stream.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Audio<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     data: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) transcript: Option<Cow<'a, str>>,
 }
 

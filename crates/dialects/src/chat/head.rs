@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use crate::heads::{self, AnyObject, Outline};
+use crate::text;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]
@@ -52,11 +53,11 @@ pub(super) struct Head<'a> {
     pub(super) metadata: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) response_format: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) reasoning_effort: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) parallel_tool_calls: Option<bool>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) user: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) service_tier: Option<&'a RawValue>,
@@ -68,7 +69,7 @@ pub(super) struct Head<'a> {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ToolHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) function: Option<NameHead<'a>>,
@@ -78,7 +79,7 @@ pub(super) struct ToolHead<'a> {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct NameHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
 }
 
@@ -87,6 +88,8 @@ pub(super) struct NameHead<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Messages<'a> {
     pub(super) count: usize,
+    /// Whether any of them is made of parts.
+    pub(super) parts: bool,
     pub(super) broken: Option<(String, String)>,
     pub(super) calls: Vec<Cow<'a, str>>,
     pub(super) answered: Vec<(usize, Cow<'a, str>)>,
@@ -98,6 +101,7 @@ impl<'de> Outline<'de> for Messages<'de> {
     fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         let mut all = Self::default();
         while let Some(message) = items.next_element::<Message<'de>>()? {
+            all.parts |= matches!(message.content, Content::Parts { .. });
             all.judge(message);
             all.count += 1;
         }
@@ -114,13 +118,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Messages<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a message object")]
 pub(super) struct Message<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) role: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) content: Content<'a>,
     #[serde(borrow, default)]
     pub(super) tool_calls: Option<Vec<CallHead<'a>>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) tool_call_id: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) function_call: Option<IgnoredAny>,
@@ -128,13 +132,13 @@ pub(super) struct Message<'a> {
     pub(super) refusal: Option<IgnoredAny>,
     #[serde(default)]
     pub(super) audio: Option<IgnoredAny>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct CallHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) function: Option<NameHead<'a>>,
@@ -186,9 +190,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a part object with a `type`")]
 pub(super) struct PartHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) text: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) image_url: Option<UrlHead<'a>>,
@@ -201,7 +205,7 @@ pub(super) struct PartHead<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a `url`")]
 pub(super) struct UrlHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) url: Option<Cow<'a, str>>,
 }
 

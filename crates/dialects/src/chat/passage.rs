@@ -13,7 +13,7 @@ use super::{Chat, PATH, fault, rules, wire};
 use crate::fields::Object;
 use crate::json::{self, Edit, Segments};
 use crate::served;
-use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
 
 /// What ends a stream.
 pub(super) const DONE: &[u8] = b"[DONE]";
@@ -67,7 +67,7 @@ impl Passage for Chat {
         }
         #[derive(Deserialize)]
         struct Choice<'a> {
-            #[serde(borrow, default)]
+            #[serde(borrow, default, deserialize_with = "text::maybe")]
             finish_reason: Option<Cow<'a, str>>,
             #[serde(borrow, default)]
             message: Option<&'a RawValue>,
@@ -204,7 +204,7 @@ struct Watched<'a> {
 struct WatchedChoice<'a> {
     #[serde(default)]
     index: Option<u32>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     finish_reason: Option<Cow<'a, str>>,
 }
 

@@ -57,8 +57,7 @@ impl Reader for ChatReader {
             self.done = true;
             return Ok(());
         }
-        // Some servers cut a character in two and send half of it; the rest of the chunk is fine.
-        let text = String::from_utf8_lossy(&frame.data);
+        let text = frame.text();
         let chunk: wire::Chunk<'_> = serde_json::from_str(&text).map_err(|e| {
             Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
                 .note(format!("unreadable chat chunk: {e}"))

@@ -78,6 +78,7 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
         searches: searches(head),
         marks,
         edits: Vec::new(),
+        only_text: !messages.parts,
         losses: Losses::new(),
     })
 }

@@ -13,13 +13,14 @@ use std::fmt;
 
 use super::audio::Audio;
 use crate::fields::Object;
+use crate::text;
 
 /// One chunk of a stream.
 #[derive(Debug, Deserialize)]
 pub(super) struct Chunk<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) model: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) created: Option<i64>,
@@ -29,9 +30,9 @@ pub(super) struct Chunk<'a> {
     pub(super) usage: Option<Counts>,
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) service_tier: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) system_fingerprint: Option<Cow<'a, str>>,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct Choice<'a> {
     pub(super) index: u32,
     #[serde(borrow, default)]
     pub(super) delta: Option<Delta<'a>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) finish_reason: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) logprobs: Option<&'a RawValue>,
@@ -169,7 +170,7 @@ pub(super) fn read_said(part: &Value, thought: &mut String, text: &mut String) {
 pub(super) struct CallDelta<'a> {
     #[serde(default)]
     pub(super) index: Option<u32>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) function: Option<FunctionDelta<'a>>,
@@ -182,11 +183,11 @@ pub(super) struct CallDelta<'a> {
 /// Name and arguments of a tool call, piece by piece.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct FunctionDelta<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) arguments: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) input: Option<Cow<'a, str>>,
 }
 

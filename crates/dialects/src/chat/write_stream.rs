@@ -63,6 +63,12 @@ fn numbered(mut entry: Value, count: &mut usize) -> Value {
     entry
 }
 
+/// Writes a value as JSON.
+fn write_json(value: &(impl serde::Serialize + ?Sized), out: &mut Vec<u8>) {
+    // A list of bytes takes everything, and no value here can refuse to be written.
+    let _ = serde_json::to_writer(out, value);
+}
+
 fn head(id: &str, created: i64, model: &str) -> String {
     format!(
         "data: {{\"id\":\"chatcmpl-{id}\",\"object\":\"chat.completion.chunk\",\
@@ -93,18 +99,24 @@ impl ChatWriter {
         }
     }
 
-    fn chunk(&self, choices: &str, usage: Option<&Usage>, out: &mut Vec<u8>) {
+    /// Everything of a chunk up to its choices.
+    fn open_chunk(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.head.as_bytes());
         if let Some(tier) = self.tier {
             out.extend_from_slice(format!(",\"service_tier\":\"{tier}\"").as_bytes());
         }
         out.extend_from_slice(b",\"choices\":[");
-        out.extend_from_slice(choices.as_bytes());
+    }
+
+    fn close_chunk(&self, usage: Option<&Usage>, out: &mut Vec<u8>) {
         out.push(b']');
-        if self.wants_usage {
-            let usage = usage.map_or(Value::Null, wire::write_usage);
-            out.extend_from_slice(b",\"usage\":");
-            out.extend_from_slice(usage.to_string().as_bytes());
+        match usage {
+            _ if !self.wants_usage => {}
+            None => out.extend_from_slice(b",\"usage\":null"),
+            Some(usage) => {
+                out.extend_from_slice(b",\"usage\":");
+                out.extend_from_slice(wire::write_usage(usage).to_string().as_bytes());
+            }
         }
         out.extend_from_slice(b"}\n\n");
     }
@@ -128,15 +140,29 @@ impl ChatWriter {
         finish: &str,
         out: &mut Vec<u8>,
     ) {
-        let chances = chances.map_or_else(
-            || "null".to_owned(),
-            |list| write_reply::write_logprobs(list).to_string(),
-        );
-        let choice = format!(
-            "{{\"index\":{candidate},\"delta\":{delta},\"logprobs\":{chances},\
-             \"finish_reason\":{finish}}}"
-        );
-        self.chunk(&choice, None, out);
+        self.open_choice(candidate, out);
+        out.extend_from_slice(delta.as_bytes());
+        self.close_choice(chances, finish, out);
+    }
+
+    /// Everything of a chunk up to what its one choice adds.
+    fn open_choice(&self, candidate: u32, out: &mut Vec<u8>) {
+        self.open_chunk(out);
+        out.extend_from_slice(b"{\"index\":");
+        write_json(&candidate, out);
+        out.extend_from_slice(b",\"delta\":");
+    }
+
+    fn close_choice(&self, chances: Option<&[Logprob]>, finish: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(b",\"logprobs\":");
+        match chances {
+            None => out.extend_from_slice(b"null"),
+            Some(list) => write_json(&write_reply::write_logprobs(list), out),
+        }
+        out.extend_from_slice(b",\"finish_reason\":");
+        out.extend_from_slice(finish.as_bytes());
+        out.push(b'}');
+        self.close_chunk(None, out);
     }
 
     /// The opening chunk of a candidate, which clients need before anything else.
@@ -236,8 +262,13 @@ impl ChatWriter {
         if !text.is_empty() {
             spoken.midline = !text.ends_with('\n');
         }
-        let delta = format!("{{\"content\":{}}}", Value::from(text));
-        self.delta(place.candidate, &delta, None, out);
+        // There is one for every few letters: nothing is made that is not sent.
+        self.begin(place.candidate, out);
+        self.open_choice(place.candidate, out);
+        out.extend_from_slice(b"{\"content\":");
+        write_json(text, out);
+        out.push(b'}');
+        self.close_choice(None, "null", out);
     }
 
     fn grow(&mut self, place: Place, growth: Growth, out: &mut Vec<u8>) {
@@ -420,7 +451,8 @@ impl Writer for ChatWriter {
         if !self.broken {
             if self.wants_usage {
                 let usage = self.usage.unwrap_or_default();
-                self.chunk("", Some(&usage), out);
+                self.open_chunk(out);
+                self.close_chunk(Some(&usage), out);
             }
             out.extend_from_slice(b"data: [DONE]\n\n");
         }

@@ -126,6 +126,9 @@ fn error_in(data: &[u8]) -> Fault {
 }
 
 impl Sniffer for Watch {
+    /// A picture is not drawn to a part: what it costs was set aside for all of it.
+    fn cut(&mut self, _usage: &Usage, _out: &mut Vec<u8>) {}
+
     fn frame(&mut self, frame: &Frame) -> Verdict {
         if frame.data.trim_ascii() == b"[DONE]" {
             return if self.said.finished { Verdict::Last } else { Verdict::Swallow };
@@ -248,6 +251,9 @@ impl Series {
 }
 
 impl Sniffer for Series {
+    /// A picture is not drawn to a part: what it costs was set aside for all of it.
+    fn cut(&mut self, _usage: &Usage, _out: &mut Vec<u8>) {}
+
     fn frame(&mut self, frame: &Frame) -> Verdict {
         if frame.data.trim_ascii() == b"[DONE]" {
             return if self.done { Verdict::Last } else { Verdict::Swallow };

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use super::{seals, write_answer};
 use crate::heads::{self, Outline};
+use crate::text;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]
@@ -51,9 +52,9 @@ pub(super) struct Head<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a tool object")]
 pub(super) struct ToolHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) input_schema: Shape,
@@ -64,9 +65,9 @@ pub(super) struct ToolHead<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a `type`")]
 pub(super) struct ChoiceHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) disable_parallel_tool_use: Option<bool>,
@@ -75,7 +76,7 @@ pub(super) struct ChoiceHead<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a `type`")]
 pub(super) struct ThinkingHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) budget_tokens: Option<&'a RawValue>,
@@ -84,7 +85,7 @@ pub(super) struct ThinkingHead<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 pub(super) struct ConfigHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) effort: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) format: Option<FormatHead<'a>>,
@@ -93,7 +94,7 @@ pub(super) struct ConfigHead<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a `type`")]
 pub(super) struct FormatHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) schema: Shape,
@@ -102,7 +103,7 @@ pub(super) struct FormatHead<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 pub(super) struct MetadataHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) user_id: Option<Cow<'a, str>>,
 }
 
@@ -197,7 +198,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Messages<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a message object")]
 struct Message<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     role: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     content: Content<'a>,
@@ -254,7 +255,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a block object with a `type`")]
 struct BlockHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     r#type: Option<Cow<'a, str>>,
     #[serde(default)]
     text: Shape,
@@ -266,13 +267,13 @@ struct BlockHead<'a> {
     data: Shape,
     #[serde(borrow, default)]
     source: Option<SourceHead<'a>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     name: Option<Cow<'a, str>>,
     #[serde(default)]
     input: Shape,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     tool_use_id: Option<Cow<'a, str>>,
 }
 
@@ -296,7 +297,7 @@ impl<'de> Outline<'de> for SourceHead<'de> {
     fn object<A: MapAccess<'de>>(fields: A) -> Result<Option<Self>, A::Error> {
         #[derive(Deserialize)]
         struct Object<'a> {
-            #[serde(borrow, default)]
+            #[serde(borrow, default, deserialize_with = "text::maybe")]
             r#type: Option<Cow<'a, str>>,
             #[serde(default)]
             media_type: Shape,

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use super::thinking::LEAST;
 use super::{BETA, Messages, PATH, fault, read_stream, rules, wire, write_stream};
 use crate::json::{self, Edit, Segments};
-use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
 
 impl Passage for Messages {
     fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault> {
@@ -40,7 +40,7 @@ impl Passage for Messages {
         struct Whole<'a> {
             #[serde(borrow, default)]
             content: Option<&'a RawValue>,
-            #[serde(borrow, default)]
+            #[serde(borrow, default, deserialize_with = "text::maybe")]
             stop_reason: Option<Cow<'a, str>>,
             #[serde(borrow, default)]
             usage: Option<&'a RawValue>,
@@ -135,7 +135,7 @@ static TEXTS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
 
 #[derive(Deserialize)]
 struct Watched<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     message: Option<WatchedMessage<'a>>,
@@ -178,7 +178,7 @@ fn end_of_piece(object: &[u8]) -> Option<usize> {
 
 #[derive(Deserialize)]
 struct WatchedDelta<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     stop_reason: Option<Cow<'a, str>>,
 }
 

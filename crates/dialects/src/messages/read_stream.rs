@@ -59,12 +59,10 @@ impl Reader for MessagesReader {
         if self.done {
             return Ok(());
         }
-        // Some servers cut a character in two and send half of it; the rest of the piece is fine.
-        let text = String::from_utf8_lossy(&frame.data);
+        let text = frame.text();
         let piece: wire::Piece<'_> = serde_json::from_str(&text).map_err(|e| broken(&e))?;
-        let named = frame.event.as_deref().map(String::from_utf8_lossy);
-        let kind = piece.r#type.clone().or(named).unwrap_or_default();
-        match &*kind {
+        let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
+        match piece.r#type.as_deref().or_else(named).unwrap_or_default() {
             "message_start" => self.start(&piece, out),
             "content_block_start" => {
                 self.begin(out);

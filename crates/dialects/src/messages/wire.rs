@@ -11,12 +11,12 @@ use std::borrow::Cow;
 
 use super::ME;
 use crate::fields::{self, Object};
-use crate::served;
+use crate::{served, text};
 
 /// One piece of a stream.
 #[derive(Debug, Deserialize)]
 pub(super) struct Piece<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) index: Option<u32>,
@@ -37,21 +37,21 @@ pub(super) struct Piece<'a> {
 /// What a piece adds, to a block or to the message.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Delta<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) text: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) thinking: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) partial_json: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) signature: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) citation: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) stop_reason: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) stop_sequence: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) stop_details: Option<&'a RawValue>,

@@ -10,6 +10,7 @@ use std::fmt;
 use super::lenient::camel;
 use super::part_heads::{Obj, Parts, Text};
 use super::read_tools;
+use crate::text;
 
 /// The body. What has its own rules is read a second time, by itself.
 #[derive(Debug, Deserialize)]
@@ -92,7 +93,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Contents<'a> {
 /// One turn, or the instructions.
 #[derive(Debug, Deserialize)]
 pub(super) struct Content<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     role: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) parts: Option<Parts<'a>>,
@@ -189,7 +190,7 @@ pub(super) struct ToolHead<'a> {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct FunctionHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default, rename = "description")]
     _description: Option<Text>,

@@ -1,5 +1,6 @@
 //! The parts of a turn as the rules see them: judged while they are read, little of them kept.
 
+use crate::text;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -171,7 +172,7 @@ struct PartHead<'a> {
 struct BlobHead<'a> {
     #[serde(borrow, default, alias = "mime_type")]
     mime_type: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     data: Option<Cow<'a, str>>,
 }
 
@@ -198,9 +199,9 @@ struct ClipHead {
 /// Id and name of a call.
 #[derive(Debug, Deserialize)]
 pub(super) struct CallHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default, rename = "args")]
     _args: Option<Obj<IgnoredAny>>,
@@ -209,9 +210,9 @@ pub(super) struct CallHead<'a> {
 /// Id and name of a result.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnswerHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default)]
     response: Option<Obj<IgnoredAny>>,

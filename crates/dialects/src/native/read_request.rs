@@ -77,7 +77,7 @@ fn canvas(config: &mut Fields<'_>) -> Result<Canvas, Fault> {
     let canvas = Canvas { ratio: inner.string("aspectRatio")?, size: inner.string("imageSize")? };
     let rest = inner.rest();
     if !rest.is_empty() {
-        config.put("imageConfig", Value::Object(rest));
+        config.leave("imageConfig", Value::Object(rest));
     }
     Ok(canvas)
 }

@@ -60,8 +60,7 @@ impl Reader for NativeReader {
         if is_filler(&frame.data) {
             return Ok(());
         }
-        // Some servers cut a character in two and send half of it; the rest of the piece is fine.
-        let text = String::from_utf8_lossy(&frame.data);
+        let text = frame.text();
         let value: Value = serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
         let mut root = fields(value, &Path::Root).map_err(|e| unreadable(&e))?;
         if let Some(error) = root.take("error") {

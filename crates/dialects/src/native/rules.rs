@@ -65,6 +65,7 @@ pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
             ..Marks::of(text)
         },
         edits,
+        only_text: false,
         losses,
     })
 }

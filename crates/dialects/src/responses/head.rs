@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use crate::heads::{self, AnyObject, Outline};
+use crate::text;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]
@@ -15,9 +16,9 @@ pub(super) struct Head<'a> {
     pub(super) model: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) input: Option<Input<'a>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) instructions: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) previous_response_id: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) conversation: Option<IgnoredAny>,
@@ -47,7 +48,7 @@ pub(super) struct Head<'a> {
     pub(super) text: Option<TextHead<'a>>,
     #[serde(borrow, default)]
     pub(super) include: Option<Vec<Cow<'a, str>>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) truncation: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) metadata: Option<&'a RawValue>,
@@ -55,11 +56,11 @@ pub(super) struct Head<'a> {
     pub(super) store: Option<bool>,
     #[serde(default)]
     pub(super) background: Option<bool>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) user: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) safety_identifier: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) prompt_cache_key: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) service_tier: Option<&'a RawValue>,
@@ -68,11 +69,11 @@ pub(super) struct Head<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 pub(super) struct ReasoningHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) effort: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) summary: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) generate_summary: Option<Cow<'a, str>>,
 }
 
@@ -81,16 +82,16 @@ pub(super) struct ReasoningHead<'a> {
 pub(super) struct TextHead<'a> {
     #[serde(borrow, default)]
     pub(super) format: Option<FormatHead<'a>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) verbosity: Option<Cow<'a, str>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a `type`")]
 pub(super) struct FormatHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) schema: Option<AnyObject>,
@@ -99,17 +100,17 @@ pub(super) struct FormatHead<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a tool object")]
 pub(super) struct ToolHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) namespace: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) parameters: Option<AnyObject>,
     #[serde(borrow, default)]
     pub(super) tools: Option<Vec<ToolHead<'a>>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) mode: Option<Cow<'a, str>>,
 }
 
@@ -160,19 +161,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for Input<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an item object")]
 pub(super) struct ItemHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) role: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) content: Content<'a>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) call_id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) output: Content<'a>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) encrypted_content: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) tools: Option<&'a RawValue>,
@@ -256,7 +257,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Element<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a part object with a `type`")]
 pub(super) struct PartHead<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) text: Option<Loose<'a>>,

@@ -13,7 +13,7 @@ use super::cut::SoFar;
 use super::echo::Echo;
 use super::{PATH, Responses, fault, rules, wire};
 use crate::json::{self, Edit, Segments};
-use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
 
 /// The number of the first of the last words. How far the stream had come is not known where they
 /// are written; clients ask only that numbers rise, and no stream comes this far.
@@ -102,7 +102,7 @@ struct ResponsesSniffer {
 fn name(frame: &Frame) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Named<'a> {
-        #[serde(borrow, default)]
+        #[serde(borrow, default, deserialize_with = "text::maybe")]
         r#type: Option<Cow<'a, str>>,
     }
     if let Some(event) = &frame.event {

@@ -50,8 +50,7 @@ impl Reader for ResponsesReader {
         if self.done || &frame.data[..] == b"[DONE]" {
             return Ok(());
         }
-        // Some servers cut a character in two and send half of it; the rest of the event is fine.
-        let text = String::from_utf8_lossy(&frame.data);
+        let text = frame.text();
         let piece: wire::Piece<'_> = serde_json::from_str(&text).map_err(|e| broken(&e))?;
         let named = frame.event.as_deref().map(String::from_utf8_lossy);
         let kind = piece.r#type.as_deref().or(named.as_deref()).unwrap_or_default();

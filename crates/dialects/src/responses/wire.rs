@@ -11,12 +11,12 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use crate::fields::Object;
-use crate::{json, served};
+use crate::{json, served, text};
 
 /// One event of a stream, whatever its type.
 #[derive(Debug, Deserialize)]
 pub(super) struct Piece<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) response: Option<&'a RawValue>,
@@ -47,7 +47,7 @@ impl Piece<'_> {
 /// What a whole answer, or the last event of a stream, says of itself.
 #[derive(Debug, Deserialize)]
 pub(super) struct Final<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) status: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
@@ -78,7 +78,7 @@ impl Final<'_> {
     fn searches(&self) -> u64 {
         #[derive(Deserialize)]
         struct Item<'a> {
-            #[serde(borrow, default)]
+            #[serde(borrow, default, deserialize_with = "text::maybe")]
             r#type: Option<Cow<'a, str>>,
         }
         const SEARCH: &str = "web_search_call";

@@ -12,9 +12,10 @@ use clap::{Args, Parser, Subcommand};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, Given};
+use crate::config::{Config, Given, duration};
 
 /// A model gateway: one key, four request formats, every model, exact money.
 #[derive(Debug, Parser)]
@@ -83,6 +84,9 @@ enum Command {
         /// Answer every call from prepared bytes, for measuring what stands in front
         #[arg(long, conflicts_with = "faults")]
         canned: bool,
+        /// Pause so long before each piece of a stream
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        pace: Option<Duration>,
         /// Fail as the rules in this file say; --help lists the faults
         #[arg(long, value_name = "FILE")]
         faults: Option<PathBuf>,
@@ -124,8 +128,8 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Users(command) => users::run(&common, command).await,
         Command::Models => models::list(&common),
         Command::Ledger(command) => ledger::run(&common, command).await,
-        Command::Simulate { listen, canned, faults } => {
-            simulate::simulate(&listen, canned, faults.as_deref()).await
+        Command::Simulate { listen, canned, pace, faults } => {
+            simulate::simulate(&listen, canned, pace, faults.as_deref()).await
         }
         Command::Migrate => {
             let config = common.load()?;

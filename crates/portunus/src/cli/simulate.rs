@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 
 use super::say;
@@ -34,6 +35,7 @@ pub(super) fn about_faults() -> String {
 pub(super) async fn simulate(
     listen: &str,
     canned: bool,
+    pace: Option<Duration>,
     faults: Option<&Path>,
 ) -> anyhow::Result<ExitCode> {
     let rules = match faults {
@@ -50,7 +52,9 @@ pub(super) async fn simulate(
     let address = listener.local_addr()?;
     let formats: Vec<&str> = dialects::all().map(|dialect| dialect.origin().name()).collect();
     say(&format!("a simulated provider speaks {} at http://{address}", formats.join(", ")));
-    let options = demo::Options { canned, rules: Arc::new(rules), ..demo::Options::default() };
+    let pace = demo::Pace { per_piece: pace.unwrap_or_default() };
+    let rules = Arc::new(rules);
+    let options = demo::Options { pace, canned, rules, ..demo::Options::default() };
     let stop = async {
         let _ = tokio::signal::ctrl_c().await;
     };

@@ -19,14 +19,14 @@ use crate::config::Route;
 
 /// Has a conversation answered by one of the lanes. On failure the tab is closed as failed.
 pub(super) async fn attempt(
-    call: Call,
-    peek: Peek,
+    call: &Arc<Call>,
+    peek: &Peek,
     found: &Route,
     admitted: Admitted,
     named: Named,
 ) -> Result<Response, Fault> {
     let Admitted { tab, limit, asked } = admitted;
-    let (call, peek, named) = (&Arc::new(call), &peek, &named);
+    let named = &named;
     let origin = call.dialect.origin();
     let one = |pick: Pick, mut tab: Tab| async move {
         let lane = &pick.lane;
@@ -203,9 +203,6 @@ async fn try_lane(
         Some(speech) if speech.brake.is_some() => {
             whole::gather(call, lane, dialect, speech, answer, tab).await
         }
-        speech => {
-            let chat = speech.map(|speech| speech.chat);
-            whole::whole(call, lane, dialect, chat, answer, tab).await
-        }
+        speech => whole::whole(call, lane, dialect, speech, answer, tab).await,
     }
 }

@@ -23,7 +23,7 @@ pub(crate) async fn embed(call: Call, form: Form) -> Result<Response, Fault> {
     let asked = Asked { form, glimpse: form.peek(&call.target, &call.body)? };
     let model = asked.glimpse.model.as_str();
     let found = route::find_kind(&call, model, Kind::Embedding)?;
-    let named = Named::look(&call)?;
+    let named = Named::look(&call, false)?;
     if call.dry_run {
         return dry_run(&call, &asked, &found);
     }

@@ -60,12 +60,17 @@ pub(super) struct Brought(Vec<(String, Arc<Inline>)>);
 
 impl Named {
     /// Finds what the request names and judges every address, whoever would have to go there.
-    pub(super) fn look(call: &Call) -> Result<Self, Fault> {
+    /// A request that holds only text names nothing.
+    pub(super) fn look(call: &Call, only_text: bool) -> Result<Self, Fault> {
         let room = call.config.body_limit.saturating_sub(call.body.len());
         // In base64 four bytes stand for three.
         let mut named = Self { items: Vec::new(), allowance: Allowance::new(room / 4 * 3) };
         let guard = call.config.media.fetcher.guard();
-        for found in dialects::addresses(call.dialect.origin(), &call.body)? {
+        let addresses = match only_text {
+            true => Vec::new(),
+            false => dialects::addresses(call.dialect.origin(), &call.body)?,
+        };
+        for found in addresses {
             if let Some(item) = named.items.iter_mut().find(|item| item.url == found.url) {
                 item.places.push(found.path);
                 continue;
@@ -119,7 +124,12 @@ impl Named {
         for (item, what) in wanted {
             fetches.push(Box::pin(self.bring_one(fetcher, item, what)));
         }
-        iter(fetches).buffer_unordered(AT_ONCE).try_collect().await.map(Brought)
+        if fetches.is_empty() {
+            return Ok(Brought::default());
+        }
+        let all = iter(fetches).buffer_unordered(AT_ONCE).try_collect();
+        // Boxed: most calls bring nothing and are not to carry it along.
+        Box::pin(all).await.map(Brought)
     }
 
     async fn bring_one(

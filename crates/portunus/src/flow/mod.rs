@@ -33,17 +33,35 @@ pub(crate) use shed::Running;
 
 use axum::response::Response;
 use canon::Fault;
+use std::sync::Arc;
 
 /// Serves one call, from the caller's bytes to the provider's answer in the caller's format.
 pub(crate) async fn serve(call: Call) -> Result<Response, Fault> {
+    let call = Arc::new(call);
     let peek = call.dialect.peek(&call.target, &call.body)?;
     let route = route::find(&call, &peek)?;
-    let named = fetch::Named::look(&call)?;
+    let named = fetch::Named::look(&call, peek.only_text)?;
     if call.dry_run {
         return dry_run::answer(&call, &peek, &route, &named);
     }
     admit::pace(&call, &peek).await?;
     let admitted = admit::admit(&call, &peek, &route, &named).await?;
     admit::secure(&call).await?;
-    attempt::attempt(call, peek, &route, admitted, named).await
+    attempt::attempt(&call, &peek, &route, admitted, named).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Futures are moved from step to step as a whole, so that what is rare and large in one has
+    /// to be boxed.
+    #[test]
+    fn the_future_of_a_call_is_small() {
+        fn size<A, F: Future>(_: impl Fn(A) -> F) -> usize {
+            size_of::<F>()
+        }
+        let serve = size(serve);
+        assert!(serve <= 8 << 10, "{serve}");
+    }
 }

@@ -15,7 +15,8 @@ pub(super) struct Prepared {
     /// The format the lane answers in.
     pub(super) dialect: &'static dyn Dialect,
     /// What the answer is translated back by, where it has to be.
-    pub(super) speech: Option<Speech>,
+    /// Boxed: it is large, and handed from step to step.
+    pub(super) speech: Option<Box<Speech>>,
     pub(super) losses: Vec<Loss>,
 }
 
@@ -59,7 +60,7 @@ struct Written {
     outgoing: Outgoing,
     /// Whether the lane is asked for a stream.
     stream: bool,
-    speech: Option<Speech>,
+    speech: Option<Box<Speech>>,
     losses: Vec<Loss>,
 }
 
@@ -75,7 +76,7 @@ fn patched(call: &Call, peek: &Peek, words: &Lane<'_>) -> Result<Written, Fault>
     let speech = match call.own_reply {
         true => {
             let chat = call.dialect.read_request(&call.target, &call.body)?;
-            Some(Speech { chat, brake: None })
+            Some(Box::new(Speech { chat, brake: None }))
         }
         false => None,
     };
@@ -91,7 +92,7 @@ fn rewritten(call: &Call, words: &Lane<'_>, brought: &Brought) -> Result<Written
     let (outgoing, losses) = call.dialect.write_request(&chat, words)?;
     chat.state = state;
     let stream = chat.stream;
-    let speech = call.own_reply.then_some(Speech { chat, brake: None });
+    let speech = call.own_reply.then(|| Box::new(Speech { chat, brake: None }));
     Ok(Written { outgoing, stream, speech, losses })
 }
 
@@ -126,7 +127,8 @@ fn translated(
     (chat.state, chat.sampling, chat.stream) = asked;
     let scale = || Scale { input: tokens::of_chat(&chat), of_text: tokens::of_text };
     let brake = brake.map(|brake| brake.scaled(scale()));
-    Ok(Written { outgoing, stream, speech: Some(Speech { chat, brake }), losses })
+    let speech = Some(Box::new(Speech { chat, brake }));
+    Ok(Written { outgoing, stream, speech, losses })
 }
 
 /// Refuses a translation that loses anything, for a caller who wants none.

@@ -1,7 +1,5 @@
-//! A streamed answer: pieces in, pieces out, counted between, with backpressure end to end.
-//!
-//! hyper hands over one frame per upstream chunk and flushes each, which makes a burst dear. So
-//! the pump, once it has data, yields a few times while more keeps arriving, and emits it as one.
+//! A streamed answer: pieces in, pieces out, counted between, with backpressure end to end. What
+//! is there at one time leaves as one piece, however many events it holds.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -28,8 +26,6 @@ use crate::respond::Voice;
 
 /// When enough is gathered to be sent even though more is coming.
 const ENOUGH: usize = 64 << 10;
-/// How often the pump waits for more before it sends what it has.
-const YIELDS: u8 = 3;
 /// How often timeouts, the key and the journal are looked after.
 const TICK: Duration = Duration::from_secs(1);
 /// How long a stream may be silent towards the caller.
@@ -48,7 +44,7 @@ pub(super) async fn stream(
     peek: &Peek,
     lane: &Arc<LiveLane>,
     dialect: &'static dyn Dialect,
-    speech: Option<Speech>,
+    speech: Option<Box<Speech>>,
     answer: Answer,
     tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
@@ -75,8 +71,6 @@ pub(super) async fn begin(
         road,
         tab: Some(tab),
         out: Vec::new(),
-        fresh: false,
-        yields: 0,
         tick: Box::pin(tokio::time::sleep(TICK)),
         heard: Instant::now(),
         spoke: Instant::now(),
@@ -118,9 +112,6 @@ struct Pump {
     /// Open until the stream is settled.
     tab: Option<Tab>,
     out: Vec<u8>,
-    /// Whether more arrived since the last yield.
-    fresh: bool,
-    yields: u8,
     tick: Pin<Box<Sleep>>,
     heard: Instant,
     spoke: Instant,
@@ -190,6 +181,7 @@ impl Pump {
         match self.upstream.take() {
             // Dropped: a provider that is let go has to hear of it.
             Some(_) if self.road.is_braked() => {}
+            Some(body) if body.is_end_stream() => {}
             Some(body) => rest(body),
             None => {}
         }
@@ -281,8 +273,6 @@ impl Pump {
 
     fn emit(&mut self) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         self.spoke = Instant::now();
-        self.yields = 0;
-        self.fresh = false;
         let bytes = Bytes::from(std::mem::take(&mut self.out));
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
@@ -314,7 +304,6 @@ impl HttpBody for Pump {
                 Poll::Ready(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
                         pump.heard = Instant::now();
-                        pump.fresh = true;
                         let course = pump.road.take(data, &mut pump.out);
                         pump.take(course);
                     }
@@ -330,15 +319,7 @@ impl HttpBody for Pump {
                     pump.take(course);
                     pump.upstream = None;
                 }
-                Poll::Pending if !pump.out.is_empty() => {
-                    if pump.yields == 0 || (pump.fresh && pump.yields < YIELDS) {
-                        pump.yields += 1;
-                        pump.fresh = false;
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
-                    }
-                    return pump.emit();
-                }
+                Poll::Pending if !pump.out.is_empty() => return pump.emit(),
                 Poll::Pending => {
                     if pump.tick.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;

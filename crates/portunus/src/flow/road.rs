@@ -64,11 +64,12 @@ impl Road {
         call: &Call,
         peek: &Peek,
         dialect: &'static dyn Dialect,
-        speech: Option<Speech>,
+        speech: Option<Box<Speech>>,
     ) -> Self {
         let lane = match speech {
             None => Lane::Same(dialect.sniffer(peek)),
-            Some(Speech { chat, brake }) => {
+            Some(speech) => {
+                let Speech { chat, brake } = *speech;
                 let writer = call.dialect.writer(&chat, &stamp(call));
                 let brake = Lane::brake(&chat, brake, dialect);
                 Lane::translated(dialect, CustomCalls::of(&chat), watch(call, &chat), brake, writer)
@@ -94,8 +95,12 @@ impl Road {
     }
 
     /// For a stream whose caller wants the answer whole.
-    pub(super) fn gathering(call: &Call, dialect: &'static dyn Dialect, speech: Speech) -> Self {
-        let Speech { chat, brake } = speech;
+    pub(super) fn gathering(
+        call: &Call,
+        dialect: &'static dyn Dialect,
+        speech: Box<Speech>,
+    ) -> Self {
+        let Speech { chat, brake } = *speech;
         let (custom, seals) = (CustomCalls::of(&chat), watch(call, &chat));
         let brake = Lane::brake(&chat, brake, dialect);
         let gather =
@@ -119,6 +124,8 @@ impl Road {
 
     /// Takes bytes of the provider's and writes what the caller is to get.
     pub(super) fn take(&mut self, bytes: Bytes, out: &mut Vec<u8>) -> Course {
+        // What comes out is about as long as what came in.
+        out.reserve(bytes.len());
         self.cutter.push(bytes);
         loop {
             match self.cutter.next_frame() {

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{Chat, Fault, Origin, Reach, Trouble};
+use canon::{Fault, Origin, Reach, Trouble};
 use dialects::{CustomCalls, Dialect, Peek, Said};
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -27,7 +27,7 @@ pub(super) async fn whole(
     call: &Arc<Call>,
     lane: &LiveLane,
     dialect: &'static dyn Dialect,
-    chat: Option<Chat>,
+    speech: Option<Box<Speech>>,
     answer: Answer,
     mut tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
@@ -35,7 +35,7 @@ pub(super) async fn whole(
         Ok(body) => body,
         Err(fault) => return Err((fault, tab)),
     };
-    let (said, body) = match translate(call, dialect, chat, body, &mut tab) {
+    let (said, body) = match translate(call, dialect, speech, body, &mut tab) {
         Ok(done) => done,
         Err(fault) => return Err((fault, tab)),
     };
@@ -62,7 +62,7 @@ pub(super) async fn as_stream(
     peek: &Peek,
     lane: &LiveLane,
     dialect: &'static dyn Dialect,
-    speech: Option<Speech>,
+    speech: Option<Box<Speech>>,
     answer: Answer,
     mut tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
@@ -72,7 +72,7 @@ pub(super) async fn as_stream(
     };
     let speech = match speech {
         None if is_whole(&body) => match call.dialect.read_request(&call.target, &call.body) {
-            Ok(chat) => Some(Speech { chat, brake: None }),
+            Ok(chat) => Some(Box::new(Speech { chat, brake: None })),
             Err(fault) => return Err((fault, tab)),
         },
         speech => speech,
@@ -97,7 +97,7 @@ pub(super) async fn gather(
     call: &Arc<Call>,
     lane: &LiveLane,
     dialect: &'static dyn Dialect,
-    speech: Speech,
+    speech: Box<Speech>,
     mut answer: Answer,
     mut tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
@@ -181,11 +181,11 @@ pub(super) fn describe(response: &mut Response, tab: &Tab) {
 fn translate(
     call: &Call,
     dialect: &'static dyn Dialect,
-    chat: Option<Chat>,
+    speech: Option<Box<Speech>>,
     body: Bytes,
     tab: &mut Tab,
 ) -> Result<(Said, Bytes), Fault> {
-    let Some(chat) = chat else {
+    let Some(chat) = speech.map(|speech| speech.chat) else {
         return Ok((dialect.sniff_reply(&body)?, body));
     };
     let said = dialect.sniff_reply(&body)?;

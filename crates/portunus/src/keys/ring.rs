@@ -111,7 +111,8 @@ impl KeyRing {
         let token = Token::read(text).ok_or_else(bad_key)?;
         let key = match self.get(token.id()) {
             Some(key) => key,
-            None => self.look_up(token.id()).await?,
+            // Boxed: it is rare, and every call carries its future along.
+            None => Box::pin(self.look_up(token.id())).await?,
         };
         let now = self.clock.now();
         let record = &key.record;

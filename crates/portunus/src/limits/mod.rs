@@ -131,7 +131,8 @@ impl Pacing {
         if alone {
             return Ok(step);
         }
-        let kept = match shared.take(&Ask { name, what: "rpm", amount: 1, limit }).await {
+        // Boxed: calls without shared limits are not to carry it along.
+        let kept = match Box::pin(shared.take(&Ask { name, what: "rpm", amount: 1, limit })).await {
             Verdict::Yes(_, used) => Ok(Some(used)),
             Verdict::No(wait, used) => Err((Excess::Requests(limit, wait), Some(used))),
             Verdict::Unknown => match pace.keeps_share(self.clock.now(), nodes) {
@@ -195,7 +196,7 @@ impl Pass {
             let limit = pace.limits().and_then(|limits| limits.tpm);
             let (Some(shared), Some(limit), false) = (&self.shared, limit, alone) else { continue };
             let amount = estimate.min(u64::from(limit));
-            match shared.take(&Ask { name: &name, what: "tpm", amount, limit }).await {
+            match Box::pin(shared.take(&Ask { name: &name, what: "tpm", amount, limit })).await {
                 Verdict::Yes(step, used) => {
                     pace.hear_tokens(self.clock.now(), used);
                     if let Some(entered) = self.entered.lock().get_mut(place) {

@@ -235,7 +235,7 @@ impl Routes {
                 // Only pages look for these; a call is spared the places they are kept in.
                 request.extensions_mut().insert(id);
                 request.extensions_mut().insert(ConnectInfo(peer));
-                match self.console.clone().oneshot(request).await {
+                match Box::pin(self.console.clone().oneshot(request)).await {
                     Ok(response) => response,
                     Err(never) => match never {},
                 }
@@ -371,7 +371,8 @@ async fn keyed(
     };
     let asked = Asked { app: Arc::clone(app), key: Arc::clone(key), id: id.clone(), pass, request };
     if paid && asked.request.headers().contains_key(idempotency::HEADER) {
-        return idempotency::once(asked, handler).await;
+        // Boxed: the other calls are not to carry it along.
+        return Box::pin(idempotency::once(asked, handler)).await;
     }
     handler(asked).await
 }

@@ -14,8 +14,9 @@ const INTRODUCTION: &str = "# Performance
 
 One core for the proxy, one for load and upstream, plain HTTP/1.1 on both sides, rounds of all
 targets by turns; medians. Portunus checks a key, sets money aside, journals, counts and settles each
-call; the key has no cap, so the lease of a cap is not in these figures. nginx is a bare `proxy_pass`. Processor time per request is the figure to trust: requests per
-second depend on how fast load and upstream are. Made by `cargo xtask bench --rivals --write`.
+call, with money from the lease of a capped key. nginx is a bare `proxy_pass`. A paced stream sends
+an event every five milliseconds, a burst all at once. Processor time per request is the figure to trust:
+requests per second depend on how fast load and upstream are. Made by `cargo xtask bench --rivals --write`.
 
 ";
 

@@ -4,6 +4,7 @@
 //! Processor time per request is the figure to trust: requests per second depend on how fast the
 //! load and the upstream, which share a processor, can be.
 
+mod apart;
 mod document;
 mod load;
 mod report;
@@ -24,7 +25,7 @@ use crate::tools::{self, cargo};
 use crate::workspace;
 use load::{Load, percentile};
 use report::{Goal, Row};
-use targets::{Cores, OTHER, SAME, Stage, Target};
+use targets::{Cores, OTHER, OTHER_PACED, SAME, SAME_PACED, Stage, Target};
 
 // Where the gateway should be, and what it must not go beyond.
 const CPU_SMALL: Goal = Goal::ratio(0.9, 1.5);
@@ -32,6 +33,8 @@ const CPU_LARGE: Goal = Goal::ratio(0.75, 1.0);
 const CPU_BURST: Goal = Goal::ratio(0.5, 2.0);
 const CPU_TRANSLATED: Goal = Goal::ratio(1.0, 2.0);
 const CPU_BURST_TRANSLATED: Goal = Goal::ratio(0.8, 3.0);
+const CPU_PACED: Goal = Goal::ratio(0.9, 1.2);
+const CPU_PACED_TRANSLATED: Goal = Goal::ratio(1.0, 1.5);
 const RATE: Goal = Goal::ratio_at_least(1.1, 0.7);
 const FIRST_BYTE_MS: Goal = Goal::value(0.2, 0.5);
 const IDLE_MB: Goal = Goal::value(15.0, 40.0);
@@ -57,7 +60,7 @@ struct Probe {
     first_byte: Option<Goal>,
 }
 
-const PROBES: [Probe; 7] = [
+const PROBES: [Probe; 9] = [
     Probe {
         name: "1 KB chat, 64 at once",
         model: SAME,
@@ -128,6 +131,26 @@ const PROBES: [Probe; 7] = [
         rate: None,
         first_byte: None,
     },
+    Probe {
+        name: "paced stream, 32 at once",
+        model: SAME_PACED,
+        prompt: 900,
+        stream: true,
+        connections: 32,
+        processor: Some(CPU_PACED),
+        rate: None,
+        first_byte: None,
+    },
+    Probe {
+        name: "paced stream, translated, 32 at once",
+        model: OTHER_PACED,
+        prompt: 900,
+        stream: true,
+        connections: 32,
+        processor: Some(CPU_PACED_TRANSLATED),
+        rate: None,
+        first_byte: None,
+    },
 ];
 
 impl Probe {
@@ -188,6 +211,7 @@ pub(crate) fn run(quick: bool, rivals: bool, write: bool) -> Result<bool> {
     let mut rows = Vec::new();
 
     rows.push(starts(&stage, extent.starts)?);
+    rows.push(apart::ledger(&stage)?);
     let small = small_body();
     let (nginx, _) = stage.start(Target::Nginx, &small)?;
     let (gateway, _) = stage.start(Target::Gateway, &small)?;
@@ -208,6 +232,7 @@ pub(crate) fn run(quick: bool, rivals: bool, write: bool) -> Result<bool> {
         rows.extend(judge(probe, &direct, &nginx, &gateway));
     }
     rows.push(memory("memory after the load, MB", &nginx, &gateway, LOADED_MB)?);
+    rows.push(apart::idle_streams(&stage, &nginx, &gateway)?);
 
     nginx.running.stop(Signal::Term)?;
     gateway.running.stop(Signal::Term)?;
@@ -289,12 +314,12 @@ fn measure(
         let order = Target::ALL.into_iter().cycle().skip(round % 3).take(3);
         for target in order {
             let (address, process) = match target {
-                Target::Direct => (stage.upstream(), None),
+                Target::Direct => (stage.upstream_of(probe.model), None),
                 Target::Nginx => (nginx.address, Some(nginx.running.id())),
                 Target::Gateway => (gateway.address, Some(gateway.running.id())),
             };
             if let Some(place) = figures.get_mut(target as usize) {
-                *place = one(stage, probe, address, process, time)?;
+                *place = one(stage, target, probe, address, process, time)?;
             }
         }
         all.push(figures);
@@ -304,12 +329,13 @@ fn measure(
 
 fn one(
     stage: &Stage,
+    target: Target,
     probe: &Probe,
     address: SocketAddr,
     process: Option<u32>,
     time: Duration,
 ) -> Result<Figures> {
-    let request = stage.request(address, &probe.body());
+    let request = stage.request(target, probe.model, address, &probe.body());
     let ending = probe.ending();
     let load = Load { address, request: &request, ending, connections: probe.connections, time };
     let mut before = None;

@@ -18,6 +18,15 @@ use crate::tools;
 pub(super) const SAME: &str = "m";
 /// A model served in another one.
 pub(super) const OTHER: &str = "t";
+/// The same two, an event at a time.
+pub(super) const SAME_PACED: &str = "p";
+pub(super) const OTHER_PACED: &str = "q";
+/// A model whose streams can be told to fall silent.
+pub(super) const IDLE: &str = "i";
+/// The pause before each event of a paced stream.
+const PACE: &str = "5ms";
+/// The cap of the key: more than any load costs.
+const CAP: &str = "1000000";
 /// How long a proxy may take from its start to its first answer.
 const START: Duration = Duration::from_secs(30);
 
@@ -73,6 +82,8 @@ pub(super) struct Stage {
     nginx: PathBuf,
     key: String,
     upstream: Server,
+    paced: Server,
+    idle: Server,
 }
 
 impl Stage {
@@ -81,13 +92,18 @@ impl Stage {
         let nginx = tools::nginx()?;
         let scratch = Scratch::new("bench")?;
         let gateway = Binary { path: binary.into(), cores: cores.proxy.clone() };
-        let key = gateway.create_key(&scratch.path().join("data"))?;
+        let key = gateway.create_capped_key(&scratch.path().join("data"), CAP)?;
         let simulator = Binary { path: binary.into(), cores: cores.load.clone() };
-        let address = free_address()?;
-        let log = scratch.path().join("upstream.log");
-        let mut command = simulator.simulate(address);
-        let upstream = Server::start("portunus simulate", &mut command, address, "/", &log)?;
-        Ok(Self { scratch, gateway, nginx, key, upstream })
+        let simulate = |name: &str, flags: &[&str]| {
+            let address = free_address()?;
+            let log = scratch.path().join(format!("{name}.log"));
+            let mut command = simulator.simulate(address, flags);
+            Server::start("portunus simulate", &mut command, address, "/", &log)
+        };
+        let upstream = simulate("upstream", &["--canned"])?;
+        let paced = simulate("paced", &["--canned", "--pace", PACE])?;
+        let idle = simulate("idle", &[])?;
+        Ok(Self { scratch, gateway, nginx, key, upstream, paced, idle })
     }
 
     /// The address of the upstream.
@@ -95,14 +111,34 @@ impl Stage {
         self.upstream.address
     }
 
+    /// The address of the upstream that serves a model.
+    pub(super) fn upstream_of(&self, model: &str) -> SocketAddr {
+        match model {
+            SAME_PACED | OTHER_PACED => self.paced.address,
+            IDLE => self.idle.address,
+            _ => self.upstream.address,
+        }
+    }
+
     /// The processor of the proxies.
     pub(super) fn cores(&self) -> Option<&str> {
         self.gateway.cores.as_deref()
     }
 
-    /// A request of the caller.
-    pub(super) fn request(&self, address: SocketAddr, body: &str) -> Vec<u8> {
-        http::post(address, "/v1/chat/completions", &self.key, body)
+    /// A request of the caller. nginx is told by the path which upstream is meant.
+    pub(super) fn request(
+        &self,
+        target: Target,
+        model: &str,
+        address: SocketAddr,
+        body: &str,
+    ) -> Vec<u8> {
+        let path = match (target, model) {
+            (Target::Nginx, SAME_PACED | OTHER_PACED) => "/paced/v1/chat/completions",
+            (Target::Nginx, IDLE) => "/idle/v1/chat/completions",
+            _ => "/v1/chat/completions",
+        };
+        http::post(address, path, &self.key, body)
     }
 
     /// Starts a proxy; also tells how long it took to its first good answer to `body`.
@@ -113,7 +149,7 @@ impl Stage {
             Target::Gateway => ("portunus serve", self.serve(address)?),
             Target::Direct => anyhow::bail!("the upstream runs already"),
         };
-        let request = self.request(address, body);
+        let request = self.request(target, SAME, address, body);
         let log = self.scratch.path().join(format!("{}.log", address.port()));
         let begin = Instant::now();
         let mut running = Running::start(name, &mut command, &log)?;
@@ -126,15 +162,17 @@ impl Stage {
         Ok((Server { running, address }, answered))
     }
 
-    /// Ends the upstream.
+    /// Ends the upstreams.
     pub(super) fn clear(self) -> Result<()> {
-        self.upstream.running.stop(Signal::Term)?;
+        for server in [self.upstream, self.paced, self.idle] {
+            server.running.stop(Signal::Term)?;
+        }
         Ok(())
     }
 
     fn serve(&self, address: SocketAddr) -> Result<Command> {
         let config = self.scratch.path().join("gateway.toml");
-        fs::write(&config, gateway_config(self.upstream.address)).context("writing a config")?;
+        fs::write(&config, gateway_config(self)).context("writing a config")?;
         Ok(self.gateway.serve(address, &self.scratch.path().join("data"), Some(&config)))
     }
 
@@ -142,7 +180,7 @@ impl Stage {
         let folder = self.scratch.path().join("nginx");
         fs::create_dir_all(&folder)?;
         let config = folder.join("nginx.conf");
-        fs::write(&config, nginx_config(address, self.upstream.address, &folder))?;
+        fs::write(&config, nginx_config(address, self, &folder))?;
         let mut command = pinned(&self.nginx, self.gateway.cores.as_deref());
         command.arg("-p").arg(&folder).arg("-c").arg(&config);
         Ok(command)
@@ -154,33 +192,38 @@ fn answers(address: SocketAddr, request: &[u8]) -> bool {
     client.exchange(request, &mut Vec::new()).is_ok_and(|answer| answer.status == 200)
 }
 
-fn gateway_config(upstream: SocketAddr) -> String {
-    format!(
-        r#"[providers.sim]
-speaks = "chat"
+/// Every model with a provider of its own, of the format it is served in.
+fn gateway_config(stage: &Stage) -> String {
+    let served = [
+        (SAME, "chat"),
+        (OTHER, "messages"),
+        (SAME_PACED, "chat"),
+        (OTHER_PACED, "messages"),
+        (IDLE, "chat"),
+    ];
+    let entry = |(model, speaks): (&str, &str)| {
+        let upstream = stage.upstream_of(model);
+        format!(
+            r#"[providers.of-{model}]
+speaks = "{speaks}"
 base = "http://{upstream}"
 auth = "none"
 
-[providers.other]
-speaks = "messages"
-base = "http://{upstream}"
-auth = "none"
-
-[models."{SAME}"]
-lanes = ["sim/{SAME}"]
+[models."{model}"]
+lanes = ["of-{model}/{model}"]
 price = {{ input = "1.00", output = "2.00" }}
 
-[models."{OTHER}"]
-lanes = ["other/{OTHER}"]
-price = {{ input = "1.00", output = "2.00" }}
 "#
-    )
+        )
+    };
+    served.into_iter().map(entry).collect()
 }
 
 /// One process without a master, so that its processor time is the proxy's; connections are kept
 /// on both sides; streams are passed on as they come.
-fn nginx_config(address: SocketAddr, upstream: SocketAddr, folder: &Path) -> String {
+fn nginx_config(address: SocketAddr, stage: &Stage, folder: &Path) -> String {
     let folder = folder.display();
+    let [upstream, paced, idle] = [SAME, SAME_PACED, IDLE].map(|model| stage.upstream_of(model));
     format!(
         "daemon off;
 master_process off;
@@ -200,14 +243,19 @@ http {{
         keepalive 128;
         keepalive_requests 1000000000;
     }}
+    upstream paced {{
+        server {paced};
+        keepalive 128;
+        keepalive_requests 1000000000;
+    }}
     server {{
         listen {address};
-        location / {{
-            proxy_pass http://sim;
-            proxy_http_version 1.1;
-            proxy_set_header Connection \"\";
-            proxy_buffering off;
-        }}
+        proxy_http_version 1.1;
+        proxy_set_header Connection \"\";
+        proxy_buffering off;
+        location / {{ proxy_pass http://sim; }}
+        location /paced/ {{ proxy_pass http://paced/; }}
+        location /idle/ {{ proxy_pass http://{idle}/; }}
     }}
 }}
 "

@@ -10,8 +10,8 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Uri};
 use std::mem::MaybeUninit;
+use upstream::Framing;
 
-use super::body::Framing;
 use crate::config::{HttpLimits, MOST_HEADERS};
 
 /// The longest request line. Longer ones are no address of ours.

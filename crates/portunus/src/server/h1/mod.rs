@@ -24,12 +24,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
+use upstream::{Framing, Step};
 
 use super::Service;
 use super::open::{Guest, Order};
 use crate::config::HttpLimits;
 use crate::respond::Voice;
-use body::{Framing, Incoming, Step};
+use body::Incoming;
 use head::{Head, Scan};
 use reply::{Manner, Shape};
 use wire::{Out, Wire};
@@ -211,7 +212,7 @@ impl<S: Stream> Connection<S> {
         let turn = wire.begin(framing, expects);
         let length = match framing {
             Framing::Length(length) => Some(length),
-            Framing::Done | Framing::Chunked(_) | Framing::Broken => None,
+            Framing::Done | Framing::Chunked(_) | Framing::UntilEnd | Framing::Broken => None,
         };
         let body = match (framing, length) {
             (Framing::Done, _) => Body::empty(),
@@ -219,10 +220,13 @@ impl<S: Stream> Connection<S> {
                 let Wire { framing, read, .. } = &mut *wire;
                 match framing.take(read) {
                     Ok(Step::Data(data)) => Body::from(data),
-                    Ok(Step::More | Step::End) | Err(_) => Body::empty(),
+                    Ok(Step::Trailer(_) | Step::More | Step::End) | Err(_) => Body::empty(),
                 }
             }
-            _ => Body::new(Incoming { wire: Arc::clone(&self.wire), turn, length }),
+            _ => {
+                let handed_on = std::time::Instant::now();
+                Body::new(Incoming { wire: Arc::clone(&self.wire), turn, length, handed_on })
+            }
         };
         drop(wire);
         let mut request = Request::new(body);

@@ -7,8 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::time::{Instant, Sleep};
-
-use super::body::Framing;
+use upstream::Framing;
 
 /// What a connection is made of: plain TCP, or TLS on top of it.
 pub(in crate::server) trait Stream:
@@ -90,7 +89,7 @@ impl<S: Stream> Wire<S> {
                 left.saturating_sub(self.read.len()).clamp(READ, READ_LONG)
             }
             Framing::Chunked(_) => READ * 4,
-            Framing::Done | Framing::Broken => READ,
+            Framing::Done | Framing::UntilEnd | Framing::Broken => READ,
         };
         if self.read.capacity() - self.read.len() < wanted / 2 {
             self.read.reserve(wanted);

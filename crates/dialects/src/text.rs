@@ -1,0 +1,67 @@
+//! Texts borrowed from what is read, where they are written plainly. By itself serde copies a text
+//! that may be missing.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+
+/// A text that may be missing.
+pub(crate) fn maybe<'de: 'a, 'a, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Cow<'a, str>>, D::Error> {
+    Ok(Option::<Text<'a>>::deserialize(from)?.map(|Text(text)| text))
+}
+
+/// A text.
+pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_string<E>(self, text: String) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text)))
+            }
+        }
+        from.deserialize_str(Any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Said<'a> {
+        #[serde(borrow, default, deserialize_with = "maybe")]
+        text: Option<Cow<'a, str>>,
+    }
+
+    #[test]
+    fn plain_texts_are_borrowed_and_the_others_are_read() {
+        let read = |json| serde_json::from_str::<Said<'_>>(json).map(|said| said.text);
+        let plain = read(r#"{"text":"as it stands"}"#).unwrap();
+        assert!(matches!(plain, Some(Cow::Borrowed("as it stands"))));
+        let escaped = read(r#"{"text":"a\nb"}"#).unwrap();
+        assert!(matches!(escaped, Some(Cow::Owned(text)) if text == "a\nb"));
+        assert_eq!(read(r#"{"text":null}"#).unwrap(), None);
+        assert_eq!(read("{}").unwrap(), None);
+        let wrong = read(r#"{"text":5}"#).unwrap_err().to_string();
+        assert!(wrong.contains("invalid type: integer `5`, expected a string"), "{wrong}");
+    }
+}

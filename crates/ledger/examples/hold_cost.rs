@@ -1,0 +1,72 @@
+//! What one call costs the ledger, in processor microseconds: money set aside, journalled, settled,
+//! journalled, and taken off the book. On a real disk, in the folder that is given. `cargo xtask
+//! bench` runs it: `cargo run --release -p ledger --example hold_cost -- FOLDER`
+
+#![expect(clippy::print_stdout, reason = "its output is what it is for")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use canon::{Money, Usage};
+use ledger::{BATCH, Book, Entry, FileDisk, Held, Outcome, Purse, SystemClock};
+
+const CALLS: u32 = 200_000;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = std::env::args_os().nth(1).map(PathBuf::from).ok_or("which folder?")?;
+    let disk = FileDisk::open(&folder)?;
+    let opened = Book::open(Arc::new(SystemClock), Arc::new(disk)).map_err(|e| e.to_string())?;
+    let book = opened.book;
+    let purse = Purse::new("key_0123456789abcdef", None, Money::ZERO);
+    let begin = Instant::now();
+    for call in 0..CALLS {
+        let held = held(call);
+        let request_id = held.request_id.clone();
+        let ticket = book
+            .hold(&purse, Arc::new(held), Money::nanos(65_536_000), Money::nanos(1_000))
+            .map_err(|e| format!("{e:?}"))?;
+        ticket.settle(entry(request_id));
+        if book.waiting() >= BATCH {
+            let batch = book.take_batch(BATCH);
+            book.posted(batch);
+        }
+    }
+    // One thread that never waits: the time is the processor's.
+    println!("{:.3}", begin.elapsed().as_secs_f64() * 1e6 / f64::from(CALLS));
+    Ok(())
+}
+
+fn held(call: u32) -> Held {
+    Held {
+        request_id: format!("req_{:029x}", u64::from(call).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        key_id: "key_0123456789abcdef".to_owned(),
+        account_id: "acc_0123456789abcdef".to_owned(),
+        at: 0,
+        amount: Money::ZERO,
+        dialect: "chat".to_owned(),
+        model: "some-model".to_owned(),
+        stream: false,
+        price_version: "2026-01-01".to_owned(),
+        lease: None,
+    }
+}
+
+fn entry(request_id: String) -> Entry {
+    Entry {
+        request_id,
+        key_id: "key_0123456789abcdef".to_owned(),
+        account_id: "acc_0123456789abcdef".to_owned(),
+        first_byte_us: Some(1_234),
+        dialect: "chat".to_owned(),
+        model: "some-model".to_owned(),
+        lane: "provider/some-model".to_owned(),
+        attempts: 1,
+        status: 200,
+        outcome: Outcome::Done,
+        usage: Usage { input: 250, output: 150, ..Usage::default() },
+        cost: Money::nanos(550_000),
+        price_version: "2026-01-01".to_owned(),
+        ..Entry::default()
+    }
+}
