@@ -57,7 +57,6 @@ pub fn keep(parts: &[Part], caller: Origin, mut put: impl FnMut(Name<'_>, Keepsa
     let texts: Vec<&Part> = match caller {
         // All text of an answer is one text there.
         Origin::Chat => {
-            let mut put = |name: Name<'_>, kept| put(name, Keepsake(kept));
             keep_calls(parts, &mut put);
             parts.iter().filter(|part| part.as_text().is_some()).collect()
         }
@@ -78,24 +77,24 @@ pub fn keep(parts: &[Part], caller: Origin, mut put: impl FnMut(Name<'_>, Keepsa
 }
 
 /// What belongs to the calls of a turn, under the id of each.
-fn keep_calls(parts: &[Part], put: &mut impl FnMut(Name<'_>, Kept)) {
+fn keep_calls(parts: &[Part], put: &mut impl FnMut(Name<'_>, Keepsake)) {
     let sealed = |part: &&Part| part.seal.is_some() && matches!(part.kind, Kind::Thought(_));
     let thoughts: Vec<Part> = parts.iter().filter(sealed).cloned().collect();
-    let calls = || {
-        parts.iter().filter_map(|part| match &part.kind {
-            Kind::ToolCall(call) => Some((call.id.as_str(), part.seal.clone())),
-            _ => None,
-        })
-    };
-    let seals: Vec<(String, Seal)> =
-        calls().filter_map(|(id, seal)| Some((id.to_owned(), seal?))).collect();
-    if thoughts.is_empty() && seals.is_empty() {
+    let calls: Vec<(String, Seal)> = parts
+        .iter()
+        .filter_map(|part| Some((call_id(part)?.to_owned(), part.seal.clone()?)))
+        .collect();
+    if thoughts.is_empty() && calls.is_empty() {
         return;
     }
-    for (id, _) in calls() {
-        let kept = Kept::Turn { thoughts: thoughts.clone(), calls: seals.clone() };
-        put(Name::Call(id), kept);
+    let kept = Keepsake(Kept::Turn { thoughts, calls });
+    for id in parts.iter().filter_map(call_id) {
+        put(Name::Call(id), kept.clone());
     }
+}
+
+fn call_id(part: &Part) -> Option<&str> {
+    if let Kind::ToolCall(call) = &part.kind { Some(&call.id) } else { None }
 }
 
 /// Puts back what a client left out of a turn, as far as the provider it goes to has issued it.
@@ -105,10 +104,7 @@ pub fn restore(
     mut find: impl FnMut(Name<'_>) -> Option<Keepsake>,
 ) {
     let own = |seal: &Seal| seal.origin() == provider;
-    let call = parts.iter().find_map(|part| match &part.kind {
-        Kind::ToolCall(call) => Some(call.id.as_str()),
-        _ => None,
-    });
+    let call = parts.iter().find_map(call_id);
     if parts.iter().all(|part| part.seal.is_none())
         && let Some(Keepsake(Kept::Turn { mut thoughts, mut calls })) =
             call.and_then(|id| find(Name::Call(id)))
@@ -147,8 +143,7 @@ pub fn restore(
 /// Sealed thoughts go before everything else; a sealed call's seal goes onto the call itself.
 fn restore_calls(parts: &mut Vec<Part>, thoughts: Vec<Part>, calls: Vec<(String, Seal)>) {
     for (id, seal) in calls {
-        let same = |part: &&mut Part| matches!(&part.kind, Kind::ToolCall(call) if call.id == id);
-        if let Some(call) = parts.iter_mut().find(same) {
+        if let Some(call) = parts.iter_mut().find(|part| call_id(part) == Some(&id)) {
             call.seal = Some(seal);
         }
     }

@@ -1,6 +1,7 @@
 //! The command line. Exit codes: 0 good, 1 failed, 2 used wrongly.
 
 mod check;
+mod import;
 mod keys;
 mod ledger;
 mod models;
@@ -91,6 +92,9 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         faults: Option<PathBuf>,
     },
+    /// Turn the configuration of another gateway into one for this one
+    #[command(subcommand)]
+    Import(import::Import),
     /// Bring the database up to date and stop
     Migrate,
 }
@@ -131,6 +135,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Simulate { listen, canned, pace, faults } => {
             simulate::simulate(&listen, canned, pace, faults.as_deref()).await
         }
+        Command::Import(command) => import::run(&command),
         Command::Migrate => {
             let config = common.load()?;
             crate::app::open_store(&config).await?.close().await;

@@ -17,7 +17,7 @@ use std::hash::{BuildHasher as _, RandomState};
 /// How many keepsakes there are at most, over all accounts.
 const MOST: usize = 20_000;
 /// How many bytes they take at most.
-const HEAVIEST: usize = 256 << 20;
+const HEAVIEST: usize = 64 << 20;
 /// How many bytes of one answer are looked at, and how much is kept of it.
 const LONGEST: usize = 256 << 10;
 /// How many answers in the same words are told apart.

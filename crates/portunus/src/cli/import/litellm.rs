@@ -1,0 +1,254 @@
+//! A LiteLLM `config.yaml` as a configuration of ours.
+//!
+//! Every field is taken out of the file when it is understood; what is left at the end is named, so
+//! that nobody believes it was carried.
+
+use anyhow::{anyhow, bail};
+use serde_json::{Map, Value};
+use std::fmt::Write as _;
+
+use super::Imported;
+use super::places::{Places, quoted, text};
+
+/// What LiteLLM says of a deployment that is ours to decide, or is the same by default.
+const NEEDLESS: [&str; 5] = ["drop_params", "max_retries", "num_retries", "mock_response", "tags"];
+/// Why deployments have no limits of their own.
+const PER_KEY: &str = "limits are set per key: `portunus keys create --rpm … --tpm …`";
+
+/// A model as it will stand in the configuration.
+#[derive(Default)]
+struct Model {
+    name: String,
+    lanes: Vec<(String, Option<u64>)>,
+    price: Vec<(&'static str, String)>,
+    kind: Option<&'static str>,
+    context: Option<u64>,
+    max_output: Option<u64>,
+    aliases: Vec<String>,
+    fallback: Vec<String>,
+}
+
+/// Reads the file; `env` is the environment, for addresses that stand there.
+pub(super) fn convert(
+    yaml: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> anyhow::Result<Imported> {
+    let root: Value = serde_saphyr::from_str(yaml).map_err(|e| {
+        // Only the place is told: the line itself may hold a secret.
+        let line = e.location().map_or(0, |at| at.line());
+        anyhow!("line {line} is not YAML that can be read")
+    })?;
+    let Value::Object(mut root) = root else { bail!("is no configuration: it has no fields") };
+    let Some(Value::Array(list)) = root.shift_remove("model_list") else {
+        bail!("has no `model_list`");
+    };
+    let (mut places, mut models, mut notes) = (Places::default(), Vec::new(), Vec::new());
+    for (at, entry) in list.into_iter().enumerate() {
+        let path = format!("model_list[{at}]");
+        let mut said = Vec::new();
+        if let Err(why) = deployment(entry, &mut places, &mut models, env, &mut said) {
+            said.push(format!("left out: {why}"));
+        }
+        notes.extend(said.into_iter().map(|note| format!("{path}: {note}")));
+    }
+    for name in ["router_settings", "litellm_settings", "general_settings"] {
+        if let Some(Value::Object(settings)) = root.shift_remove(name) {
+            notes.extend(
+                settle(settings, &mut models).into_iter().map(|note| format!("{name}.{note}")),
+            );
+        }
+    }
+    notes.extend(root.keys().map(|name| format!("{name}: is not carried")));
+    let mut out = String::from("# Made from the configuration of a LiteLLM proxy.\n\n");
+    places.write(&mut out);
+    for model in &models {
+        model.write(&mut out);
+    }
+    Ok(Imported { text: out, notes })
+}
+
+/// One entry of the list: a lane of the model it names.
+fn deployment(
+    entry: Value,
+    places: &mut Places,
+    models: &mut Vec<Model>,
+    env: &dyn Fn(&str) -> Option<String>,
+    notes: &mut Vec<String>,
+) -> Result<(), String> {
+    let Value::Object(mut entry) = entry else { return Err("is no deployment".to_owned()) };
+    let name = text(entry.shift_remove("model_name")).ok_or("has no `model_name`")?;
+    let mut params = object(entry.shift_remove("litellm_params"));
+    let mut info = object(entry.shift_remove("model_info"));
+    let model = text(params.shift_remove("model")).ok_or("has no `litellm_params.model`")?;
+    if name.contains('*') || model.contains('*') {
+        return Err(format!(
+            "`{name}` stands for many models: a provider whose key is set serves all models the \
+             directory knows of it; name others one by one"
+        ));
+    }
+    let kind = match text(info.shift_remove("mode")).as_deref() {
+        None | Some("chat" | "completion" | "responses") => None,
+        Some("embedding") => Some("embedding"),
+        Some("image_generation") => Some("image"),
+        Some(other) => return Err(format!("models of the kind `{other}` are not served")),
+    };
+    let lane = places.lane(&model, &mut params, env, notes)?;
+    let weight = params.shift_remove("weight").and_then(|weight| weight.as_u64());
+    let at = models.iter().position(|model| model.name == name).unwrap_or_else(|| {
+        models.push(Model { name: name.clone(), ..Model::default() });
+        models.len() - 1
+    });
+    let Some(made) = models.get_mut(at) else { return Ok(()) };
+    made.lanes.push((lane, weight));
+    made.kind = made.kind.or(kind);
+    for (field, word) in [
+        ("input_cost_per_token", "input"),
+        ("output_cost_per_token", "output"),
+        ("cache_read_input_token_cost", "cached_input"),
+        ("cache_creation_input_token_cost", "cache_write"),
+    ] {
+        let cost = params.shift_remove(field).or_else(|| info.shift_remove(field));
+        let cost = cost.and_then(|cost| cost.as_f64().or_else(|| cost.as_str()?.parse().ok()));
+        if let Some(cost) = cost
+            && !made.price.iter().any(|(known, _)| *known == word)
+        {
+            made.price.push((word, per_million(cost)));
+        }
+    }
+    let mut count = |name: &str| info.shift_remove(name).and_then(|count| count.as_u64());
+    made.context = made.context.or(count("max_input_tokens"));
+    made.max_output = made.max_output.or(count("max_output_tokens").or(count("max_tokens")));
+    for name in ["rpm", "tpm", "max_parallel_requests"] {
+        if params.shift_remove(name).is_some() {
+            notes.push(format!("litellm_params.{name}: is not carried; {PER_KEY}"));
+        }
+    }
+    let left = params.keys().filter(|name| !NEEDLESS.contains(&name.as_str()));
+    notes.extend(left.map(|name| format!("litellm_params.{name}: is not carried")));
+    notes.extend(
+        info.keys().filter(|name| *name != "id").map(|name| {
+            format!("model_info.{name}: is not carried; the directory knows most models")
+        }),
+    );
+    notes.extend(entry.keys().map(|name| format!("{name}: is not carried")));
+    Ok(())
+}
+
+/// One section of settings; what it says that has a counterpart is taken, the rest is named.
+fn settle(mut settings: Map<String, Value>, models: &mut [Model]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let known = |models: &[Model], name: &str| models.iter().any(|model| model.name == name);
+    if let Some(Value::Object(aliases)) = settings.shift_remove("model_group_alias") {
+        for (alias, of) in aliases {
+            let of = of.get("model").unwrap_or(&of).as_str().unwrap_or_default().to_owned();
+            match models.iter_mut().find(|model| model.name == of) {
+                Some(model) => model.aliases.push(alias),
+                None => notes.push(format!("model_group_alias.{alias}: there is no model `{of}`")),
+            }
+        }
+    }
+    for field in ["fallbacks", "context_window_fallbacks", "content_policy_fallbacks"] {
+        let Some(Value::Array(list)) = settings.shift_remove(field) else { continue };
+        if field != "fallbacks" {
+            notes.push(format!("{field}: is not carried; a fallback stands in for every failure"));
+            continue;
+        }
+        for (name, others) in list.into_iter().flat_map(|entry| object(Some(entry))) {
+            let others: Vec<String> = others
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|o| text(Some(o.clone())))
+                .collect();
+            let (here, gone): (Vec<String>, Vec<String>) =
+                others.into_iter().partition(|other| known(models, other) && *other != name);
+            notes.extend(
+                gone.iter().map(|other| {
+                    format!("fallbacks.{name}: there is no model `{other}` to stand in")
+                }),
+            );
+            match models.iter_mut().find(|model| model.name == name) {
+                Some(model) => model.fallback.extend(here),
+                None => notes.push(format!("fallbacks.{name}: there is no such model")),
+            }
+        }
+    }
+    for name in settings.keys() {
+        notes.push(format!("{name}: is not carried{}", advice(name)));
+    }
+    notes
+}
+
+/// What to do instead.
+fn advice(name: &str) -> &'static str {
+    match name {
+        "master_key" => "; keys are made with `portunus keys create`",
+        "database_url" => "; the place of the store is `store.url`",
+        "redis_host" | "redis_port" | "redis_password" | "redis_url" => {
+            "; several nodes share limits through `shared.valkey`"
+        }
+        "request_timeout" | "timeout" | "stream_timeout" => "; see `timeouts`",
+        "num_retries" | "allowed_fails" | "cooldown_time" | "retry_policy" => {
+            "; lanes are retried and rested by themselves"
+        }
+        "drop_params" => "; what a model cannot be given is told in `x-portunus-loss`",
+        "routing_strategy" => "; lanes of one model share by weight, see `order`",
+        _ => "",
+    }
+}
+
+impl Model {
+    fn write(&self, out: &mut String) {
+        let Self { name, lanes, price, kind, context, max_output, aliases, fallback } = self;
+        let _ = writeln!(out, "[models.{}]", quoted(name));
+        // Deployments of one name share its calls; a lane alone needs no weight.
+        let lanes: Vec<String> = match lanes.as_slice() {
+            [(lane, _)] => vec![quoted(lane)],
+            several => several
+                .iter()
+                .map(|(lane, weight)| {
+                    let weight = weight.filter(|weight| *weight > 0).unwrap_or(1);
+                    format!("{{ lane = {}, weight = {weight} }}", quoted(lane))
+                })
+                .collect(),
+        };
+        let _ = writeln!(out, "lanes = [{}]", lanes.join(", "));
+        let list =
+            |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", ");
+        if !aliases.is_empty() {
+            let _ = writeln!(out, "aliases = [{}]", list(aliases));
+        }
+        if !fallback.is_empty() {
+            let _ = writeln!(out, "fallback = [{}]", list(fallback));
+        }
+        if let Some(kind) = kind {
+            let _ = writeln!(out, "kind = \"{kind}\"");
+        }
+        if !price.is_empty() {
+            let prices: Vec<String> =
+                price.iter().map(|(word, cost)| format!("{word} = \"{cost}\"")).collect();
+            let _ = writeln!(out, "price = {{ {} }}", prices.join(", "));
+        }
+        for (word, count) in [("context", context), ("max_output", max_output)] {
+            if let Some(count) = count {
+                let _ = writeln!(out, "{word} = {count}");
+            }
+        }
+        out.push('\n');
+    }
+}
+
+/// Dollars per token as dollars per million of them. LiteLLM has binary fractions here, so the last
+/// digits are noise.
+fn per_million(cost: f64) -> String {
+    let text = format!("{:.6}", cost * 1e6);
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text.is_empty() { "0".to_owned() } else { text.to_owned() }
+}
+
+fn object(value: Option<Value>) -> Map<String, Value> {
+    match value {
+        Some(Value::Object(map)) => map,
+        _ => Map::new(),
+    }
+}

@@ -1,0 +1,46 @@
+//! `portunus import`: another gateway's configuration as one of ours.
+
+mod litellm;
+mod places;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Whose configuration it is.
+#[derive(Debug, Subcommand)]
+pub(super) enum Import {
+    /// The `config.yaml` of a LiteLLM proxy
+    Litellm {
+        /// The file
+        file: PathBuf,
+        /// Where to write the result, instead of standard output
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+/// A configuration of ours, and what could not be carried into it.
+struct Imported {
+    text: String,
+    notes: Vec<String>,
+}
+
+pub(super) fn run(command: &Import) -> anyhow::Result<ExitCode> {
+    let Import::Litellm { file, out } = command;
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("{} cannot be read", file.display()))?;
+    let Imported { text, notes } = litellm::convert(&text, &|name| std::env::var(name).ok())
+        .with_context(|| file.display().to_string())?;
+    for note in &notes {
+        let _ = writeln!(std::io::stderr(), "{note}");
+    }
+    match out {
+        Some(out) => std::fs::write(out, text)
+            .with_context(|| format!("{} cannot be written", out.display()))?,
+        None => std::io::stdout().write_all(text.as_bytes())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
