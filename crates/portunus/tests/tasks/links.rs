@@ -8,7 +8,7 @@ use testkit::{Gateway, Provider};
 use crate::ground::{Got, PNG, config, get, order, over, picture, send, soon};
 
 /// Submits until a task was done within the short life of its link; tells the task.
-async fn painted(gateway: &Gateway) -> Value {
+pub(crate) async fn painted(gateway: &Gateway) -> Value {
     for _ in 0..10 {
         let got = gateway.post("/v1/images/generations", &order()).send().await;
         assert_eq!(got.status, 202, "{}", got.text());

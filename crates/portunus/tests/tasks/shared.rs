@@ -7,6 +7,7 @@ use std::time::Duration;
 use testkit::{Gateway, Provider};
 
 use crate::ground::{House, PNG, PRICE, config, get, order, over, picture, send, silence, soon};
+use crate::links::painted;
 
 /// A database of one test's own on the server of `PORTUNUS_TEST_POSTGRES`.
 struct Database {
@@ -136,12 +137,8 @@ async fn a_second_node_takes_over_from_one_that_died() {
 async fn results_lie_in_a_bucket_and_are_swept_from_it() {
     let bucket = Bucket::start().await;
     let provider = Provider::answers(vec![picture()]).await;
-    let short = bucket.config().replace("[files]\n", "[files]\nkeep = \"20s\"\n");
-    let gateway = Gateway::with(&config(&provider.url, &short)).await;
-    let got = gateway.post("/v1/images/generations", &order()).send().await;
-    assert_eq!(got.status, 202, "{}", got.text());
-    let task = over(&gateway.url, &gateway.key, got.json()["id"].as_str().unwrap()).await;
-    assert_eq!(task["status"], "completed", "{task}");
+    let gateway = Gateway::with(&config(&provider.url, &bucket.config())).await;
+    let task = painted(&gateway).await;
     let link = task["data"][0]["url"].as_str().unwrap();
     let whole = get(link, "").await.unwrap();
     assert_eq!((whole.status, whole.body.as_slice()), (200, PNG));
@@ -151,14 +148,18 @@ async fn results_lie_in_a_bucket_and_are_swept_from_it() {
     let head = send(http::Method::HEAD, link, "", &[], "").await.unwrap();
     assert_eq!((head.status, head.header("content-length").len()), (200, 2));
     assert_eq!(bucket.count().await, 1);
-    gateway.app.sweep().await;
-    assert_eq!(bucket.count().await, 1, "its time is not over");
+
+    // What another gateway kept for a short time is swept, and what is alive stays.
+    let short = bucket.config().replace("[files]\n", "[files]\nkeep = \"4s\"\n");
+    let other = Gateway::with(&config(&provider.url, &short)).await;
+    let link = painted(&other).await["data"][0]["url"].as_str().unwrap().to_owned();
     let gone = soon(Duration::from_secs(60), || async {
-        get(link, "").await.filter(|got| got.status == 410)
+        get(&link, "").await.filter(|got| got.status == 410)
     });
     gone.await.expect("a link that dies");
+    assert!(bucket.count().await > 1);
     gateway.app.sweep().await;
-    assert_eq!(bucket.count().await, 0);
+    assert_eq!(bucket.count().await, 1, "whoever kept it, whoever sweeps");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
