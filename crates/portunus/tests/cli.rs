@@ -95,7 +95,39 @@ fn the_first_start_prints_a_curl_line_that_works_and_a_signal_ends_it_cleanly() 
     assert_eq!(terminate(child), Some(0));
     let exported = folder.json(&["ledger", "export"]);
     assert_eq!((&exported["model"], &exported["status"]), (&"demo-chat".into(), &200.into()));
-    assert!(folder.run(&["ledger", "verify"]).status.success());
+    let proved = folder.run(&["ledger", "verify"]);
+    assert!(proved.status.success());
+    let said = String::from_utf8(proved.stdout).unwrap();
+    let laws: Vec<&str> = said.lines().filter_map(|line| line.get(..8)).take(8).collect();
+    let expected: Vec<String> = (1..=8).map(|law| format!("L{law} holds")).collect();
+    assert_eq!(laws, expected, "{said}");
+    assert!(said.ends_with("the books balance: 1 keys, 1 calls\n"), "{said}");
+    let proved = folder.json(&["ledger", "verify", "--json"]);
+    assert_eq!((&proved["ok"], &proved["laws"][6]["name"]), (&true.into(), &"immutable".into()));
+
+    let export = |flags: &[&str]| {
+        let output = folder.run(&[&["ledger", "export"], flags].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let table = export(&["--format", "csv"]);
+    let mut rows = table.lines();
+    let names: Vec<&str> = rows.next().unwrap().split(',').collect();
+    assert!(names.starts_with(&["request_id", "key_id", "model", "lane"]), "{names:?}");
+    let id = exported["request_id"].as_str().unwrap();
+    let row = rows.next().unwrap();
+    assert!(row.starts_with(id) && row.contains(exported["cost_usd"].as_str().unwrap()), "{row}");
+    assert_eq!(rows.next(), None);
+    let key = exported["key_id"].as_str().unwrap();
+    let all = ["--from", "2026-01-01", "--to", "2126-01-01", "--key", key, "--model", "demo-chat"];
+    assert_eq!(export(&all).lines().count(), 1);
+    for none in [["--from", "2126-01-01"], ["--to", "2026-01-01T00:00:00Z"]] {
+        assert_eq!(export(&none), "");
+    }
+    for none in [["--key", "nobody"], ["--model", "demo-echo"]] {
+        assert_eq!(export(&none), "");
+    }
+    fails(&folder.run(&["ledger", "export", "--from", "yesterday"]), 2, "--from");
 }
 
 #[test]

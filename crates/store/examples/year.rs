@@ -133,15 +133,8 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [url, calls] = arguments.as_slice() else {
-        return Err("usage: year STORE-URL CALLS".into());
-    };
-    let calls: u64 = calls.parse()?;
-    let store = Store::open(url).await?;
-    let keys = keys(&store).await?;
+async fn fill(store: &Store, calls: u64) -> Result<(), StoreError> {
+    let keys = keys(store).await?;
     let begun = Instant::now();
     let mut number = 0;
     while number < calls {
@@ -152,6 +145,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let took = begun.elapsed().as_secs_f64();
     println!("{calls} calls posted in {took:.0} s, {:.0} a second", calls as f64 / took);
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [url, calls] = arguments.as_slice() else {
+        return Err("usage: year STORE-URL CALLS".into());
+    };
+    let calls: u64 = calls.parse()?;
+    let store = Store::open(url).await?;
+    // What is there already is only asked about.
+    if store.account_count().await? == 0 {
+        fill(&store, calls).await?;
+    }
 
     println!("   middle       worst        rows");
     let year = END - YEAR..END;
@@ -184,8 +192,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         })
         .await?;
     }
-    let some = call(calls / 3, calls, &keys).request_id;
-    ask("one call", |call: &Option<Entry>| usize::from(call.is_some()), || store.entry(&some))
+    let back = EntryFilter { since: Some(END - YEAR / 3), ..EntryFilter::default() };
+    let some = store.export_of(&back, None, 1).await?;
+    let some = some.first().map_or("", |entry| &entry.request_id);
+    ask("one call", |call: &Option<Entry>| usize::from(call.is_some()), || store.entry(some))
         .await?;
     let newest = EntryFilter::default();
     let filters = [

@@ -277,7 +277,9 @@ impl Tab {
     pub(super) fn checkpoint(&self) {
         let (usage, _) = self.count(Outcome::BrokeOff);
         if let Some(ticket) = &self.ticket {
-            let cost = self.price(&usage);
+            // Nothing came out yet, so a crash now charges nothing, whatever a request costs.
+            let nothing = usage == Usage::default();
+            let cost = if nothing { Money::ZERO } else { self.price(&usage) };
             ticket.progress(Progress { lane: self.entry.lane.clone(), usage, cost });
         }
     }
