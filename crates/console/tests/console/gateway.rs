@@ -110,10 +110,7 @@ impl Host for Keeper {
         self.provider.lock().iter().flat_map(|provider| provider.known()).collect()
     }
 
-    fn fetch(
-        &self,
-        request: Request<Vec<u8>>,
-    ) -> Later<Result<http::Response<Vec<u8>>, String>> {
+    fn fetch(&self, request: Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>> {
         let provider = self.provider.lock().clone();
         Box::pin(async move { provider.ok_or("nobody there".to_owned())?.answer(&request) })
     }
