@@ -54,16 +54,17 @@ for (const box of document.querySelectorAll("input[data-disables]")) {
 
 // A word on how good a new password would be: length counts most, a few kinds of characters a little.
 for (const field of document.querySelectorAll("input[data-strength]")) {
-  const told = document.createElement("p");
-  told.className = "strength";
+  // In the place of the help below the field, so that nothing moves.
+  const told = document.getElementById(`${field.id}-help`);
+  if (!told) continue;
+  const help = told.textContent;
   told.setAttribute("aria-live", "polite");
-  field.after(told);
   field.addEventListener("input", () => {
     const text = field.value;
     const kinds = [/[a-z]/, /[A-Z]/, /[0-9]/, /[^A-Za-z0-9]/].filter((kind) => kind.test(text)).length;
     const varied = new Set(text).size;
     const points = Math.min(text.length, varied * 2) + kinds * 2;
-    const [word, level] = text.length === 0 ? ["", ""]
+    const [word, level] = text.length === 0 ? [help, ""]
       : text.length < 10 ? [`${10 - text.length} more to go`, "weak"]
       : points < 18 ? ["Fair. A few more characters would help.", "fair"]
       : points < 26 ? ["Good.", "good"] : ["Very good.", "good"];

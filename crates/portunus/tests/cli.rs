@@ -344,8 +344,9 @@ fn accounts_are_made_listed_helped_and_locked() {
     let path = made["link"].as_str().unwrap().split_once("/link/").unwrap().1.to_owned();
     let status = || {
         let arguments = ["-s", "-o", "/dev/null", "-w", "%{http_code} %{redirect_url}"];
-        let output = Command::new("curl").args(arguments).arg(format!("{url}/link/{path}"));
-        String::from_utf8(output.output().unwrap().stdout).unwrap()
+        let address = format!("{url}/link/{path}");
+        let output = Command::new("curl").args(arguments).arg(address).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
     };
     assert!(status().starts_with("303") && status().ends_with("/reset/new"), "{}", status());
 

@@ -209,7 +209,8 @@ async fn a_passkey_shown_wrongly_opens_nothing() {
     let mut device = Device::new(1);
     let cookie = with_passkey(&gateway, "anna", &device).await;
     let other = Device::new(2);
-    let spoil: [(&str, fn(&mut Device)); 5] = [
+    type Spoil = fn(&mut Device);
+    let spoil: [(&str, Spoil); 5] = [
         ("another site", |device| device.origin = "https://evil.example"),
         ("another host", |device| device.place = "evil.example"),
         ("nobody there", |device| device.flags = 0x04),

@@ -1,6 +1,13 @@
 //! The console through its router, on a real database in a folder of its own.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test that cannot go on says so by panicking"
+)]
 
 mod account;
 mod device;

@@ -172,11 +172,11 @@ impl Desk<'_> {
     async fn list(&self) -> anyhow::Result<()> {
         let accounts = self.store.accounts().await?;
         if !self.common.json {
-            say(&format!("{:20}  {:8}  {:8}  {}", "name", "role", "state", "e-mail"));
+            say(&format!("{:20}  {:8}  {:11}  {}", "name", "role", "state", "e-mail"));
         }
         for account in &accounts {
             let line = format!(
-                "{:20}  {:8}  {:8}  {}",
+                "{:20}  {:8}  {:11}  {}",
                 account.username,
                 account.role.word(),
                 state(account),

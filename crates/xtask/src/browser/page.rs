@@ -157,7 +157,11 @@ impl<'a> Page<'a> {
         let screen =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", screen)?;
-        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        let media = json!({ "features": [
+            { "name": "prefers-color-scheme", "value": scheme },
+            // A colour on its way to another is neither.
+            { "name": "prefers-reduced-motion", "value": "reduce" },
+        ] });
         self.call("Emulation.setEmulatedMedia", media)?;
         Ok(())
     }

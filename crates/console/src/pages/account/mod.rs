@@ -119,7 +119,7 @@ pub(super) async fn whole(
         @if let Some(told) = told { p.told role="status" { (told) } }
         (another_look(wrongs))
         div.columns {
-            section {
+            section.card {
                 h2 { "Who you are" }
                 dl.facts {
                     div { dt { "Username" } dd { bdi { (account.username) } } }
@@ -151,7 +151,7 @@ pub(super) async fn whole(
                     }
                 }
             }
-            section {
+            section.card {
                 h2 { "Password" }
                 @if has_password {
                     form method="post" action={ (HERE) "/password" } {
@@ -170,11 +170,11 @@ pub(super) async fn whole(
                     }
                 }
             }
-            section {
+            section.card {
                 h2 { "Second step" }
                 (second_step(&factors, has_password, wrongs, now))
             }
-            section {
+            section.card {
                 (linked(desk, &identities, now))
                 h2 { "Sessions" }
                 p.muted { "Ends every session of this account, on every device, this one too." }
