@@ -12,6 +12,7 @@ mod overrides;
 mod providers;
 mod raw;
 mod routes;
+mod secret;
 mod telemetry;
 mod watch;
 mod words;
