@@ -15,6 +15,7 @@ mod providers;
 mod raw;
 mod routes;
 mod tasks;
+mod secret;
 mod telemetry;
 mod watch;
 mod words;
