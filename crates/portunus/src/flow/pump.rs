@@ -51,6 +51,8 @@ pub(super) async fn stream(
     if !whole::is_stream(&answer.headers) {
         return whole::as_stream(call, peek, lane, dialect, speech, answer, tab).await;
     }
+    let mut response = event_stream(Body::empty(), peek.array);
+    whole::describe(&mut response, &tab);
     let road = Road::new(call, peek, dialect, speech);
     let mut pump = Pump {
         call: Arc::clone(call),
@@ -74,8 +76,6 @@ pub(super) async fn stream(
     if let Some(tab) = &mut pump.tab {
         tab.first_byte();
     }
-    let mut response = event_stream(Body::empty(), peek.array);
-    pump.describe(&mut response);
     *response.body_mut() = Body::new(pump);
     Ok(response)
 }
@@ -126,9 +126,17 @@ impl Pump {
             match course {
                 Course::On => {}
                 Course::Complete => self.complete(),
-                Course::Broken(fault) => {
+                Course::Broken(fault) if self.out.is_empty() => {
                     self.upstream = None;
                     return Err(fault);
+                }
+                // How much of an answer arrives at once does not decide what becomes of it: what was
+                // said before it broke is told, and paid for.
+                Course::Broken(fault) => {
+                    if let Some(tab) = &mut self.tab {
+                        tab.first_byte();
+                    }
+                    self.break_off(&fault);
                 }
             }
         }
@@ -136,14 +144,6 @@ impl Pump {
             tab.heard(self.road.said());
         }
         Ok(())
-    }
-
-    fn describe(&self, response: &mut Response) {
-        if let Some(tab) = &self.tab {
-            whole::describe(response, tab);
-        } else if let Ok(lane) = HeaderValue::from_str(&self.lane.name) {
-            response.headers_mut().insert("x-portunus-lane", lane);
-        }
     }
 
     /// Everything was said: settle now, before the caller gets its last byte.
