@@ -263,7 +263,15 @@ pub struct Flow {
 
 impl Flow {
     /// The body behind a head.
-    pub(crate) fn new(wire: Box<Wire>, framing: Framing, keep: bool, place: Arc<Place>) -> Self {
+    pub(crate) fn new(
+        mut wire: Box<Wire>,
+        framing: Framing,
+        keep: bool,
+        place: Arc<Place>,
+    ) -> Self {
+        if let Framing::Length(left) = framing {
+            wire.room = usize::try_from(left).unwrap_or(READ_MOST).clamp(READ, READ_MOST);
+        }
         let trailers = http::HeaderMap::new();
         let mut flow = Self { wire: Some(wire), framing, keep, place, trailers };
         flow.end();

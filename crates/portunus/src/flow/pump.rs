@@ -64,6 +64,9 @@ pub(super) async fn begin(
     answer: Answer,
     tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
+    // Before anything is read: a stream that is whole in its first piece is settled there.
+    let mut response = event_stream(Body::empty(), array);
+    whole::describe(&mut response, &tab);
     let mut pump = Pump {
         call: Arc::clone(call),
         lane: Arc::clone(lane),
@@ -86,8 +89,6 @@ pub(super) async fn begin(
     if let Some(tab) = &mut pump.tab {
         tab.first_byte();
     }
-    let mut response = event_stream(Body::empty(), array);
-    pump.describe(&mut response);
     *response.body_mut() = Body::new(pump);
     Ok(response)
 }
@@ -145,9 +146,17 @@ impl Pump {
             match course {
                 Course::On => {}
                 Course::Complete => self.complete(),
-                Course::Broken(fault) => {
+                Course::Broken(fault) if self.out.is_empty() => {
                     self.upstream = None;
                     return Err(fault);
+                }
+                // How much of an answer arrives at once does not decide what becomes of it: what was
+                // said before it broke is told, and paid for.
+                Course::Broken(fault) => {
+                    if let Some(tab) = &mut self.tab {
+                        tab.first_byte();
+                    }
+                    self.break_off(&fault);
                 }
             }
         }
@@ -155,14 +164,6 @@ impl Pump {
             tab.heard(self.road.said());
         }
         Ok(())
-    }
-
-    fn describe(&self, response: &mut Response) {
-        if let Some(tab) = &self.tab {
-            whole::describe(response, tab);
-        } else if let Ok(lane) = HeaderValue::from_str(&self.lane.name) {
-            response.headers_mut().insert("x-portunus-lane", lane);
-        }
     }
 
     /// Everything was said: settle now, before the caller gets its last byte.
