@@ -157,7 +157,7 @@ fn sealed_parts(provider: &Provider) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_seal_on_the_end_of_a_text_comes_back_to_its_provider_and_to_no_other_account() {
+async fn the_seal_on_the_end_of_a_text_comes_back_and_vouches_for_no_other_words() {
     let parts = json!([{ "text": "It is in Köln" },
         { "text": ", I think.", "thoughtSignature": "dGFpbDE=" },
         { "text": "", "thoughtSignature": "ZW5kMTE=" }]);
