@@ -89,7 +89,7 @@ impl Host for Preview {
         Vec::new()
     }
 
-    fn fetch(&self, _: http::Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>> {
+    fn fetch(&self, _: Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>> {
         Box::pin(async { Err("nobody there".to_owned()) })
     }
 

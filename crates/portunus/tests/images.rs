@@ -199,9 +199,10 @@ async fn bad_forms_are_refused_by_name() {
     let gateway = Gateway::start().await;
     let good = [("model", "demo-image"), ("prompt", "x")];
     let red = plain(32, [255, 0, 0, 255]);
-    let many: Vec<(&str, &[u8])> = (0..17).map(|_| ("image[]", red.as_slice())).collect();
+    type Files<'a> = Vec<(&'a str, &'a [u8])>;
+    let many: Files<'_> = (0..17).map(|_| ("image[]", red.as_slice())).collect();
     let see_through = plain(16, [0, 0, 0, 0]);
-    let cases: [(Vec<(&str, &[u8])>, &str); 5] = [
+    let cases: [(Files<'_>, &str); 5] = [
         (vec![], "image"),
         (many, "image"),
         (vec![("image", b"text, not a picture".as_slice())], "image"),

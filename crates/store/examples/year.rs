@@ -106,7 +106,7 @@ fn call(number: u64, of: u64, keys: &[KeyRecord]) -> Entry {
         held: Some(Money::nanos(cost * 2)),
         borne: Money::ZERO,
         price_version: "p-1".to_owned(),
-        losses: vec![],
+        ..Entry::default()
     }
 }
 

@@ -292,6 +292,7 @@ impl Gateway {
             about: "<img src=x onerror=alert(1)>".to_owned(),
             as_of: String::new(),
             released: None,
+            aliases: Vec::new(),
             lanes: vec![Lane::new("secret-upstream", "x")],
         });
         let (outgoing, incoming) = unbounded_channel();

@@ -11,6 +11,7 @@ use object_store::client::{
     HttpResponseBody, HttpService,
 };
 use parking_lot::Mutex;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -52,12 +53,14 @@ impl HttpService for OwnClient {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(lost)) => {
                     let kind = match lost.reach {
-                        canon::Reach::Nothing | canon::Reach::Stale => HttpErrorKind::Connect,
+                        canon::Reach::Nothing | canon::Reach::Stale | canon::Reach::Undone => {
+                            HttpErrorKind::Connect
+                        }
                         canon::Reach::Sent | canon::Reach::Answered(_) => {
                             HttpErrorKind::Interrupted
                         }
                     };
-                    return Err(HttpError::new(kind, lost.why));
+                    return Err(HttpError::new(kind, io::Error::other(lost.why)));
                 }
                 Err(late) => return Err(HttpError::new(HttpErrorKind::Timeout, late)),
             };

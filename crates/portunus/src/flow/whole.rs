@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{Fault, Origin, Reach, Trouble};
+use canon::{Fault, Reach, Trouble};
 use dialects::{CustomCalls, Dialect, Peek, Said};
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderValue};

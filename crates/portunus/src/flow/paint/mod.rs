@@ -40,7 +40,8 @@ impl Painted {
 
     /// They could not be handed over, which is not the caller's fault: nobody pays but the operator.
     pub(crate) fn lose(self) {
-        self.tab.failed(503);
+        let fault = Fault::new(Trouble::Overload, "what was made could not be kept");
+        self.tab.failed(503, &fault);
     }
 
     /// The answer as HTTP.
@@ -186,7 +187,7 @@ fn settle_held_back(call: &Call, fault: Fault, said: &Said, tab: Tab) -> Fault {
     let (status, _) = call.dialect.write_fault(&fault, &call.id);
     match said.usage {
         Some(_) if !said.estimated => tab.held_back(status, said),
-        Some(_) | None => tab.failed(status),
+        Some(_) | None => tab.failed(status, &fault),
     }
     fault
 }
