@@ -171,3 +171,25 @@ async fn accounts_settings_and_what_there_is_to_see() {
     let health = ask(&gateway, Method::GET, "/health", Value::Null, &admin).await.json();
     assert_eq!((&health["ready"], &health["store"]), (&json!(true), &json!(true)));
 }
+
+#[tokio::test]
+async fn the_keys_of_an_account_that_is_locked_out_stop_until_it_is_let_in_again() {
+    let gateway = Gateway::start().await;
+    let admin = gateway.key.clone();
+    let (id, key) = key_with(&gateway, "anna", Role::Member).await;
+    assert_eq!(gateway.get("/v1/key").key(&key).send().await.status, 200);
+    let path = format!("/users/{id}");
+    for (disabled, status) in [(true, 401), (false, 200)] {
+        let body = json!({ "disabled": disabled });
+        assert_eq!(ask(&gateway, Method::PATCH, &path, body, &admin).await.status, 200);
+        let mut seen = 0;
+        for _ in 0..100 {
+            seen = gateway.get("/v1/key").key(&key).send().await.status.as_u16();
+            if seen == status {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(seen, status, "disabled: {disabled}");
+    }
+}

@@ -112,6 +112,9 @@ const SET_DISABLED: &str = "UPDATE accounts SET disabled = $2, changed = $3 WHER
 const DROP_SESSIONS: &str = "DELETE FROM sessions WHERE account_id = $1";
 const ENDED_BY_PASSWORD: [&str; 2] =
     [DROP_SESSIONS, "DELETE FROM links WHERE account_id = $1 AND purpose IN ('reset', 'second')"];
+// What is read of its keys changes with it, and other nodes have to hear of that.
+const MOVE_KEYS_ON: &str = "UPDATE keys SET changed = CASE WHEN changed < $2 THEN $2 \
+    ELSE changed + 1 END WHERE account_id = $1";
 const ENDED_BY_LOCK: [&str; 2] = [DROP_SESSIONS, "DELETE FROM links WHERE account_id = $1"];
 const SET_ROLE: &str = "UPDATE accounts SET role = $2, changed = $3 WHERE id = $1";
 
@@ -253,7 +256,8 @@ impl Store {
         Ok(changed > 0)
     }
 
-    /// Locks an account out, which ends its sessions and links, or lets it in again. False when
+    /// Locks an account out, which ends its sessions and links and stops its keys, or lets it in
+    /// again. False when
     /// there is no such account.
     pub async fn set_disabled(
         &self,
@@ -270,6 +274,7 @@ impl Store {
                 .execute(&mut *tx)
                 .await?
                 .rows_affected();
+            sqlx::query(MOVE_KEYS_ON).bind(clean(id)).bind(at).execute(&mut *tx).await?;
             if disabled {
                 for end in ENDED_BY_LOCK {
                     sqlx::query(end).bind(clean(id)).execute(&mut *tx).await?;

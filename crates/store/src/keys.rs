@@ -119,6 +119,17 @@ macro_rules! key_columns {
     };
 }
 
+/// The same to read them: a key of an account that is locked out counts as revoked, for as long as
+/// it is.
+macro_rules! key_selection {
+    () => {
+        "SELECT id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, \
+         COALESCE(revoked, (SELECT a.changed FROM accounts a WHERE a.id = keys.account_id \
+         AND a.disabled)) AS revoked, rpm, tpm, concurrency, ips, budget, budget_period, created, \
+         changed, last_used FROM keys"
+    };
+}
+
 /// What `changed` becomes by an edit at the time `$2`.
 macro_rules! moved_on {
     () => {
@@ -132,12 +143,10 @@ const ADD: &str = concat!(
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
      $17, $18, NULL)"
 );
-const GET: &str = concat!("SELECT ", key_columns!(), " FROM keys WHERE id = $1");
-const ALL: &str = concat!("SELECT ", key_columns!(), " FROM keys ORDER BY created, id");
-const OF: &str =
-    concat!("SELECT ", key_columns!(), " FROM keys WHERE account_id = $1 ORDER BY created, id");
-const CHANGED_SINCE: &str =
-    concat!("SELECT ", key_columns!(), " FROM keys WHERE changed >= $1 ORDER BY changed, id");
+const GET: &str = concat!(key_selection!(), " WHERE id = $1");
+const ALL: &str = concat!(key_selection!(), " ORDER BY created, id");
+const OF: &str = concat!(key_selection!(), " WHERE account_id = $1 ORDER BY created, id");
+const CHANGED_SINCE: &str = concat!(key_selection!(), " WHERE changed >= $1 ORDER BY changed, id");
 const REVOKE: &str =
     concat!("UPDATE keys SET revoked = $2, ", moved_on!(), " WHERE id = $1 AND revoked IS NULL");
 const ROTATE: &str = concat!(

@@ -48,7 +48,7 @@ pub(super) enum Users {
     Disable {
         /// The account's name or address
         name: String,
-        /// Revoke its keys too
+        /// Revoke its keys for good; they stop in any case
         #[arg(long)]
         keys: bool,
     },
@@ -227,7 +227,7 @@ impl Desk<'_> {
             if keys {
                 format!("{revoked} of its keys are revoked.")
             } else {
-                "Its keys go on working; revoke them with --keys.".to_owned()
+                "Its keys stop for as long as it is; --keys revokes them for good.".to_owned()
             }
         );
         let object = json!({ "id": account.id, "disabled": true, "keys_revoked": revoked });

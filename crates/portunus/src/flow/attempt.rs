@@ -83,11 +83,12 @@ where
                 }
                 let tried = tab.is_trying();
                 note(call, model, &next, &fault, &mut tab);
+                // Boxed: it is rare, and every call carries its future along.
                 let onward = if tried {
-                    journey.next(call, &next, &fault, tab.attempts()).await
+                    Box::pin(journey.next(call, &next, &fault, tab.attempts())).await
                 } else {
                     // It could not even be asked, and that will not change.
-                    journey.other(call).await
+                    Box::pin(journey.other(call)).await
                 };
                 match onward {
                     Some(pick) => next = pick,

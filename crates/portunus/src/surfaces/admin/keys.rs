@@ -7,7 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{Account, BudgetTerms, KeyRecord};
 
-use super::{Asked, admin, away, body, id_in, may_change, missing, note, sent, thing, unchanged};
+use super::{
+    Asked, admin, away, body, id_in, invalid, may_change, missing, note, sent, thing, unchanged,
+};
 use crate::app::{App, NewKey};
 use crate::config::duration;
 use crate::keys::{Key, NewToken, hash, told};
@@ -64,7 +66,7 @@ impl Wish {
         let Self { account_id: _, name, cap_usd, models, expires_in, limits, ips, budget } = self;
         if let Some(name) = name {
             if name.trim().is_empty() || name.len() > 200 {
-                return Err(Fault::invalid("name", "must have 1 to 200 bytes"));
+                return Err(invalid("name", "must have 1 to 200 bytes"));
             }
             record.name = name;
         }
@@ -81,13 +83,13 @@ impl Wish {
             let limits =
                 [("limits.rpm", rpm), ("limits.tpm", tpm), ("limits.concurrency", concurrency)];
             if let Some((field, _)) = limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
-                return Err(Fault::invalid(field, "must be above zero; leave it out for no limit"));
+                return Err(invalid(field, "must be above zero; leave it out for no limit"));
             }
             record.limits = store::Limits { rpm, tpm, concurrency };
         }
         if let Some(ips) = ips {
             for text in &ips {
-                Net::read(text).map_err(|why| Fault::invalid("ips", why))?;
+                Net::read(text).map_err(|why| invalid("ips", why))?;
             }
             record.ips = ips;
         }
@@ -101,22 +103,22 @@ impl Wish {
 fn amount(field: &'static str, text: &str) -> Result<Money, Fault> {
     let money: Money = text
         .parse()
-        .map_err(|_| Fault::invalid(field, "write an amount in USD as text, such as \"5.00\""))?;
+        .map_err(|_| invalid(field, "write an amount in USD as text, such as \"5.00\""))?;
     if money.is_negative() {
-        return Err(Fault::invalid(field, "must not be below zero"));
+        return Err(invalid(field, "must not be below zero"));
     }
     Ok(money)
 }
 
 fn later(text: &str, now: i64) -> Result<i64, Fault> {
-    let life = duration(text).map_err(|why| Fault::invalid("expires_in", why))?;
+    let life = duration(text).map_err(|why| invalid("expires_in", why))?;
     Ok(now.saturating_add(i64::try_from(life.as_micros()).unwrap_or(i64::MAX)))
 }
 
 fn terms(Budget { most_usd, per }: Budget) -> Result<BudgetTerms, Fault> {
     let most = amount("budget.most_usd", &most_usd)?;
     let period = ledger::Period::by_word(&per)
-        .ok_or_else(|| Fault::invalid("budget.per", "write day, week or month"))?;
+        .ok_or_else(|| invalid("budget.per", "write day, week or month"))?;
     Ok(BudgetTerms { most, period })
 }
 
@@ -142,7 +144,7 @@ async fn find(app: &App, key: &Key, id: String) -> Result<(Account, KeyRecord), 
 
 async fn owned(app: &App, who: &Account, account_id: &str) -> Result<Account, Fault> {
     let owner = app.store.account(account_id).await.map_err(away)?;
-    let owner = owner.ok_or_else(|| Fault::invalid("account_id", "there is no such account"))?;
+    let owner = owner.ok_or_else(|| invalid("account_id", "there is no such account"))?;
     may_change(who, &owner)?;
     Ok(owner)
 }
@@ -160,11 +162,11 @@ pub(in crate::surfaces) async fn create(asked: Asked) -> Result<Response, Fault>
     let owner = wish.account_id.clone().unwrap_or_else(|| who.id.clone());
     let owner = owned(&app, &who, &owner).await?;
     if wish.name.is_none() {
-        return Err(Fault::invalid("name", "`name` is required"));
+        return Err(invalid("name", "is required"));
     }
     if wish.cap_usd.is_none() {
-        let say = "`cap_usd` is required: an amount, or null for unlimited";
-        return Err(Fault::invalid("cap_usd", say));
+        let say = "is required: an amount, or null for unlimited";
+        return Err(invalid("cap_usd", say));
     }
     let key = NewKey { name: String::new(), cap: None, models: vec![], expires: None };
     let made = key.make(&owner.id, &app.ring, now);
@@ -188,7 +190,7 @@ pub(in crate::surfaces) async fn change(asked: Asked) -> Result<Response, Fault>
     unchanged(request.headers(), &told(&record, now))?;
     let wish: Wish = body(request).await?;
     if wish.account_id.as_ref().is_some_and(|id| *id != record.account_id) {
-        return Err(Fault::invalid("account_id", "a key stays with its account"));
+        return Err(invalid("account_id", "a key stays with its account"));
     }
     wish.apply(&mut record, now)?;
     record.changed = now;

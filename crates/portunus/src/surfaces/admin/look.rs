@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use store::{By, Pace, Rank, Step, Times, UsageFilter, Used};
 
-use super::{Asked, admin, away, body, list, note, thing, time, unchanged};
+use super::{Asked, admin, away, body, invalid, list, note, thing, time, unchanged};
 use crate::app::App;
 use crate::surfaces::query::pairs;
 
@@ -77,24 +77,25 @@ pub(in crate::surfaces) async fn usage(asked: Asked) -> Result<Response, Fault> 
         None => 30,
         Some(text) => match text.parse() {
             Ok(days) if (1..=3_660).contains(&days) => days,
-            _ => return Err(Fault::invalid("days", "write a whole number from 1 to 3660")),
+            _ => return Err(invalid("days", "write a whole number from 1 to 3660")),
         },
     };
     let by = match wish(&wishes, "by") {
         None => By::Model,
         Some(word) => By::by_word(&word)
-            .ok_or_else(|| Fault::invalid("by", "write account, key, model, lane or status"))?,
+            .ok_or_else(|| invalid("by", "write account, key, model, lane or status"))?,
     };
     let step = match wish(&wishes, "step") {
         None => Step::Day,
-        Some(word) => Step::by_word(&word)
-            .ok_or_else(|| Fault::invalid("step", "write hour, day or month"))?,
+        Some(word) => {
+            Step::by_word(&word).ok_or_else(|| invalid("step", "write hour, day or month"))?
+        }
     };
     let status = match wish(&wishes, "status") {
         None => None,
         Some(text) => {
             let read = text.parse();
-            Some(read.map_err(|_| Fault::invalid("status", "write an HTTP status"))?)
+            Some(read.map_err(|_| invalid("status", "write an HTTP status"))?)
         }
     };
     let filter = UsageFilter {
@@ -156,7 +157,7 @@ pub(in crate::surfaces) async fn audit(asked: Asked) -> Result<Response, Fault> 
         None => 100,
         Some(text) => match text.parse::<u32>() {
             Ok(limit) if (1..=1_000).contains(&limit) => limit,
-            _ => return Err(Fault::invalid("limit", "write a whole number from 1 to 1000")),
+            _ => return Err(invalid("limit", "write a whole number from 1 to 1000")),
         },
     };
     let audits = asked.app.store.audits(most).await.map_err(away)?;
@@ -200,7 +201,7 @@ pub(in crate::surfaces) async fn set_settings(asked: Asked) -> Result<Response, 
         let words = SETTINGS.iter().find(|(own, _)| *own == name).map(|(_, words)| *words);
         let words = words.unwrap_or_default();
         if !words.contains(&value.as_str()) {
-            return Err(Fault::invalid(name, format!("write one of {}", words.join(", "))));
+            return Err(invalid(name, format!("write one of {}", words.join(", "))));
         }
         app.store.put_setting(name, &value).await.map_err(away)?;
         note(&app, &who, "setting.change", name, &value).await;

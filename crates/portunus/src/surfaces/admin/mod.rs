@@ -58,6 +58,13 @@ fn forbidden(say: &'static str) -> Fault {
     Fault::new(Trouble::Forbidden, say)
 }
 
+/// A field that is wrong, named in the words too: these answers have no other place for it.
+fn invalid(field: impl Into<String>, why: impl Into<String>) -> Fault {
+    let (field, why) = (field.into(), why.into());
+    let say = format!("`{field}`: {why}");
+    Fault::invalid(field, say)
+}
+
 fn missing(what: &str) -> Fault {
     Fault::new(Trouble::NotFound, format!("there is no such {what}"))
 }
@@ -84,8 +91,8 @@ async fn body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Fault> {
     let reader = &mut serde_json::Deserializer::from_slice(&bytes);
     serde_path_to_error::deserialize(reader).map_err(|wrong| {
         let path = wrong.path().to_string();
-        let path = if path == "." { String::new() } else { path };
-        Fault::invalid(path, wrong.into_inner().to_string())
+        let say = wrong.into_inner().to_string();
+        if path == "." { Fault::invalid("", say) } else { invalid(path, say) }
     })
 }
 

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use store::{Account, Role};
 
 use super::{
-    Asked, admin, away, body, forbidden, id_in, may_change, missing, note, thing, unchanged,
+    Asked, admin, away, body, forbidden, id_in, invalid, may_change, missing, note, thing,
+    unchanged,
 };
 use crate::app::App;
 use crate::keys::Key;
@@ -47,8 +48,7 @@ fn told(account: &Account) -> Value {
 }
 
 fn role(word: &str) -> Result<Role, Fault> {
-    Role::by_word(word)
-        .ok_or_else(|| Fault::invalid("role", "write owner, admin, member or viewer"))
+    Role::by_word(word).ok_or_else(|| invalid("role", "write owner, admin, member or viewer"))
 }
 
 /// Nobody gives more than they have.
@@ -84,7 +84,7 @@ pub(in crate::surfaces) async fn create(asked: Asked) -> Result<Response, Fault>
     let given = word.as_deref().map(role).transpose()?.unwrap_or(Role::Member);
     may_give(who.role, given)?;
     if let Some(why) = console::names_objection(&name, email.as_deref()) {
-        return Err(Fault::invalid("name", why));
+        return Err(invalid("name", why));
     }
     let now = app.clock.now();
     let account = Account {
