@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::Call;
 use super::fetch::Named;
-use super::settle::{BYTES_PER_TOKEN, Tab};
+use super::settle::{BYTES_PER_TOKEN, Sheet, Tab};
 use crate::config::Route;
 
 /// An answer shorter than this is of no use to anyone.
@@ -57,7 +57,7 @@ pub(super) async fn admit(
     // Any lane may be the one that answers, so the dearest counts.
     let bound = |output: u64| dearest(route, input, output.saturating_mul(candidates), &units);
     let held = held(call, peek, &prices.version);
-    let tab = Tab::new(call, peek, model);
+    let tab = Sheet::new(call, peek, model);
     let full = bound(asked);
     let least = bound(asked.min(USEFUL));
     let ticket = match hold(call, held, full, least).await {
@@ -77,7 +77,7 @@ pub(super) async fn admit_for(
     bound: Money,
 ) -> Result<Tab, Fault> {
     let model = &route.model;
-    let tab = Tab::new(call, peek, model);
+    let tab = Sheet::new(call, peek, model);
     match hold(call, held(call, peek, &model.prices.version), bound, bound).await {
         Ok(ticket) => {
             let input = (call.body.len() as u64).saturating_add(PICTURES);

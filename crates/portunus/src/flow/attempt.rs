@@ -202,7 +202,7 @@ async fn try_lane(
     match speech {
         speech if peek.stream => pump::stream(call, peek, lane, dialect, speech, answer, tab).await,
         Some(speech) if speech.brake.is_some() => {
-            whole::gather(call, lane, dialect, speech, answer, tab).await
+            Box::pin(whole::gather(call, lane, dialect, speech, answer, tab)).await
         }
         speech => whole::whole(call, lane, dialect, speech, answer, tab).await,
     }

@@ -69,7 +69,7 @@ async fn good(call: &Call, dialect: &'static dyn Dialect, answer: Answer) -> Res
     if status == 200 {
         return Ok(answer);
     }
-    let (told, body) = error_body(answer).await;
+    let (told, body) = Box::pin(error_body(answer)).await;
     if (400..600).contains(&status) {
         let fault = dialect.read_fault(status, &body);
         let hint = matches!(status, 429 | 503 | 529)

@@ -20,8 +20,11 @@ pub(super) const BYTES_PER_TOKEN: u64 = 4;
 /// More bytes than this no tokeniser puts into a token, on the average of an answer in words.
 const LONGEST_TOKENS: u64 = 16;
 
-/// The running tab of one call. Dropped before it was closed, it is closed as the caller's leaving.
-pub(super) struct Tab {
+/// The running tab of one call. Boxed: it moves from step to step, and there is much on it.
+pub(super) type Tab = Box<Sheet>;
+
+/// What is on a tab. Dropped before it was closed, it is closed as the caller's leaving.
+pub(super) struct Sheet {
     app: Arc<App>,
     prices: Arc<Prices>,
     arrived: Instant,
@@ -45,8 +48,7 @@ pub(super) struct Tab {
     most_bytes: Option<u64>,
     ended_by: Option<EndedBy>,
     trace: Option<Trace>,
-    /// Boxed: a tab moves from step to step, and an entry is large.
-    entry: Box<Entry>,
+    entry: Entry,
     ticket: Option<Ticket>,
     /// The lane's part in it, while one is at work, and its place at the provider.
     turn: Option<(Turn, Place)>,
@@ -54,11 +56,11 @@ pub(super) struct Tab {
     pass: Option<Arc<Pass>>,
 }
 
-impl Tab {
+impl Sheet {
     /// A tab on which nothing is set aside yet.
-    pub(super) fn new(call: &Call, peek: &Peek, model: &Model) -> Self {
+    pub(super) fn new(call: &Call, peek: &Peek, model: &Model) -> Tab {
         let (now, prices) = (call.app.clock.now(), &model.prices);
-        Self {
+        Box::new(Self {
             app: Arc::clone(&call.app),
             prices: Arc::clone(prices),
             arrived: call.arrived,
@@ -78,7 +80,7 @@ impl Tab {
             ticket: None,
             turn: None,
             pass: call.pass.clone(),
-            entry: Box::new(Entry {
+            entry: Entry {
                 request_id: call.id.to_string(),
                 key_id: call.key.record.id.clone(),
                 account_id: call.key.record.account_id.clone(),
@@ -101,13 +103,13 @@ impl Tab {
                 price_version: prices.version.clone(),
                 losses: Vec::new(),
                 ..Entry::default()
-            }),
-        }
+            },
+        })
     }
 
     /// Money was set aside: for a prompt of so many tokens, and for so much output if that is less
     /// than was asked for.
-    pub(super) fn open(mut self, ticket: Ticket, input: u64, lowered: Option<u64>) -> Self {
+    pub(super) fn open(mut self: Tab, ticket: Ticket, input: u64, lowered: Option<u64>) -> Tab {
         self.input_most = input;
         self.app.meters.running.inc();
         self.ticket = Some(ticket);
@@ -123,7 +125,7 @@ impl Tab {
         self.entry.ended_by = if over { EndedBy::Cap } else { EndedBy::Operator };
         self.app.meters.ended(self.dialect, &self.entry);
         self.app.telemetry.ended(self.trace, self.kind, &self.entry);
-        self.app.book.note(*std::mem::take(&mut self.entry));
+        self.app.book.note(std::mem::take(&mut self.entry));
         fault
     }
 
@@ -449,7 +451,7 @@ impl Tab {
             self.entry.ended = self.app.clock.now();
             self.app.telemetry.ended(self.trace, self.kind, &self.entry);
         }
-        ticket.settle(*std::mem::take(&mut self.entry));
+        ticket.settle(std::mem::take(&mut self.entry));
         cost
     }
 }
@@ -478,7 +480,7 @@ fn whose(fault: &Fault) -> EndedBy {
     }
 }
 
-impl Drop for Tab {
+impl Drop for Sheet {
     fn drop(&mut self) {
         if self.ticket.is_some() {
             if self.entry.first_byte_us.is_none() {

@@ -1,6 +1,6 @@
 //! The usual environment variables alone switch a provider on, with all its directory models.
 
-use catalog::{Auth, Directory, Kind, ProviderEntry};
+use catalog::{Auth, Directory, ProviderEntry};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
@@ -76,7 +76,6 @@ fn every_providers_variables_alone_list_exactly_its_models() {
         let (listed, said) = models(&folder, &variables);
         let offered: BTreeSet<String> = Directory::embedded()
             .models()
-            .filter(|entry| matches!(entry.kind, Kind::Chat | Kind::Embedding))
             .filter(|entry| entry.served_by(|id| id == provider.id).is_some())
             .map(|entry| entry.id.clone())
             .collect();

@@ -121,7 +121,11 @@ async fn a_caller_that_leaves_is_noticed_though_nothing_is_sent() {
 async fn a_caller_that_takes_nothing_is_cut_and_its_call_settled() {
     let (stage, gateway) = Stage::with("[limits]\nstall = \"500ms\"\n").await;
     let mut caller = Caller::to(&gateway).await;
-    caller.send(asked(&gateway, true)).await;
+    // Money for all that may come: a provider that passes its limit would be let go for that.
+    let body = String::from_utf8(hello("m", true)).unwrap();
+    let body = body.replacen('{', "{\"max_completion_tokens\":100000000,", 1);
+    let length = format!("content-length: {}\r\n", body.len());
+    caller.send(call(&gateway, &length, body.as_bytes())).await;
     let mut provider = stage.next().await;
     let piece = chat_stream(&[&"x".repeat(4_000)], 1, 1)[1].clone();
     let event = format!("data: {piece}\n\n");
