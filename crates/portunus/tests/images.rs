@@ -555,3 +555,22 @@ async fn the_hold_grows_with_the_number_of_pictures() {
     assert!(most > least * 5.0, "{most} for ten, {least} for one");
     assert!(provider.asked().is_empty());
 }
+
+#[tokio::test]
+async fn a_picture_is_charged_by_the_size_and_quality_it_was_asked_for_in() {
+    let gateway = Gateway::with(
+        "[models.priced]\nkind = \"image\"\nlanes = [\"demo/demo-image\"]\n\
+         pictures = { family = \"gpt\", sizes = [\"128x128\", \"256x256\"], most = 4 }\n\
+         [models.priced.price]\ninput = \"0\"\noutput = \"0\"\n\
+         pictures = [{ size = \"128x128\", price = \"0.01\" }, { size = \"256x256\", price = \"0.05\" }]\n",
+    )
+    .await;
+    for (size, n, cost) in [("128x128", 2, "0.020000000"), ("256x256", 1, "0.050000000")] {
+        let ask = json!({ "model": "priced", "prompt": "a pier", "size": size, "n": n });
+        let got = gateway.post(GENERATIONS, &ask).send().await;
+        assert_eq!(got.status, 200, "{size}");
+        gateway.settled().await;
+        let receipt = receipt(&gateway, &got).await;
+        assert_eq!(receipt["cost_usd"], cost, "{receipt}");
+    }
+}

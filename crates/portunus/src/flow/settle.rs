@@ -1,7 +1,7 @@
 //! Settlement: usage → cost → charge, exactly once, also when the caller vanishes.
 
 use canon::{Blame, Charge, Fault, Money, Reach, Tier, Trouble, Usage};
-use catalog::{Kind, Model, Prices, Service, Units};
+use catalog::{Kind, Model, Picture, Prices, Service, Units};
 use dialects::{Peek, Said};
 use ledger::{EndedBy, Entry, Outcome, Progress, Ticket, Try};
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub(super) struct Sheet {
     rounds: u64,
     /// The tier asked for.
     tier: Option<Tier>,
+    /// Size and quality of the pictures, where it is about pictures and they are known.
+    picture: (Option<String>, Option<String>),
     said: Said,
     /// When the lane at work was asked.
     asked: Instant,
@@ -71,6 +73,7 @@ impl Sheet {
             context: model.context,
             rounds: u64::from(peek.candidates.max(1)).saturating_mul(peek.searches + 1),
             tier: peek.tier.clone(),
+            picture: (None, None),
             said: Said::default(),
             asked: call.arrived,
             lowered: None,
@@ -370,8 +373,24 @@ impl Sheet {
         self.said.tier.as_ref().or(asked)
     }
 
+    /// Which pictures are paid for: what was asked for counts, and where that was left open what
+    /// was made.
+    pub(super) fn pictured(&mut self, size: Option<&str>, quality: Option<&str>) {
+        let Picture { size, quality } = Picture::asked(size, quality);
+        let (own_size, own_quality) = &mut self.picture;
+        *own_size = own_size.take().or_else(|| size.map(str::to_owned));
+        *own_quality = own_quality.take().or_else(|| quality.map(str::to_owned));
+    }
+
+    /// The terms a call is billed on.
+    fn units(&self) -> Units<'_> {
+        let (size, quality) = &self.picture;
+        let picture = Picture::asked(size.as_deref(), quality.as_deref());
+        Units { picture, tier: self.tier(), ..Units::default() }
+    }
+
     fn price(&self, usage: &Usage) -> Money {
-        self.prices.cost_with(usage, &Units { tier: self.tier(), ..Units::default() })
+        self.prices.cost_with(usage, &self.units())
     }
 
     /// Fills in what was used and what that costs.
@@ -398,8 +417,7 @@ impl Sheet {
             self.bear();
         }
         if !nothing {
-            let units = Units { tier: self.tier(), ..Units::default() };
-            self.entry.charges = self.prices.charges(&usage, &units);
+            self.entry.charges = self.prices.charges(&usage, &self.units());
         }
         self.entry.cost = Charge::sum(&self.entry.charges);
         self.entry.service = self.tier().map(word).unwrap_or_default();

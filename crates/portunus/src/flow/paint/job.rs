@@ -105,7 +105,9 @@ impl Job {
         admit::pace(call, &peek).await?;
         self.fetch(call).await?;
         let bound = self.bound(self.route.prices.iter());
-        let tab = admit::admit_for(call, &peek, &self.route, bound).await?;
+        let mut tab = admit::admit_for(call, &peek, &self.route, bound).await?;
+        let size = self.picture().extent.to_string();
+        tab.pictured(Some(&size), self.picture().quality.as_deref());
         admit::secure(call).await?;
         Ok((self, tab))
     }

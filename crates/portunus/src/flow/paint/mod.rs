@@ -139,6 +139,7 @@ async fn lane_of(
         }
     };
     tab.first_byte();
+    tab.pictured(pictures.size.as_deref(), pictures.quality.as_deref());
     tab.heard(&said);
     Ok(Ok(Painted { body, tab }))
 }

@@ -99,6 +99,7 @@ fn told(
     let now = call.app.clock.now() / 1_000_000;
     let body = images::completed(&pictures, job.picture(), now);
     tab.first_byte();
+    tab.pictured(pictures.size.as_deref(), pictures.quality.as_deref());
     tab.heard(&said);
     let mut response = pump::event_stream(Body::from(body), false);
     whole::describe(&mut response, &tab);
