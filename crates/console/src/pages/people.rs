@@ -26,7 +26,7 @@ const MOST_INVITES: usize = 100;
 
 /// Whether one role may make accounts of another: owners may make all, administrators only what is
 /// below them.
-pub(crate) const fn may_give(own: Role, given: Role) -> bool {
+pub const fn may_give(own: Role, given: Role) -> bool {
     match (own, given) {
         (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => true,
         (Role::Admin, Role::Owner | Role::Admin) | (Role::Member | Role::Viewer, _) => false,

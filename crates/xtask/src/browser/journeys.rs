@@ -11,9 +11,10 @@ use super::page::Page;
 type Journey = fn(&mut Stage) -> Result<()>;
 
 /// Every journey with its name.
-pub(super) const ALL: [(&str, Journey); 8] = [
+pub(super) const ALL: [(&str, Journey); 9] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
+    ("a question in every format, and where its price is told", playground),
     ("a key is edited, rotated and revoked", keys),
     ("signing up with an address that is proved by mail", sign_up),
     ("another password by mail", reset),
@@ -75,6 +76,36 @@ fn confirm(stage: &mut Stage) -> Result<()> {
     page.send("Confirm the address")?;
     sign_in(&mut page, url, "olga@example.com", PASSWORD)?;
     page.says("Overview")
+}
+
+fn playground(stage: &mut Stage) -> Result<()> {
+    let Stage { browser, url, shots, axe, .. } = stage;
+    let mut page = Page::open(browser)?;
+    sign_in(&mut page, url, "olga", PASSWORD)?;
+    page.go(&format!("{url}/console/playground?model=demo-chat"))?;
+    for (before, format) in ["chat", "responses", "messages", "native"].into_iter().enumerate() {
+        page.text(&format!("document.getElementById('format').value = '{format}'"))?;
+        page.fill("#text", "Hello there!")?;
+        page.press("button[name='send']")?;
+        let priced = "[...document.querySelectorAll('.turn.assistant .facts')]\
+                      .filter((facts) => facts.textContent.includes('$')).length";
+        page.wait(&format!("{priced} === {}", before + 1))
+            .with_context(|| format!("asked in {format}"))?;
+    }
+    page.wait("!document.querySelector('.turn.failed')")?;
+    page.inspect("playground", shots, axe)?;
+    page.press("button[name='show-code']")?;
+    page.wait("document.getElementById('code-text').textContent.startsWith('curl ')")?;
+    page.go(&format!("{url}/console/usage"))?;
+    page.says("demo-chat")?;
+    page.inspect("usage", shots, axe)?;
+    page.go(&format!("{url}/console/calls"))?;
+    page.inspect("calls", shots, axe)?;
+    page.follow(".calls a.id")?;
+    page.says("Tries")?;
+    page.inspect("receipt", shots, axe)?;
+    page.go(&format!("{url}/docs"))?;
+    page.inspect("reference", shots, axe)
 }
 
 fn keys(stage: &mut Stage) -> Result<()> {

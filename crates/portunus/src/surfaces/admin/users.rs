@@ -53,10 +53,7 @@ fn role(word: &str) -> Result<Role, Fault> {
 
 /// Nobody gives more than they have.
 fn may_give(own: Role, given: Role) -> Result<(), Fault> {
-    let may = match (own, given) {
-        (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => true,
-        (Role::Admin, Role::Owner | Role::Admin) | (Role::Member | Role::Viewer, _) => false,
-    };
+    let may = console::may_give(own, given);
     if may { Ok(()) } else { Err(forbidden("you may not give this role")) }
 }
 
