@@ -20,6 +20,9 @@ requests per second depend on how fast load and upstream are. Made by `cargo xta
 
 ";
 
+/// Why the figures are what they are; brought up to date by whoever profiles.
+const ACCOUNT: &str = include_str!("account.md");
+
 /// Writes the document and its picture.
 pub(super) fn write(about: &str, rows: &[Row], rivals: &[Seen]) -> Result<()> {
     let docs = workspace::root().join("docs");
@@ -30,6 +33,7 @@ pub(super) fn write(about: &str, rows: &[Row], rivals: &[Seen]) -> Result<()> {
     for row in rows {
         writeln!(text, "{}", row.markdown())?;
     }
+    text.push_str(ACCOUNT);
     if !rivals.is_empty() {
         text.push_str(
             "\n## Beside other gateways\n\n![Processor time per request](performance.svg)\n\n",
