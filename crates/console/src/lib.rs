@@ -40,6 +40,7 @@ pub use byhand::{hash_password, invite_link, names_objection, reset_link};
 pub use host::{Host, IdentityProvider, KeyAsk, Later, Mail};
 pub use pages::people::may_give;
 pub use routes::{Guard, Route, router, routes};
+pub use session::may_change;
 
 use axum::response::{IntoResponse, Response};
 

@@ -50,12 +50,7 @@ impl Signed {
 
     /// Whether this account may change what belongs to that one.
     pub(crate) fn may_change(&self, other: &Account) -> bool {
-        match self.account.role {
-            Role::Owner => true,
-            Role::Admin => other.id == self.account.id || other.role != Role::Owner,
-            Role::Member => other.id == self.account.id,
-            Role::Viewer => false,
-        }
+        may_change(&self.account, other)
     }
 
     /// Whether this account may invite people and say who may sign up.
@@ -72,6 +67,16 @@ impl Signed {
         let mut response = see_other("/login");
         cookies::clear(desk, &mut response, Jar::Session);
         Ok(response)
+    }
+}
+
+/// Whether one account may change what belongs to another: owners all, administrators what is below
+/// them, and everyone but viewers their own.
+pub fn may_change(own: &Account, other: &Account) -> bool {
+    match (own.role, other.role) {
+        (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => true,
+        (Role::Admin, Role::Owner | Role::Admin) | (Role::Member, _) => own.id == other.id,
+        (Role::Viewer, _) => false,
     }
 }
 

@@ -209,3 +209,24 @@ async fn paths_that_only_look_like_ours_are_nothing() {
         got.shows("Nothing here");
     }
 }
+
+#[tokio::test]
+async fn an_administrator_reaches_below_but_not_beside_or_above() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Admin).await;
+    let others =
+        [("olga", Role::Owner, 403), ("ada", Role::Admin, 403), ("max", Role::Member, 303)];
+    let mut keys = Vec::new();
+    for (name, role, status) in others {
+        let account = gateway.account(name, role).await;
+        keys.push((gateway.key_of(&account, name, "theirs").await, status));
+    }
+    let cookie = gateway.sign_in("anna").await;
+    for (key, status) in keys {
+        let path = format!("/console/keys/{}/revoke", key.id);
+        let got = gateway.post(&path, &[]).cookie(&cookie).send().await;
+        assert_eq!(got.status.as_u16(), status, "{}", key.id);
+        let revoked = gateway.store.key(&key.id).await.unwrap().unwrap().revoked;
+        assert_eq!(revoked.is_some(), status == 303, "{}", key.id);
+    }
+}

@@ -43,15 +43,13 @@ async fn admin(app: &App, key: &Key) -> Result<Account, Fault> {
     }
 }
 
-/// Whether somebody may change what belongs to another: owners all, administrators what is below
-/// them and their own.
+/// Refuses to let somebody change what belongs to another, by the console's rule.
 fn may_change(own: &Account, other: &Account) -> Result<(), Fault> {
-    let may = match (own.role, other.role) {
-        (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => true,
-        (Role::Admin, Role::Owner | Role::Admin) => own.id == other.id,
-        (Role::Member | Role::Viewer, _) => false,
-    };
-    if may { Ok(()) } else { Err(forbidden("this belongs to somebody you may not change")) }
+    if console::may_change(own, other) {
+        Ok(())
+    } else {
+        Err(forbidden("this belongs to somebody you may not change"))
+    }
 }
 
 fn forbidden(say: &'static str) -> Fault {
