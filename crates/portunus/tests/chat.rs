@@ -120,7 +120,7 @@ async fn a_caller_who_leaves_pays_for_what_came_and_the_provider_is_let_go() {
     *steps.last_mut().unwrap() = Step::Wait(std::time::Duration::from_secs(60));
     let provider = Provider::answers(vec![steps]).await;
     let gateway = Gateway::with(&provider.config("chat")).await;
-    gateway.post(CHAT, &streamed("m")).leave_after(1).await;
+    gateway.post(CHAT, &streamed("m")).leave_after_events(3).await;
     gateway.settled().await;
     let entries = gateway.app.store.export(None, 10).await.unwrap();
     assert_eq!(entries.len(), 1);

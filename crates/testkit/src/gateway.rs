@@ -198,14 +198,24 @@ impl Ask<'_> {
 
     /// Sends it and leaves after that many bytes of the body.
     pub async fn leave_after(self, bytes: usize) {
+        self.leave_when(|body| body.len() >= bytes).await;
+    }
+
+    /// Sends it and leaves once that many events have come, whatever pieces they came in.
+    pub async fn leave_after_events(self, events: usize) {
+        self.leave_when(|body| body.windows(2).filter(|end| end == b"\n\n").count() >= events)
+            .await;
+    }
+
+    async fn leave_when(self, enough: impl Fn(&[u8]) -> bool) {
         let response =
             self.gateway.client.request(self.request.map(Full::new)).await.expect("an answer");
         let mut body = response.into_body();
-        let mut seen = 0;
-        while seen < bytes
+        let mut seen = Vec::new();
+        while !enough(&seen)
             && let Some(Ok(frame)) = body.frame().await
         {
-            seen += data(frame).len();
+            seen.extend_from_slice(&data(frame));
         }
     }
 }

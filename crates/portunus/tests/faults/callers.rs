@@ -48,7 +48,7 @@ async fn a_caller_that_leaves_is_seen_by_the_provider_and_pays_for_what_came() {
         let gateway = in_front_of(&address, speaks).await;
         let order = format!("[[fault: stall-between after=9 tag={speaks}]]");
         let (path, body) = ask(format, "m", &order, true);
-        gateway.post(&path, &body).leave_after(1_200).await;
+        gateway.post(&path, &body).leave_after_events(9).await;
         let seen = row(&address, speaks, "left").await;
         gateway.settled().await;
         let rows = gateway.app.store.export(None, 10).await.unwrap();
@@ -138,7 +138,7 @@ async fn a_caller_that_gives_up_and_asks_again_has_two_rows() {
         let (path, body) = ask(Origin::Chat, "m", "", true);
         let first = gateway.post(&path, &body);
         if paid {
-            first.leave_after(1_200).await;
+            first.leave_after_events(9).await;
         } else {
             tokio::select! {
                 got = first.send() => panic!("a call that is to be given up is answered: {}", got.text()),

@@ -79,8 +79,7 @@ async fn a_caller_that_leaves_pays_for_what_came_and_only_then() {
         let mut answer = sse(&events);
         *answer.last_mut().unwrap() = Step::Wait(std::time::Duration::from_secs(600));
         let (_provider, gateway) = with(answer, "chat").await;
-        let bytes = events.iter().map(|event| event.len()).sum::<usize>();
-        gateway.post(CHAT, &chat(true)).leave_after(bytes).await;
+        gateway.post(CHAT, &chat(true)).leave_after_events(events.len()).await;
         let row = row(&gateway).await;
         assert_eq!((row.outcome, row.ended_by), (Outcome::CallerLeft, EndedBy::Caller));
         assert_eq!(row.cost > Money::ZERO, pays, "{row:?}");
