@@ -1,7 +1,8 @@
 //! The journal's records and what they say after a crash.
 //!
-//! A record is its length, a checksum and its JSON. A torn or damaged record ends its segment:
-//! what stands behind it was never acknowledged to anyone.
+//! A record is its length, a checksum and its fields by name, in MessagePack; earlier versions wrote
+//! JSON, which is read too. A torn or damaged record ends its segment: what stands behind it was
+//! never acknowledged to anyone.
 
 use canon::{Money, Usage};
 use serde::{Deserialize, Serialize};
@@ -91,8 +92,8 @@ const HEAD: usize = 8;
 pub(crate) fn frame(record: &Written<'_>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(768);
     bytes.resize(HEAD, 0);
-    // Only a map with odd keys could fail to be written, and there is none in a record.
-    if serde_json::to_writer(&mut bytes, record).is_err() {
+    // Only what does not know its own length could fail to be written: there is none in a record.
+    if rmp_serde::encode::write_named(&mut bytes, record).is_err() {
         return Vec::new();
     }
     let payload = bytes.get(HEAD..).unwrap_or_default();
@@ -122,7 +123,11 @@ fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
     if crc32fast::hash(payload) != sum {
         return None;
     }
-    let record = serde_json::from_slice(payload).ok()?;
+    // No record in MessagePack begins with the byte that every one in JSON begins with.
+    let record = match payload.first()? {
+        b'{' => serde_json::from_slice(payload).ok()?,
+        _ => rmp_serde::from_slice(payload).ok()?,
+    };
     Some((record, bytes.get(HEAD + length..)?))
 }
 
@@ -229,4 +234,84 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<Recovered> {
         Settled { entry: Arc::new(call.settle(now)), lease, shown: true }
     }));
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held() -> Held {
+        Held {
+            request_id: "req-1".to_owned(),
+            key_id: "k\u{0}\"ö".to_owned(),
+            account_id: String::new(),
+            at: i64::MIN,
+            amount: Money::nanos(i64::MAX),
+            dialect: "chat".to_owned(),
+            model: "m".repeat(70_000),
+            stream: true,
+            price_version: "v".to_owned(),
+            lease: None,
+        }
+    }
+
+    fn all() -> Vec<Record> {
+        let usage = Usage { input: u64::MAX, output: 300, ..Usage::default() };
+        let reached = Reached {
+            request_id: "req-1".to_owned(),
+            at: 1,
+            lane: "p/m".to_owned(),
+            usage,
+            cost: Money::nanos(-1),
+        };
+        let open = OpenCall { held: held(), reached: Some(reached.clone()) };
+        let mut entry = open.settle(7);
+        entry.failed = vec![crate::Try { status: Some(503), ..crate::Try::default() }];
+        entry.losses = vec!["part.seal".to_owned()];
+        entry.first_byte_us = Some(0);
+        let plain = OpenCall { held: held(), reached: None }.settle(7);
+        let settled = [entry, plain].map(Record::Settled);
+        [Record::Held(held()), Record::Reached(reached)].into_iter().chain(settled).collect()
+    }
+
+    fn written(record: &Record) -> Vec<u8> {
+        match record {
+            Record::Held(held) => frame(&Written::Held(held)),
+            Record::Reached(reached) => frame(&Written::Reached(reached)),
+            Record::Settled(entry) => frame(&Written::Settled(entry)),
+        }
+    }
+
+    /// A record as it was written when the journal spoke JSON.
+    fn in_json(record: &Record) -> Vec<u8> {
+        let payload = serde_json::to_vec(record).unwrap_or_default();
+        let length = u32::try_from(payload.len()).unwrap_or_default().to_le_bytes();
+        let sum = crc32fast::hash(&payload).to_le_bytes();
+        [&length[..], &sum, &payload].concat()
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_so_is_what_was_written_before() {
+        let all = all();
+        let now: Vec<u8> = all.iter().flat_map(written).collect();
+        assert_eq!(records(&now), (all.clone(), 0));
+        let mixed: Vec<u8> =
+            all.iter().flat_map(|one| [in_json(one), written(one)].concat()).collect();
+        let twice: Vec<Record> = all.iter().flat_map(|one| [one.clone(), one.clone()]).collect();
+        assert_eq!(records(&mixed), (twice, 0));
+    }
+
+    #[test]
+    fn a_record_cut_or_changed_anywhere_is_the_end() {
+        let whole = written(&Record::Held(Held { model: "m".to_owned(), ..held() }));
+        for at in 0..whole.len() {
+            let cut = whole.get(..at).unwrap_or_default();
+            assert_eq!(records(cut), (vec![], at));
+            let mut changed = whole.clone();
+            if let Some(byte) = changed.get_mut(at) {
+                *byte ^= 0x10;
+            }
+            assert_eq!(records(&changed), (vec![], whole.len()));
+        }
+    }
 }
