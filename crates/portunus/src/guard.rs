@@ -2,14 +2,18 @@
 
 use canon::{Fault, Trouble};
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, HeaderName, Uri};
 use std::sync::Arc;
 
 use crate::app::App;
 use crate::keys::Key;
 
 /// Headers that may carry the key alone.
-const BARE: [&str; 3] = ["x-api-key", "x-vendor-api-key", "x-goog-api-key"];
+static BARE: [HeaderName; 3] = [
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("x-vendor-api-key"),
+    HeaderName::from_static("x-goog-api-key"),
+];
 /// A longer text is no key of ours, and is not even looked at.
 const LONGEST: usize = 256;
 
@@ -49,7 +53,7 @@ fn carried<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>, 
         }
         take(key)?;
     }
-    for value in BARE.iter().flat_map(|name| headers.get_all(*name)) {
+    for value in BARE.iter().flat_map(|name| headers.get_all(name)) {
         let key = value.to_str().map_err(|_| unreadable())?;
         if key.len() > LONGEST {
             return Err(unreadable());

@@ -25,7 +25,7 @@ use crate::app::App;
 use crate::surfaces::{Answered, Asked};
 
 /// The header.
-pub(crate) const HEADER: &str = "idempotency-key";
+pub(crate) const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// The longest name of a call.
 const LONGEST: usize = 255;

@@ -6,7 +6,7 @@ use canon::{Fault, Trouble};
 use dialects::json::Edit;
 use dialects::{Dialect, Target};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
@@ -23,6 +23,11 @@ use crate::limits::Pass;
 use crate::surfaces::Asked;
 use crate::telemetry::Trace;
 
+/// Refuse what cannot be carried.
+const STRICT: HeaderName = HeaderName::from_static("x-portunus-strict");
+/// Tell what would be sent, and send nothing.
+const DRY_RUN: HeaderName = HeaderName::from_static("x-portunus-dry-run");
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 /// How many bytes a second a body has to bring, once its patience is used up.
 const SLOWEST: u64 = 1 << 10;
 
@@ -83,11 +88,12 @@ impl Call {
         let config = app.config();
         let place = app.running.enter(config.running)?;
         let wishes = Wishes::read(request.headers(), &app.instance)?;
-        let strict = is_set(request.headers(), "x-portunus-strict");
-        let dry_run = is_set(request.headers(), "x-portunus-dry-run");
+        let strict = is_set(request.headers(), &STRICT);
+        let dry_run = is_set(request.headers(), &DRY_RUN);
         let handed_on = handed_on(dialect, request.headers());
         let trace = trace(&app, request.headers());
-        let trace_state = request.headers().get("tracestate").filter(|_| trace.is_some()).cloned();
+        let trace_state =
+            trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
         let body = read_body(request, takes, config.body_limit, config.http.body_time).await?;
         Ok(Self {
             app,
@@ -123,7 +129,7 @@ impl Call {
 /// The caller's trace goes on; one of our own begins only when somebody records it.
 fn trace(app: &App, headers: &HeaderMap) -> Option<Trace> {
     // Most calls have none, and then no word is drawn for it.
-    let told = headers.contains_key("traceparent");
+    let told = headers.contains_key(TRACE_PARENT);
     let trace = told.then(|| Trace::of(headers, app.ids.word())).flatten();
     if trace.is_some() || !app.telemetry.is_on() {
         return trace;
@@ -142,7 +148,7 @@ fn handed_on(dialect: &dyn Dialect, headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-fn is_set(headers: &HeaderMap, name: &str) -> bool {
+fn is_set(headers: &HeaderMap, name: &HeaderName) -> bool {
     headers.get(name).is_some_and(|value| value == "true")
 }
 

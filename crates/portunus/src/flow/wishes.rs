@@ -2,15 +2,19 @@
 //! first, and through which gateways the request came.
 
 use canon::Fault;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
 
 /// Official clients tell how many seconds they wait, each in a header of its own.
-const PATIENCE: [&str; 3] = ["x-stainless-timeout", "x-stainless-read-timeout", "x-server-timeout"];
+static PATIENCE: [HeaderName; 3] = [
+    HeaderName::from_static("x-stainless-timeout"),
+    HeaderName::from_static("x-stainless-read-timeout"),
+    HeaderName::from_static("x-server-timeout"),
+];
 /// Which lane goes first.
-const ROUTE: &str = "x-portunus-route";
+const ROUTE: HeaderName = HeaderName::from_static("x-portunus-route");
 /// The gateways a request has passed, each by a word of its own.
-pub(super) const HOPS: &str = "x-portunus-hops";
+pub(super) const HOPS: HeaderName = HeaderName::from_static("x-portunus-hops");
 /// More gateways than this in a row are a mistake, even if none comes twice.
 const MOST_HOPS: usize = 8;
 
@@ -32,7 +36,7 @@ impl Wishes {
             Some(b"cheapest") => true,
             Some(_) => {
                 let say = format!("the header `{ROUTE}` takes \"written\" or \"cheapest\"");
-                return Err(Fault::invalid(ROUTE, say));
+                return Err(Fault::invalid(ROUTE.as_str(), say));
             }
         };
         Ok(Self { patience: patience(headers), cheapest, hops: hops(headers, own)? })
@@ -41,7 +45,7 @@ impl Wishes {
 
 /// The shortest wait told. What is no time is no wish: some clients write a word there.
 fn patience(headers: &HeaderMap) -> Option<Duration> {
-    let told = PATIENCE.iter().filter_map(|name| headers.get(*name)?.to_str().ok()?.parse().ok());
+    let told = PATIENCE.iter().filter_map(|name| headers.get(name)?.to_str().ok()?.parse().ok());
     told.filter(|seconds: &f64| *seconds > 0.0)
         .filter_map(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .min()
@@ -51,7 +55,7 @@ fn hops(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Fault> {
     if !headers.contains_key(HOPS) {
         return Ok(own.clone());
     }
-    let wrong = || Fault::invalid(HOPS, format!("the header `{HOPS}` cannot be read"));
+    let wrong = || Fault::invalid(HOPS.as_str(), format!("the header `{HOPS}` cannot be read"));
     let mut passed = String::new();
     let mut count = 0;
     for value in headers.get_all(HOPS) {
@@ -59,7 +63,7 @@ fn hops(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Fault> {
             if hop.as_bytes() == own.as_bytes() || count >= MOST_HOPS {
                 let say = "this request came round in a loop: it has passed this gateway before; \
                            a provider's `base` leads back to it";
-                return Err(Fault::invalid(HOPS, say).code("request_loop"));
+                return Err(Fault::invalid(HOPS.as_str(), say).code("request_loop"));
             }
             count += 1;
             passed.push_str(hop);
@@ -74,10 +78,10 @@ fn hops(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Fault> {
 mod tests {
     use super::*;
 
-    fn read(headers: &[(&'static str, &'static str)]) -> Result<Wishes, Fault> {
+    fn read(headers: &[(&str, &'static str)]) -> Result<Wishes, Fault> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.append(*name, HeaderValue::from_static(value));
+            map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_static(value));
         }
         Wishes::read(&map, &HeaderValue::from_static("me"))
     }
@@ -98,10 +102,13 @@ mod tests {
     fn a_loop_is_seen_and_a_row_of_gateways_is_none() {
         let hops = |headers: &[_]| read(headers).map(|wishes| wishes.hops);
         assert_eq!(hops(&[]).unwrap(), "me");
-        assert_eq!(hops(&[(HOPS, "other")]).unwrap(), "other, me");
-        assert_eq!(hops(&[(HOPS, "a,b"), (HOPS, "c")]).unwrap(), "a, b, c, me");
+        assert_eq!(hops(&[("x-portunus-hops", "other")]).unwrap(), "other, me");
+        assert_eq!(
+            hops(&[("x-portunus-hops", "a,b"), ("x-portunus-hops", "c")]).unwrap(),
+            "a, b, c, me"
+        );
         for looped in ["me", "other, me", "me,other", "1,2,3,4,5,6,7,8,9"] {
-            let fault = hops(&[(HOPS, looped)]).unwrap_err();
+            let fault = hops(&[("x-portunus-hops", looped)]).unwrap_err();
             assert_eq!(fault.detail(), Some("request_loop"), "{looped}");
             assert!(fault.say().contains("loop") && !fault.may_retry());
         }
@@ -109,8 +116,11 @@ mod tests {
 
     #[test]
     fn an_unknown_order_is_refused_by_name() {
-        assert!(read(&[(ROUTE, "cheapest")]).unwrap().cheapest);
-        assert!(!read(&[(ROUTE, "written")]).unwrap().cheapest);
-        assert_eq!(read(&[(ROUTE, "fast")]).err().unwrap().path(), Some(ROUTE));
+        assert!(read(&[("x-portunus-route", "cheapest")]).unwrap().cheapest);
+        assert!(!read(&[("x-portunus-route", "written")]).unwrap().cheapest);
+        assert_eq!(
+            read(&[("x-portunus-route", "fast")]).err().unwrap().path(),
+            Some(ROUTE.as_str())
+        );
     }
 }
