@@ -41,7 +41,7 @@ struct Stage {
 
 /// Runs every journey. Whatever fails is told by the journey's name.
 pub(crate) fn run() -> Result<()> {
-    tools::run(&mut cargo(&["build", "-p", "portunus"]))?;
+    tools::run(&mut cargo(&["build", "--workspace", "--bin", "portunus"]))?;
     let mut stage = Stage::start()?;
     for (name, journey) in journeys::ALL {
         println!("    {name}");

@@ -32,7 +32,7 @@ pub(super) struct Stage {
 impl Stage {
     /// Builds the gateway and starts everything.
     pub(super) fn start(python: &Path) -> Result<Self> {
-        tools::run(&mut cargo(&["build", "-p", "portunus"]))?;
+        tools::run(&mut cargo(&["build", "--workspace", "--bin", "portunus"]))?;
         let scratch = Scratch::new("e2e")?;
         let folder = scratch.path();
         let binary = Binary { path: workspace::target().join("debug/portunus"), cores: None };

@@ -84,7 +84,10 @@ impl Postgres {
 /// The store's tests.
 pub(super) fn run() -> Result<()> {
     let postgres = Postgres::start()?;
-    let mut tests = cargo(&["test", "-p", "store", "--features", "postgres-tests"]);
+    // Of the whole workspace: by itself a crate wants other features of its dependencies, and all
+    // of them would be built once more.
+    let store = ["test", "--workspace", "--features", "store/postgres-tests", "--test", "store"];
+    let mut tests = cargo(&store);
     let tested = tools::run(tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url));
     postgres.end(tested)
 }
@@ -95,10 +98,8 @@ pub(super) fn run_nodes() -> Result<()> {
     let valkey = tools::valkey()?;
     let python = tools::python("s3", &workspace::root().join("tests/s3/requirements.txt"))?;
     let postgres = Postgres::start()?;
-    let nodes =
-        ["--features", "node-tests", "--test", "nodes", "--test", "shared", "--test", "tasks"];
-    let mut tests = cargo(&["test", "-p", "portunus"]);
-    tests.args(nodes);
+    let mut tests = cargo(&["test", "--workspace", "--features", "portunus/node-tests"]);
+    tests.args(["--test", "nodes", "--test", "shared", "--test", "tasks"]);
     tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url).env("PORTUNUS_TEST_VALKEY", valkey);
     tests.env("PORTUNUS_TEST_S3", python.with_file_name("moto_server"));
     let tested = tools::run(&mut tests);
