@@ -49,6 +49,8 @@ pub struct Provider {
     /// How many calls may run there at once.
     pub max_in_flight: usize,
     base: Base,
+    /// Hosts that are its own as well; one that begins with a dot is whatever ends with it.
+    hosts: Vec<String>,
     credential: Credential,
     /// Further credentials, each as good as the first.
     others: Vec<Credential>,
@@ -116,6 +118,7 @@ impl Provider {
             timeouts,
             max_in_flight: usize::MAX,
             base,
+            hosts: Vec::new(),
             credential,
             others: Vec::new(),
             client,
@@ -134,6 +137,26 @@ impl Provider {
     pub fn with_at_most(mut self, calls: usize) -> Self {
         self.max_in_flight = calls;
         self
+    }
+
+    /// The same provider with further hosts of its own, where some send whoever asks after a task:
+    /// names, or `*.` and a domain for all that is under it.
+    pub fn with_hosts(mut self, hosts: &[String]) -> Result<Self, ProviderError> {
+        for host in hosts {
+            let (plain, own) = match host.strip_prefix("*.") {
+                Some(domain) => (domain, format!(".{domain}")),
+                None => (host.as_str(), host.clone()),
+            };
+            let letters =
+                |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
+            let parts = plain.split('.').filter(|part| !part.is_empty()).count();
+            if parts < 2 || plain.starts_with('.') || !plain.chars().all(letters) {
+                let say = "is no host; write \"api.example.com\" or \"*.example.com\"";
+                return Err(ProviderError(format!("`{host}` {say}")));
+            }
+            self.hosts.push(own);
+        }
+        Ok(self)
     }
 
     /// Whether the other one has its address.
@@ -184,8 +207,13 @@ impl Provider {
     pub async fn get(&self, at: &str, headers: HeaderMap, how: &Sending) -> Result<Answer, Fault> {
         let uri = if at.starts_with('/') { self.base.at(at).ok() } else { self.own(at) };
         let uri = uri.ok_or_else(|| {
-            Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
-                .note(format!("{}: it names an address that is not its own", self.name))
+            Fault::new(Trouble::Unavailable, "the provider's answer could not be read").note(
+                format!(
+                    "{}: it names an address that is not its own; if it is, name its host under \
+                     providers.{}.hosts",
+                    self.name, self.name
+                ),
+            )
         })?;
         let mut request = Request::new(Pieces::new(Vec::new()));
         *request.uri_mut() = uri;
@@ -199,8 +227,7 @@ impl Provider {
         self.own(address).is_some()
     }
 
-    /// The same scheme and host, or over TLS a sibling of the host under the same domain, where
-    /// some providers send whoever asks after a task.
+    /// The same scheme, host and port, or over TLS one of the further hosts.
     fn own(&self, address: &str) -> Option<Uri> {
         let uri: Uri = address.parse().ok()?;
         let Base { scheme, authority, .. } = &self.base;
@@ -208,17 +235,12 @@ impl Provider {
         if uri.scheme()? != scheme || theirs.as_str().contains('@') {
             return None;
         }
-        let domain = authority.host().split_once('.').map(|(_, domain)| domain);
-        // A name with two parts at least, and no number at its end, which is an address.
-        let named = |domain: &&str| {
-            domain.contains('.') && domain.rsplit('.').all(|part| part.parse::<u8>().is_err())
-        };
-        let sibling = *scheme == Scheme::HTTPS
-            && theirs.port() == authority.port()
-            && domain.filter(named).is_some_and(|domain| {
-                theirs.host().strip_suffix(domain).is_some_and(|front| front.ends_with('.'))
-            });
-        (theirs == authority || sibling).then_some(uri)
+        let host = theirs.host().to_ascii_lowercase();
+        let is_host = |own: &String| host == *own || (own.starts_with('.') && host.ends_with(own));
+        let further = *scheme == Scheme::HTTPS
+            && theirs.port().is_none_or(|port| port.as_u16() == 443)
+            && self.hosts.iter().any(is_host);
+        (theirs == authority || further).then_some(uri)
     }
 
     /// Sends a request and waits for the head of the answer.
@@ -294,4 +316,72 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         inner = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Outbound, Proxies};
+
+    fn provider(base: &str, hosts: &[&str]) -> Result<Provider, ProviderError> {
+        let time = Duration::from_secs(1);
+        let times = Timeouts { connect: time, first_byte: time, gap: time, total: time };
+        let way =
+            Outbound::new(&Proxies::default(), &[]).map_err(|e| ProviderError(e.to_string()))?;
+        let client = Client::net(time, &way);
+        let speaks = vec![Origin::Images];
+        let made = Provider::new("p", speaks, base, Credential::none(), times, client)?;
+        made.with_hosts(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn an_address_is_a_providers_own_only_where_the_operator_said_so() {
+        let own = |base, hosts: &[&str], address| {
+            provider(base, hosts).is_ok_and(|provider| provider.owns(address))
+        };
+        let base = "https://api.example.com/v1";
+        assert!(own(base, &[], "https://api.example.com/task/1?x=y"));
+        for other in [
+            "https://eu.example.com/task/1",
+            "https://example.com/task/1",
+            "https://api.example.com:8443/task/1",
+            "http://api.example.com/task/1",
+            "https://api.example.com@evil.test/task/1",
+            "https://api.example.com.evil.test/task/1",
+            "/task/1",
+            "",
+        ] {
+            assert!(!own(base, &[], other), "{other}");
+        }
+        let hosts = ["*.example.com", "tasks.example.org"];
+        for address in [
+            "https://eu.example.com/task/1",
+            "https://EU4.api.Example.com:443/task/1",
+            "https://tasks.example.org/1",
+        ] {
+            assert!(own(base, &hosts, address), "{address}");
+        }
+        for address in [
+            "https://example.com/task/1",
+            "https://evilexample.com/task/1",
+            "https://example.com.evil.test/1",
+            "https://a.tasks.example.org/1",
+            "https://eu.example.com:8443/task/1",
+            "http://eu.example.com/task/1",
+            "https://eu.example.com@evil.test/",
+        ] {
+            assert!(!own(base, &hosts, address), "{address}");
+        }
+        // Further hosts are those of the public net: plain text goes to nobody else.
+        assert!(!own("http://api.example.com", &hosts, "http://eu.example.com/task/1"));
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused_by_name() {
+        for wrong in ["", "*", "com", "*.com", ".example.com", "https://a.example", "a.b:1", "*a.b"]
+        {
+            let told = provider("https://a.example", &[wrong]);
+            assert!(told.is_err_and(|e| e.0.contains(&format!("`{wrong}`"))), "{wrong}");
+        }
+    }
 }

@@ -102,6 +102,7 @@ fn provider(
         like,
         speaks,
         base,
+        hosts,
         fill,
         paths,
         quirks,
@@ -178,6 +179,7 @@ fn provider(
     };
     let made = Provider::new(name, speaks, &base, credential, own, client);
     let made = made.map_err(|e| format!(".base: {e}"))?.with_more(others);
+    let made = made.with_hosts(hosts).map_err(|e| format!(".hosts: {e}"))?;
     Ok((made.with_at_most(max_in_flight.unwrap_or(usize::MAX)), ways))
 }
 

@@ -164,6 +164,7 @@ pub(crate) struct RawProvider {
     pub(crate) like: Option<String>,
     pub(crate) speaks: Option<OneOrMany>,
     pub(crate) base: Option<String>,
+    pub(crate) hosts: Vec<String>,
     pub(crate) fill: BTreeMap<String, String>,
     pub(crate) paths: BTreeMap<String, Path>,
     pub(crate) quirks: BTreeMap<String, Quirks>,
