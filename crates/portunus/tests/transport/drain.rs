@@ -12,10 +12,10 @@ use tokio::net::{TcpListener, TcpStream};
 const STREAMS: usize = 100;
 
 /// A gateway in a process of its own, before a provider whose streams flow at a pace.
-struct Process {
+pub(crate) struct Process {
     child: Child,
-    address: String,
-    key: String,
+    pub(crate) address: String,
+    pub(crate) key: String,
     folder: PathBuf,
 }
 
@@ -46,7 +46,7 @@ impl Process {
         Self::spawn(Command::new(env!("CARGO_BIN_EXE_portunus")), folder)
     }
 
-    fn spawn(mut command: Command, folder: PathBuf) -> Self {
+    pub(crate) fn spawn(mut command: Command, folder: PathBuf) -> Self {
         let mut child = command
             .args(["serve", "--config", "p.toml", "--listen", "127.0.0.1:0"])
             .current_dir(&folder)
@@ -65,7 +65,7 @@ impl Process {
         Self { child, address, key, folder }
     }
 
-    fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }

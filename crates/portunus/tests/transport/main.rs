@@ -14,5 +14,6 @@ mod drain;
 mod framing;
 mod h2;
 mod limits;
+mod signals;
 mod streams;
 mod tls;

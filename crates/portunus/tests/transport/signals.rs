@@ -1,0 +1,55 @@
+//! What a running process is told by signal.
+
+use super::caller::{CHAT, Caller};
+use super::drain::Process;
+use serde_json::json;
+use std::process::Command;
+use std::time::Duration;
+use testkit::{Provider, chat_reply};
+
+/// Asks once and tells which credential the provider was shown.
+async fn shown(process: &Process, provider: &Provider) -> String {
+    let body =
+        json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }] }).to_string();
+    let mut caller = Caller::at(&process.address).await;
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        process.key,
+        body.len()
+    );
+    caller.send([head.as_bytes(), body.as_bytes()].concat()).await;
+    assert_eq!(caller.answer().await.unwrap().status, 200);
+    let asked = provider.asked().pop().unwrap().head.to_ascii_lowercase();
+    let line = asked.lines().find_map(|line| line.strip_prefix("authorization: bearer "));
+    line.unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sighup_reads_the_configuration_and_its_secrets_anew() {
+    let provider = Provider::answers(vec![chat_reply("hi", 1, 1)]).await;
+    let folder = std::env::temp_dir().join(format!("portunus-hangup-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let config = provider.config("chat");
+    let config = config.replace("\"none\"", "{ bearer = { file = \"secret\" } }");
+    std::fs::write(folder.join("p.toml"), config).unwrap();
+    // The secret's own file is not watched: only the signal makes it known.
+    std::fs::write(folder.join("secret"), "before\n").unwrap();
+    let process = Process::spawn(Command::new(env!("CARGO_BIN_EXE_portunus")), folder.clone());
+    assert_eq!(shown(&process, &provider).await, "before");
+    std::fs::write(folder.join("secret"), "after\n").unwrap();
+    assert_eq!(shown(&process, &provider).await, "before");
+    process.signal("-HUP");
+    while shown(&process, &provider).await != "after" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // What cannot be read leaves the last good one in force; the next signal finds it mended.
+    std::fs::write(folder.join("secret"), "").unwrap();
+    process.signal("-HUP");
+    assert_eq!(shown(&process, &provider).await, "after");
+    std::fs::write(folder.join("secret"), "mended\n").unwrap();
+    process.signal("-HUP");
+    while shown(&process, &provider).await != "mended" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
