@@ -98,8 +98,9 @@ impl Provider {
         let base = base.trim_end_matches('/').to_owned();
         let uri: Uri =
             base.parse().map_err(|e| ProviderError(format!("`{base}` is not an address: {e}")))?;
-        if uri.query().is_some() {
-            return Err(ProviderError(format!("`{base}` must not have a query")));
+        // A fragment is dropped by whoever reads addresses, so it must not be there to begin with.
+        if uri.query().is_some() || base.contains('#') {
+            return Err(ProviderError(format!("`{base}` must not have a query or a fragment")));
         }
         let prefix = uri.path().trim_end_matches('/').to_owned();
         let parts = uri.into_parts();
@@ -136,6 +137,12 @@ impl Provider {
         self
     }
 
+    /// Its address.
+    pub fn address(&self) -> String {
+        let Base { scheme, authority, prefix } = &self.base;
+        format!("{scheme}://{authority}{prefix}")
+    }
+
     /// Whether the other one has its address.
     pub fn is_at(&self, other: &Self) -> bool {
         self.base == other.base
@@ -148,6 +155,11 @@ impl Provider {
         }
         let own = self.credential(credential);
         (0..other.credentials()).find(|place| other.credential(*place).is_same(own))
+    }
+
+    /// Whether there is anything to prove ourselves with in that place.
+    pub fn proves(&self, place: usize) -> bool {
+        !self.credential(place).is_none()
     }
 
     /// How many credentials there are; at least one.
