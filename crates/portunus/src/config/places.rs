@@ -133,9 +133,9 @@ pub(super) fn check(
     let mut troubles = Troubles::new();
     loop {
         let (providers, models) = lay((ground, env), stored, look, &mut troubles);
-        match whole((ground, env), &providers, models, stored, &mut troubles) {
+        match whole((ground, env), &providers, models, stored) {
             Ok(mut places) => {
-                places.troubles = troubles;
+                places.troubles.append(&mut troubles);
                 return Ok(places);
             }
             // Each turn leaves one more out, so this ends.
@@ -229,7 +229,6 @@ fn whole(
     providers: &BTreeMap<String, RawProvider>,
     mut models: BTreeMap<String, RawModel>,
     stored: &Stored,
-    troubles: &mut Troubles,
 ) -> Result<Places, Wrong> {
     let mut warnings = Vec::new();
     let fetches = outbound::fetches(providers)?;
@@ -249,10 +248,9 @@ fn whole(
         }
     }
     let made: Vec<Arc<Provider>> = made.into_iter().map(Arc::new).collect();
-    prune(&mut models, &made, ground, troubles);
+    let troubles = prune(&mut models, &made, ground);
     let catalog = models::check(&models, &made, &ways, &mut warnings)?;
     let routes = routes::check(&models, &catalog, &made, &ways)?;
-    let troubles = Troubles::new();
     Ok(Places { providers: made, ways, catalog, routes, fetches, warnings, troubles })
 }
 
@@ -261,8 +259,8 @@ fn prune(
     models: &mut BTreeMap<String, RawModel>,
     providers: &[Arc<Provider>],
     ground: &Ground,
-    troubles: &mut Troubles,
-) {
+) -> Troubles {
+    let mut troubles = Troubles::new();
     for (id, raw) in models {
         let entry = Entry::Model(id.clone());
         if ground.has(&entry) {
@@ -283,4 +281,5 @@ fn prune(
             raw.lanes.retain(there);
         }
     }
+    troubles
 }
