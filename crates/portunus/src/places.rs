@@ -114,7 +114,7 @@ impl App {
         let config = self.config();
         for (entry, why) in &config.troubles {
             if told.is_none_or(|told| told.get(entry) != Some(why)) {
-                tracing::error!(entry = %entry, "stored `{entry}` is left out: {why}");
+                tracing::warn!(entry = %entry, "stored `{entry}` is left out: {why}");
             }
         }
         let stored = Arc::clone(&self.places.stored());

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::body::Pieces;
 use crate::client::{Answer, Client, Lost};
 use crate::credential::Credential;
+use crate::outbound::Outbound;
 
 /// How long each step of a call may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +129,12 @@ impl Provider {
     pub fn with_more(mut self, credentials: impl IntoIterator<Item = Credential>) -> Self {
         self.others.extend(credentials);
         self
+    }
+
+    /// The same provider, reached on another way.
+    #[must_use]
+    pub fn by_way_of(self, way: &Outbound) -> Self {
+        Self { client: Client::net(self.timeouts.connect, way), ..self }
     }
 
     /// The same provider with at most that many calls at once.

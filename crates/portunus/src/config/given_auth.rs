@@ -103,5 +103,18 @@ fn account(field: &str, value: &Value) -> Result<toml::Value, WrongField> {
     if text.len() > LONGEST {
         return Err(wrong(field, format!("must have at most {LONGEST} bytes")));
     }
+    // It is asked for tokens wherever the account says: from here it says Google and nobody else.
+    let read: Value = serde_json::from_str(&text).unwrap_or_default();
+    let elsewhere = read.get("token_uri").is_some_and(|uri| {
+        let uri = uri.as_str().and_then(|uri| uri.parse::<http::Uri>().ok());
+        !uri.is_some_and(|uri| {
+            uri.scheme_str() == Some("https")
+                && uri.authority().is_some_and(|at| at.as_str().ends_with(".googleapis.com"))
+        })
+    });
+    if elsewhere {
+        let why = "must be at googleapis.com; others are for the configuration file";
+        return Err(wrong(&format!("{field}.token_uri"), why));
+    }
     Ok(reference(&text))
 }

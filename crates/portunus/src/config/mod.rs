@@ -376,6 +376,9 @@ fn valkey(raw: RawShared) -> Result<Valkey, String> {
     Ok(Valkey { url, patience })
 }
 
+/// No step of a call takes longer than that; who writes more slipped.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+
 const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),
     first_byte: Duration::from_secs(60),
@@ -388,6 +391,9 @@ fn overlay(above: Timeouts, raw: &RawTimeouts, path: &str) -> Result<Timeouts, S
     let pick = |name: &str, text: &Option<String>, above: Duration| match text {
         None => Ok(above),
         Some(text) => match duration(text) {
+            Ok(time) if time > LONGEST => {
+                Err(format!("{path}.{name}: must be at most {} days", LONGEST.as_secs() / 86_400))
+            }
             Ok(time) if !time.is_zero() => Ok(time),
             Ok(_) => Err(format!("{path}.{name}: must be longer than nothing")),
             Err(why) => Err(format!("{path}.{name}: {why}")),

@@ -234,20 +234,28 @@ fn whole(
     let fetches = outbound::fetches(providers)?;
     let (made, ways) =
         providers::check(providers, ground.times, ground.demo, &ground.way, env, &mut warnings)?;
-    for provider in &made {
+    let guarded = ground.way.guarded(&ground.guard);
+    let mut all: Vec<Arc<Provider>> = Vec::new();
+    for provider in made {
         let entry = Entry::Provider(provider.name.clone());
+        let theirs = stored.providers.contains_key(&provider.name)
+            && providers.contains_key(&provider.name)
+            && !ground.has(&entry);
+        if !theirs {
+            all.push(Arc::new(provider));
+            continue;
+        }
         let address = provider.address();
-        let theirs = stored.providers.contains_key(&provider.name) && !ground.has(&entry);
-        if theirs && providers.contains_key(&provider.name) && ground.guard.look(&address).is_err()
-        {
+        if ground.guard.look(&address).is_err() {
             let why = format!(
                 ".base: `{address}` is not a public HTTPS address; others are for the operator \
                  to allow, with `allow` of `[outbound]`"
             );
             return Err(Wrong::about(entry, why));
         }
+        all.push(Arc::new(provider.by_way_of(&guarded)));
     }
-    let made: Vec<Arc<Provider>> = made.into_iter().map(Arc::new).collect();
+    let made = all;
     let troubles = prune(&mut models, &made, ground);
     let catalog = models::check(&models, &made, &ways, &mut warnings)?;
     let routes = routes::check(&models, &catalog, &made, &ways)?;

@@ -97,6 +97,8 @@ fn set(names: &[String], env: Env<'_>) -> Option<String> {
         .find(|value| !value.is_empty())
 }
 
+/// More calls at once than any provider takes; who writes more slipped.
+const MOST: usize = 1_000_000;
 const PROJECT: &str = "project";
 const REGION: &str = "region";
 
@@ -120,6 +122,9 @@ fn provider(
     } = raw;
     if *max_in_flight == Some(0) {
         return Err(".max_in_flight: must be at least one call".to_owned());
+    }
+    if max_in_flight.is_some_and(|most| most > MOST) {
+        return Err(format!(".max_in_flight: must be at most {MOST}"));
     }
     let known = known(name, like.as_deref())?;
     let speaks = match (speaks.clone(), known) {

@@ -34,6 +34,13 @@ async fn what_does_not_fit_is_refused_by_its_field_and_changes_nothing() {
         (&put, "/providers/house", house("speaks", json!(["latin"])), "speaks"),
         (&put, "/providers/house", house("max_in_flight", json!(0)), "max_in_flight"),
         (&put, "/providers/house", house("max_in_flight", json!(-1)), "max_in_flight"),
+        (&put, "/providers/house", house("max_in_flight", json!(10_u64.pow(12))), "max_in_flight"),
+        (
+            &put,
+            "/providers/house",
+            house("timeouts", json!({ "gap": "1000000000000s" })),
+            "timeouts.gap",
+        ),
         (&put, "/providers/house", house("timeouts", json!({ "total": "0s" })), "timeouts.total"),
         (&put, "/providers/house", house("timeouts", json!({ "gap": "soon" })), "timeouts.gap"),
         (&put, "/providers/house", house("auth", json!({ "bearer": "x" })), "auth"),
@@ -57,6 +64,12 @@ async fn what_does_not_fit_is_refused_by_its_field_and_changes_nothing() {
             "auth.bearer",
         ),
         (&post, keys, json!({ "name": "k", "auth": { "google": "adc" } }), "auth.google"),
+        (
+            &post,
+            keys,
+            json!({ "name": "k", "auth": { "google": { "token_uri": "http://169.254.169.254/" } } }),
+            "auth.google.token_uri",
+        ),
         (&post, keys, json!({ "name": "k", "auth": { "magic": "x" } }), "auth"),
         (
             &post,

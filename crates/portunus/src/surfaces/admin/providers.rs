@@ -63,11 +63,15 @@ pub(super) fn told(config: &Config, stored: &Stored, name: &str) -> Option<Value
     let source = source(config, stored, name);
     let raw = own.and_then(|own| own.raw.as_ref().ok());
     let of = config.ways.get(name).map(|ways| ways.of.clone()).filter(|of| !of.is_empty());
-    let of = of.or_else(|| raw.and_then(|raw| raw.like.clone()));
-    let speaks: Vec<&str> =
-        live.map(|live| live.speaks.iter().map(|one| one.name()).collect()).unwrap_or_default();
+    // One that does not serve is what it was said to be, or what the directory knows of it.
+    let known = raw.map(|raw| raw.like.as_deref().unwrap_or(name));
+    let known = known.and_then(|of| catalog::Directory::embedded().provider(of));
+    let of = of.or_else(|| known.map(|known| known.id.clone()));
+    let speaks = live.map(|live| &live.speaks).or_else(|| known.map(|known| &known.speaks));
+    let speaks: Vec<&str> = speaks.into_iter().flatten().map(|one| one.name()).collect();
     let base = live.filter(|_| name != DEMO).map(|live| live.address());
     let base = base.or_else(|| raw.and_then(|raw| raw.base.clone()));
+    let base = base.or_else(|| known.map(|known| known.base.clone()));
     let most = live.map(|live| live.max_in_flight).filter(|most| *most != usize::MAX);
     Some(json!({
         "id": name,
