@@ -21,13 +21,14 @@ use catalog::{Catalog, Directory};
 use console::{Host, IdentityProvider, KeyAsk, Later, Mail};
 use http::Request;
 use ledger::{Clock, Entry, Micros, Outcome, SystemClock};
-use store::{Account, KeyRecord, Limits, Role, Store};
+use store::{Account, KeyRecord, Limits, Role, Store, Vault};
 
 const HOUR: Micros = 3_600 * 1_000_000;
 
 struct Preview {
     catalog: Catalog,
     url: String,
+    vault: Vault,
 }
 
 impl Host for Preview {
@@ -74,6 +75,10 @@ impl Host for Preview {
 
     fn check_network(&self, _: &str) -> Result<(), String> {
         Ok(())
+    }
+
+    fn vault(&self) -> &Vault {
+        &self.vault
     }
 
     fn can_mail(&self) -> bool {
@@ -191,7 +196,9 @@ async fn main() {
     store.put_setting("setup_token", "preview").await.unwrap();
     fill(&store, &anna, &bert, now).await;
     let models = Directory::embedded().models().filter_map(|entry| entry.served_by(|_| true));
-    let host = Arc::new(Preview { catalog: Catalog::new(models.collect()), url: url.clone() });
+    let catalog = Catalog::new(models.collect());
+    let vault = Vault::new(std::env::temp_dir().join("portunus-preview-vault.key"), None, false);
+    let host = Arc::new(Preview { catalog, url: url.clone(), vault });
     let router = console::router(store, host).fallback(|| async { console::not_found() });
     let listener = tokio::net::TcpListener::bind(&listen).await.unwrap();
     println!("{url}/ · sign in as anna, three harbour lights · {url}/console/setup/preview");

@@ -10,7 +10,7 @@ use canon::Money;
 use catalog::Catalog;
 use http::Request;
 use ledger::Micros;
-use store::{KeyRecord, Role};
+use store::{KeyRecord, Role, Vault};
 
 /// Something that takes its time.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -52,6 +52,9 @@ pub trait Host: Send + Sync + 'static {
     /// Whether a text is an address or a network that keys can be bound to. The error is for
     /// whoever wrote it.
     fn check_network(&self, text: &str) -> Result<(), String>;
+
+    /// Where secrets that must be had again are sealed.
+    fn vault(&self) -> &Vault;
 
     /// Whether mail can be sent.
     fn can_mail(&self) -> bool;

@@ -14,6 +14,7 @@ mod cookies;
 mod desk;
 mod fields;
 mod form;
+mod generators;
 mod guard;
 mod host;
 mod links;

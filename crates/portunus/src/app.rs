@@ -7,11 +7,11 @@ use ledger::{Book, Clock, FileDisk, SystemClock, Teller};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Account, KeyRecord, Limits, Role, Store};
+use store::{Account, KeyRecord, Limits, Role, Store, Vault};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{Config, Given};
+use crate::config::{Config, Given, Stored};
 use crate::files::Files;
 use crate::flow::{Running, SealKeep};
 use crate::ids::Ids;
@@ -19,6 +19,7 @@ use crate::keys::{KeyRing, NewToken, hash};
 use crate::limits::{Pacing, Shared};
 use crate::memory::Memory;
 use crate::meters::Meters;
+use crate::places::Places;
 use crate::server::{Open, Order};
 use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
@@ -27,6 +28,8 @@ use crate::telemetry::Telemetry;
 const PEPPER: &str = "key_pepper";
 /// The name under which the one-time set-up word is kept until it is used.
 const SETUP: &str = "setup_token";
+/// The file in the data folder for the key of our own that seals secrets.
+const VAULT: &str = "vault.key";
 /// Every how many seconds it is asked what other nodes spent of budgets.
 const BUDGETS: u64 = 5;
 /// How long the store may be silent before a gateway that is not the only one sends callers to
@@ -40,6 +43,10 @@ pub struct App {
     pub store: Store,
     /// The keys in memory.
     pub ring: Arc<KeyRing>,
+    /// Where secrets in the store are sealed.
+    pub(crate) vault: Vault,
+    /// What administrators configured.
+    pub(crate) places: Places,
     /// The money of running calls.
     pub book: Arc<Book>,
     /// Where that money comes from.
@@ -86,7 +93,7 @@ pub struct FirstStart {
 
 impl App {
     /// Opens everything the configuration names. A journal left by a crash is settled first.
-    pub async fn open(config: Config) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
+    pub async fn open(mut config: Config) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let store = open_store(&config).await?;
         let disk = FileDisk::open(&config.data.join("journal")).map_err(|e| {
@@ -104,6 +111,9 @@ impl App {
                  now"
             );
         }
+        let vault = Vault::new(config.data.join(VAULT), config.vault.clone(), store.is_shared());
+        let stored = Stored::read(store.configured().await?, &vault);
+        config.lay(&stored)?;
         let pepper = pepper(&config, &store).await?;
         let ring = KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?;
         let files = Files::open(&config, &pepper, Arc::clone(&clock))?;
@@ -128,6 +138,8 @@ impl App {
             memory: Memory::new(store.clone(), tasks.clone()),
             config: ArcSwap::from_pointee(config),
             ring: Arc::new(ring),
+            vault,
+            places: Places::new(stored),
             store,
             book,
             teller,
@@ -145,6 +157,7 @@ impl App {
             hurry: CancellationToken::new(),
             open: Arc::default(),
         });
+        app.tell_places(None).await?;
         let first = app.first_start().await?;
         Ok((app, first))
     }
@@ -157,8 +170,10 @@ impl App {
     /// Puts a new configuration in force; how its lanes stand is not forgotten. What needs a restart
     /// is told.
     pub fn reconfigure(&self, mut config: Config) {
-        let old = self.config.load();
-        config.inherit(&old);
+        let old = self.config();
+        self.vault.give(config.vault.clone());
+        // What could not be opened may open now.
+        self.places.forget();
         if old.listen != config.listen
             || old.store != config.store
             || old.secret != config.secret
@@ -175,7 +190,25 @@ impl App {
         }
         self.teller.set_debt(micros(config.store_away));
         self.files.reconfigure(&config);
-        self.config.store(Arc::new(config));
+        self.put_in_force(|_, stored| match config.lay(stored) {
+            Ok(()) => Some(config),
+            Err(why) => {
+                tracing::error!("the new configuration is refused, the last good one stays: {why}");
+                None
+            }
+        });
+    }
+
+    /// Puts a configuration in force that is made of the one before and of what is stored; how its
+    /// lanes stand is not forgotten.
+    pub(crate) fn put_in_force(&self, make: impl FnOnce(&Config, &Stored) -> Option<Config>) {
+        // Of two that change it at once, each starts from what the other left.
+        let stored = self.places.stored();
+        let old = self.config();
+        if let Some(mut config) = make(&old, &stored) {
+            config.inherit(&old);
+            self.config.store(Arc::new(config));
+        }
     }
 
     /// What is kept for callers to fetch.
@@ -217,6 +250,7 @@ impl App {
             loop {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 app.hear_of_keys().await;
+                app.hear_of_places().await;
                 count += 1;
                 if count.is_multiple_of(BUDGETS)
                     && let Err(e) = app.ring.refresh_budgets().await

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, Limited};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use store::KeyRecord;
+use store::{KeyRecord, Vault};
 use upstream::{Client, Pieces};
 
 use crate::app::{App, NewKey};
@@ -63,6 +63,10 @@ impl Host for App {
 
     fn check_network(&self, text: &str) -> Result<(), String> {
         Net::read(text).map(|_| ())
+    }
+
+    fn vault(&self) -> &Vault {
+        &self.vault
     }
 
     fn can_mail(&self) -> bool {

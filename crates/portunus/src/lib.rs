@@ -19,6 +19,7 @@ mod mail;
 mod memory;
 mod meters;
 mod money;
+mod places;
 mod respond;
 mod server;
 mod surfaces;

@@ -4,7 +4,7 @@ use ledger::Micros;
 use sqlx::FromRow;
 
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
-use crate::{Store, StoreError};
+use crate::{Sealed, Store, StoreError};
 
 /// The kinds of factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,12 +43,27 @@ pub struct Factor {
     pub name: String,
     /// The generator's secret, the passkey's public key or the code's digest.
     pub secret: Vec<u8>,
+    /// The key of the vault that sealed the generator's secret; none where there is nothing to seal,
+    /// or where it is from before there was a vault.
+    pub sealed_by: Option<String>,
     /// The latest step or count that was used.
     pub counter: i64,
     /// When it was added.
     pub created: Micros,
     /// When it was last used.
     pub used: Option<Micros>,
+}
+
+impl Factor {
+    /// What a sealed secret is bound to.
+    pub fn label(&self) -> String {
+        label(&self.id, &self.account_id)
+    }
+}
+
+/// What the secret of a factor is bound to: its row and its account.
+pub(crate) fn label(id: &str, account_id: &str) -> String {
+    format!("factors\0{id}\0{account_id}")
 }
 
 /// The secret is never printed.
@@ -68,6 +83,7 @@ struct FactorRow {
     kind: String,
     name: String,
     secret: Vec<u8>,
+    sealed_by: Option<String>,
     counter: i64,
     created: Micros,
     used: Option<Micros>,
@@ -77,23 +93,26 @@ impl TryFrom<FactorRow> for Factor {
     type Error = sqlx::Error;
 
     fn try_from(row: FactorRow) -> Result<Self, sqlx::Error> {
-        let FactorRow { id, account_id, kind, name, secret, counter, created, used } = row;
+        let FactorRow { id, account_id, kind, name, secret, sealed_by, counter, created, used } =
+            row;
         let known = FactorKind::ALL.into_iter().find(|known| known.word() == kind);
         let kind = known.ok_or_else(|| unknown_word(&kind))?;
-        Ok(Self { id, account_id, kind, name, secret, counter, created, used })
+        Ok(Self { id, account_id, kind, name, secret, sealed_by, counter, created, used })
     }
 }
 
 const ADD: &str = "INSERT INTO factors \
-    (id, account_id, kind, name, secret, counter, created, used) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, NULL)";
-const GET: &str = "SELECT id, account_id, kind, name, secret, counter, created, used \
+    (id, account_id, kind, name, secret, sealed_by, counter, created, used) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, NULL)";
+const GET: &str = "SELECT id, account_id, kind, name, secret, sealed_by, counter, created, used \
     FROM factors WHERE id = $1";
-const OF: &str = "SELECT id, account_id, kind, name, secret, counter, created, used \
+const OF: &str = "SELECT id, account_id, kind, name, secret, sealed_by, counter, created, used \
     FROM factors WHERE account_id = $1 ORDER BY created, id";
 // Some passkeys count nothing and say zero for ever.
 const USE: &str = "UPDATE factors SET counter = $2, used = $3 \
     WHERE id = $1 AND (counter < $2 OR ($2 = 0 AND counter = 0))";
+const SEAL: &str =
+    "UPDATE factors SET secret = $2, sealed_by = $3 WHERE id = $1 AND sealed_by IS NULL";
 const DROP: &str = "DELETE FROM factors WHERE id = $1 AND account_id = $2";
 const DROP_KIND: &str = "DELETE FROM factors WHERE account_id = $1 AND kind = $2";
 
@@ -106,6 +125,7 @@ macro_rules! bound {
             .bind($factor.kind.word())
             .bind(clean(&$factor.name))
             .bind(&$factor.secret)
+            .bind(&$factor.sealed_by)
             .bind($factor.counter)
             .bind($factor.created)
     };
@@ -165,6 +185,14 @@ impl Store {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(USE).bind(clean(id)).bind(counter).bind(at).execute(pool).await?
                 .rows_affected()
+        }) > 0)
+    }
+
+    /// Puts a sealed secret in the place of one that lies open. False when it does not any more.
+    pub async fn seal_factor(&self, id: &str, sealed: &Sealed) -> Result<bool, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(SEAL).bind(clean(id)).bind(&sealed.bytes).bind(clean(&sealed.by))
+                .execute(pool).await?.rows_affected()
         }) > 0)
     }
 

@@ -59,6 +59,17 @@ impl Gateway {
 
     /// A gateway with that configuration, for which only these names have addresses.
     pub async fn knowing(config: &str, names: Arc<dyn Names>) -> Self {
+        Self::begin(config, names, None).await
+    }
+
+    /// Another gateway with that configuration on the same store, with the same key.
+    pub async fn beside(&self, config: &str) -> Self {
+        let store = self.folder.0.join("portunus.db");
+        let config = format!("{config}\n[store]\nurl = \"sqlite:{}\"\n", store.display());
+        Self::begin(&config, Arc::new(SystemNames::default()), Some(&self.key)).await
+    }
+
+    async fn begin(config: &str, names: Arc<dyn Names>, key: Option<&str>) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = folder();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -67,7 +78,8 @@ impl Gateway {
         let mut config = read(config, &given);
         config.media.fetcher = config.media.fetcher.with_names(names);
         let (app, first) = App::open(config).await.expect("a gateway that opens");
-        let key = first.expect("a first start").key;
+        let key = key.map(str::to_owned);
+        let key = key.unwrap_or_else(|| first.expect("a first start").key);
         let serving = tokio::spawn(portunus::run(Arc::clone(&app), listener, given));
         Self {
             url: format!("http://{address}"),

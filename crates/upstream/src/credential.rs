@@ -55,6 +55,14 @@ impl Credential {
         Self(Kind::SigV4(Arc::new(keys)))
     }
 
+    /// Whether it proves nothing.
+    pub(crate) const fn is_none(&self) -> bool {
+        match self.0 {
+            Kind::None => true,
+            Kind::Header(..) | Kind::Google(_) | Kind::SigV4(_) => false,
+        }
+    }
+
     /// Whether the other one proves the same.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {

@@ -5,10 +5,13 @@
 
 use ipnet::IpNet;
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use url::{Host, Url};
 
 use crate::address;
+use crate::names::{Finding, Names};
 
 /// The longest address.
 const LONGEST: usize = 8_192;
@@ -127,6 +130,11 @@ impl Guard {
         if spelt { Ok(target) } else { Err(NotPublic) }
     }
 
+    /// The same names, without the addresses that none of ours may lead to.
+    pub(crate) fn watch(&self, names: Arc<dyn Names>) -> Arc<dyn Names> {
+        Arc::new(Watched { guard: self.clone(), names })
+    }
+
     /// Where a target sends us on to: never to a place it could not be asked for itself, and never
     /// from TLS to plain text.
     pub(crate) fn follow(&self, from: &Target, location: &str) -> Result<Target, NotPublic> {
@@ -137,10 +145,14 @@ impl Guard {
 
     /// Whether a connection to that address may be opened for the target.
     pub(crate) fn may_dial(&self, target: &Target, to: IpAddr) -> bool {
+        self.may_lead(target.named, to)
+    }
+
+    fn may_lead(&self, named: bool, to: IpAddr) -> bool {
         let in_range = self.ranges.iter().any(|range| range.contains(&to));
         // A name that is allowed may lead into a private network, but not to the metadata of the
         // machine we run on: a name is only as good as whoever answers for it.
-        let named = target.named && !address::is_link_local(to);
+        let named = named && !address::is_link_local(to);
         address::is_public(to) || in_range || named
     }
 
@@ -172,6 +184,30 @@ impl Guard {
     fn literal(&self, address: IpAddr) -> (bool, bool) {
         let in_range = self.ranges.iter().any(|range| range.contains(&address));
         (address::is_public(address), in_range)
+    }
+}
+
+/// Names that are looked up under a guard's eyes, each time anew: what a name led to when it was
+/// configured says nothing of where it leads now.
+struct Watched {
+    guard: Guard,
+    names: Arc<dyn Names>,
+}
+
+impl Names for Watched {
+    fn find(&self, name: &str) -> Finding {
+        let guard = self.guard.clone();
+        let named = guard.names.iter().any(|allowed| allowed.host.eq_ignore_ascii_case(name));
+        let finding = self.names.find(name);
+        Box::pin(async move {
+            let mut found = finding.await?;
+            found.retain(|to| guard.may_lead(named, *to));
+            if found.is_empty() {
+                let why = "the name leads to no public address, and to none that is allowed";
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+            }
+            Ok(found)
+        })
     }
 }
 
@@ -330,5 +366,27 @@ mod tests {
         ] {
             assert!(guard.follow(&from, location).is_err(), "{location}");
         }
+    }
+
+    struct Fixed(Vec<IpAddr>);
+
+    impl Names for Fixed {
+        fn find(&self, _: &str) -> Finding {
+            let found = self.0.clone();
+            Box::pin(async move { Ok(found) })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_leads_only_where_it_may() {
+        let (inside, outside, own) = ("10.0.0.1", "8.8.8.8", "169.254.169.254");
+        let addresses = |list: &[&str]| list.iter().map(|a| a.parse().unwrap()).collect::<Vec<_>>();
+        let guard = Guard::new(["gpu.lan"]).unwrap();
+        let names = guard.watch(Arc::new(Fixed(addresses(&[inside, outside, own]))));
+        assert_eq!(names.find("example.com").await.unwrap(), addresses(&[outside]));
+        assert_eq!(names.find("gpu.lan").await.unwrap(), addresses(&[inside, outside]));
+        let names = guard.watch(Arc::new(Fixed(addresses(&[inside]))));
+        let refused = names.find("example.com").await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     }
 }

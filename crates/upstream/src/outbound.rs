@@ -23,6 +23,8 @@ use tokio_rustls::client::TlsStream;
 use tower::Service as _;
 
 use crate::dial::Dialler;
+use crate::guard::Guard;
+use crate::names::{Names, SystemNames};
 
 /// How HTTP/2 is called within TLS.
 const H2: &[u8] = b"h2";
@@ -58,6 +60,8 @@ const SOCKS: [&str; 2] = ["socks5", "socks5h"];
 pub struct Outbound {
     tls: ClientConfig,
     matcher: Option<Arc<Matcher>>,
+    /// Who is asked for addresses, if not the machine.
+    names: Option<Arc<dyn Names>>,
 }
 
 impl Outbound {
@@ -77,7 +81,15 @@ impl Outbound {
         for pem in trusted {
             roots.extend(read_pem(pem)?);
         }
-        Ok(Self { tls: tls(roots)?, matcher })
+        Ok(Self { tls: tls(roots)?, matcher, names: None })
+    }
+
+    /// The same way, on which names lead only where that guard lets them. Behind a proxy it is the
+    /// proxy that finds addresses, and its own must be found whatever it is.
+    #[must_use]
+    pub fn guarded(&self, guard: &Guard) -> Self {
+        let names = self.matcher.is_none().then(|| guard.watch(Arc::new(SystemNames::default())));
+        Self { names, ..self.clone() }
     }
 
     /// How TLS is spoken; which protocols are offered within it is the caller's choice.
@@ -107,7 +119,7 @@ impl Outbound {
         let mut tls = self.tls();
         tls.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
         let tls = TlsConnector::from(Arc::new(tls));
-        Opener { dialler: Dialler::new(connect, None), tls, way: self.clone() }
+        Opener { dialler: Dialler::new(connect, self.names.clone()), tls, way: self.clone() }
     }
 
     /// A connection to that very address, which is one of the target's. A proxy is asked for the

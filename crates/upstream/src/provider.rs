@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::body::Pieces;
 use crate::client::{Answer, Client, Lost};
 use crate::credential::Credential;
+use crate::outbound::Outbound;
 
 /// How long each step of a call may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +101,9 @@ impl Provider {
         let base = base.trim_end_matches('/').to_owned();
         let uri: Uri =
             base.parse().map_err(|e| ProviderError(format!("`{base}` is not an address: {e}")))?;
-        if uri.query().is_some() {
-            return Err(ProviderError(format!("`{base}` must not have a query")));
+        // A fragment is dropped by whoever reads addresses, so it must not be there to begin with.
+        if uri.query().is_some() || base.contains('#') {
+            return Err(ProviderError(format!("`{base}` must not have a query or a fragment")));
         }
         let prefix = uri.path().trim_end_matches('/').to_owned();
         let parts = uri.into_parts();
@@ -132,6 +134,12 @@ impl Provider {
         self
     }
 
+    /// The same provider, reached on another way.
+    #[must_use]
+    pub fn by_way_of(self, way: &Outbound) -> Self {
+        Self { client: Client::net(self.timeouts.connect, way), ..self }
+    }
+
     /// The same provider with at most that many calls at once.
     #[must_use]
     pub fn with_at_most(mut self, calls: usize) -> Self {
@@ -159,6 +167,12 @@ impl Provider {
         Ok(self)
     }
 
+    /// Its address.
+    pub fn address(&self) -> String {
+        let Base { scheme, authority, prefix } = &self.base;
+        format!("{scheme}://{authority}{prefix}")
+    }
+
     /// Whether the other one has its address.
     pub fn is_at(&self, other: &Self) -> bool {
         self.base == other.base
@@ -171,6 +185,11 @@ impl Provider {
         }
         let own = self.credential(credential);
         (0..other.credentials()).find(|place| other.credential(*place).is_same(own))
+    }
+
+    /// Whether there is anything to prove ourselves with in that place.
+    pub fn proves(&self, place: usize) -> bool {
+        !self.credential(place).is_none()
     }
 
     /// How many credentials there are; at least one.

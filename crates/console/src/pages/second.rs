@@ -17,7 +17,7 @@ use crate::passkey::{self, Shown};
 use crate::shell::{Shell, page};
 use crate::signin::{self, Halfway};
 use crate::trouble::Trouble;
-use crate::{address, totp};
+use crate::{address, generators, totp};
 
 /// `GET /login/second`
 pub(crate) async fn show(
@@ -71,9 +71,11 @@ async fn accepted(
     for factor in &halfway.factors {
         match factor.kind {
             FactorKind::Totp => {
-                if let Some(step) = totp::step_of(&factor.secret, code, desk.now())
+                if let Some(secret) = generators::open(desk, factor)
+                    && let Some(step) = totp::step_of(&secret, code, desk.now())
                     && desk.store.use_factor(&factor.id, step, desk.now()).await?
                 {
+                    generators::close(desk, factor).await;
                     return Ok(Some("password and code"));
                 }
             }

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::hmac;
 use http::StatusCode;
-use store::{FactorKind, Role};
+use store::{Factor, FactorKind, Role, Sealed};
 
 use crate::device::{Device, send};
 use crate::gateway::{Gateway, Got, PASSWORD, SECOND, START};
@@ -115,6 +115,32 @@ async fn a_recovery_code_replaces_a_device_once() {
     assert!(
         factors.iter().all(|factor| !codes.iter().any(|code| code.as_bytes() == factor.secret))
     );
+}
+
+#[tokio::test]
+async fn a_generator_lies_sealed_and_one_from_before_is_sealed_when_it_is_used() {
+    let gateway = Gateway::new().await;
+    let anna = gateway.account("anna", Role::Member).await;
+    let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
+    let app = || async {
+        let factors = gateway.store.factors_of(&anna.id).await.unwrap();
+        factors.into_iter().find(|factor| factor.kind == FactorKind::Totp).unwrap()
+    };
+    let kept = app().await;
+    let sealed = Sealed { by: kept.sealed_by.clone().unwrap(), bytes: kept.secret.clone() };
+    let open = gateway.host.vault.open(&kept.label(), &sealed).unwrap();
+    assert_eq!(open.len(), 20);
+    assert!(!sealed.bytes.windows(8).any(|some| open.windows(8).any(|other| some == other)));
+    // As it was kept before there was a vault.
+    assert!(gateway.store.drop_factor(&anna.id, &kept.id).await.unwrap());
+    let plain = Factor { secret: open.clone(), sealed_by: None, ..kept };
+    gateway.store.add_factor(&plain).await.unwrap();
+    for _ in 0..2 {
+        gateway.host.clock.pass(60 * SECOND);
+        let half = halfway(&gateway).await;
+        second(&gateway, &half, &code(&secret, now(&gateway))).await.goes_to("/console");
+        assert!(app().await.sealed_by.is_some() && app().await.secret != open);
+    }
 }
 
 #[tokio::test]

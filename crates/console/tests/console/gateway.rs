@@ -17,7 +17,7 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use ledger::{Clock, Entry, Micros, Outcome, TestClock};
 use parking_lot::Mutex;
-use store::{Account, KeyRecord, Limits, Role, Store};
+use store::{Account, KeyRecord, Limits, Role, Store, Vault};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tower::ServiceExt;
 
@@ -41,6 +41,7 @@ pub(crate) struct Keeper {
     incoming: tokio::sync::Mutex<UnboundedReceiver<Mail>>,
     /// The provider of identities, if there is one.
     pub(crate) provider: Mutex<Option<Arc<Provider>>>,
+    pub(crate) vault: Vault,
 }
 
 impl Keeper {
@@ -110,6 +111,10 @@ impl Host for Keeper {
             .parse::<std::net::IpAddr>()
             .map(|_| ())
             .map_err(|_| format!("`{text}` is no address"))
+    }
+
+    fn vault(&self) -> &Vault {
+        &self.vault
     }
 
     fn can_mail(&self) -> bool {
@@ -306,6 +311,7 @@ impl Gateway {
             outgoing,
             incoming: tokio::sync::Mutex::new(incoming),
             provider: Mutex::default(),
+            vault: Vault::new(folder.join("vault.key"), None, false),
         });
         let router = console::router(store.clone(), Arc::clone(&host) as Arc<dyn Host>)
             .fallback(|| async { console::not_found() });

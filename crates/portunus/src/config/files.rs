@@ -34,7 +34,7 @@ const USUAL: [&str; 13] = [
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Files that are kept for callers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct KeptFiles {
     /// The place.
     pub(crate) shelf: Shelf,
@@ -47,6 +47,7 @@ pub struct KeptFiles {
 }
 
 /// Where they lie.
+#[derive(Clone)]
 pub(crate) enum Shelf {
     /// In a folder.
     Folder(PathBuf),

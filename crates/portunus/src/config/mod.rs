@@ -6,15 +6,18 @@
 mod auth;
 mod door;
 mod files;
+mod given_auth;
 mod inherit;
 mod models;
 mod outbound;
 mod overrides;
 mod people;
+mod places;
 mod providers;
 mod raw;
 mod routes;
 mod secret;
+mod stored;
 mod tasks;
 mod telemetry;
 mod watch;
@@ -24,28 +27,37 @@ pub use door::HttpLimits;
 pub(crate) use door::MOST_HEADERS;
 pub use files::KeptFiles;
 pub(crate) use files::Shelf;
+pub(crate) use given_auth::{of_auth, of_value};
 pub use outbound::Media;
+pub(crate) use places::{Entry, Look, Places, Troubles};
+pub(crate) use providers::{DEMO, usual_auth};
+pub(crate) use raw::RawAuth;
 pub use routes::{LaneHealth, LiveLane, Order, Route, Seat};
+pub(crate) use stored::{Stored, StoredAuth, StoredModel, StoredProvider, WrongField};
 pub use tasks::TaskTerms;
 pub(crate) use watch::watch;
 pub(crate) use words::{duration, nearest};
 
 use catalog::Catalog;
 use console::IdentityProvider;
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use store::VaultKeys;
 use upstream::{Outbound, Provider, Timeouts};
 
 use crate::limits::Net;
 use crate::mail::Post;
 use crate::telemetry::Collector;
+use places::Ground;
+use providers::AllWays;
 use raw::{RawConfig, RawShared, RawTimeouts};
 
 /// A configuration in which nothing is missing and nothing can be wrong.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Where to listen.
     pub listen: SocketAddr,
@@ -61,6 +73,8 @@ pub struct Config {
     pub store_away: Duration,
     /// What keys are hashed with, if not kept in the database.
     pub secret: Option<String>,
+    /// What secrets in the store are sealed by, if not by a key of our own.
+    pub vault: Option<VaultKeys>,
     /// What nodes tell each other through.
     pub valkey: Option<Valkey>,
     /// Proxies whose word on where a caller is counts.
@@ -103,6 +117,12 @@ pub struct Config {
     pub identities: Vec<IdentityProvider>,
     /// What the operator should know.
     pub warnings: Vec<String>,
+    /// How requests to each provider differ from the usual ones.
+    pub(crate) ways: AllWays,
+    /// What is stored and cannot be used.
+    pub(crate) troubles: Troubles,
+    /// What the file says of providers and models.
+    pub(crate) ground: Arc<Ground>,
 }
 
 /// What nodes tell each other through.
@@ -168,6 +188,22 @@ impl Config {
         overrides::apply(&mut raw, env).map_err(ConfigError)?;
         check(raw, given, env).map_err(|why| ConfigError(format!("{}: {why}", name.display())))
     }
+
+    /// Lays what is stored over what the file says of providers and models.
+    pub(crate) fn lay(&mut self, stored: &Stored) -> Result<(), ConfigError> {
+        let Places { providers, ways, catalog, routes, fetches, warnings, troubles } =
+            self.judge(stored, Look::Serve)?;
+        self.media.fetches = fetches;
+        (self.providers, self.ways, self.catalog, self.routes) = (providers, ways, catalog, routes);
+        (self.warnings, self.troubles) = (warnings, troubles);
+        Ok(())
+    }
+
+    /// What the file and what is stored come to together.
+    pub(crate) fn judge(&self, stored: &Stored, look: Look) -> Result<Places, ConfigError> {
+        let env = |name: &str| self.ground.env.get(name).cloned();
+        places::check(&self.ground, &env, stored, look).map_err(ConfigError)
+    }
 }
 
 fn parse(text: &str, name: &Path) -> Result<RawConfig, ConfigError> {
@@ -211,7 +247,15 @@ fn check(
         providers,
         models,
     } = raw;
-    let mut warnings = Vec::new();
+    // Remembered, because what is stored is laid over the file again and again.
+    let asked = RefCell::new(BTreeMap::new());
+    let env = &|name: &str| {
+        let value = env(name);
+        if let Some(value) = &value {
+            asked.borrow_mut().insert(name.to_owned(), value.clone());
+        }
+        value
+    };
     let mail = mail.map(people::mail).transpose()?;
     let identities = people::identities(identity, env)?;
     let listen =
@@ -226,6 +270,13 @@ fn check(
     }
     let secret = match server.secret {
         Some(secret) => Some(secret.resolve(env).map_err(|why| format!("server.secret: {why}"))?),
+        None => None,
+    };
+    let vault = match server.vault {
+        Some(keys) => {
+            let read = keys.resolve(env).and_then(|text| VaultKeys::read(&text));
+            Some(read.map_err(|why| format!("server.vault: {why}"))?)
+        }
         None => None,
     };
     let trusted_proxies = server
@@ -264,14 +315,18 @@ fn check(
 
     let telemetry = telemetry::check(telemetry, env)?;
     let demo = server.demo.unwrap_or(true);
-    let way = outbound::check(outbound, env)?;
-    let media = outbound::media(media, &providers, &public_url, &way)?;
+    let (way, guard) = outbound::check(outbound, env)?;
+    let guard = guard.not_ourselves(&public_url);
     let files = files::check(files, &given.data, &way, env)?;
     let tasks = tasks::check(&tasks)?;
-    let (providers, ways) = providers::check(&providers, times, demo, &way, env, &mut warnings)?;
-    let providers: Vec<Arc<Provider>> = providers.into_iter().map(Arc::new).collect();
-    let catalog = models::check(&models, &providers, &ways, &mut warnings)?;
-    let routes = routes::check(&models, &catalog, &providers, &ways)?;
+    providers::ask_usual(env);
+    let mut ground =
+        Ground { providers, models, times, demo, way: way.clone(), guard, env: asked.take() };
+    let Places { providers, ways, catalog, routes, fetches, warnings, troubles } =
+        places::check(&ground, env, &Stored::default(), Look::Serve)?;
+    // What the secrets of the file were found by counts as well.
+    ground.env.append(&mut asked.take());
+    let media = outbound::media(media, fetches, &public_url, &way)?;
     Ok(Config {
         listen,
         public_url,
@@ -280,6 +335,7 @@ fn check(
         store,
         store_away,
         secret,
+        vault,
         valkey,
         trusted_proxies,
         power_safe,
@@ -301,6 +357,9 @@ fn check(
         mail,
         identities,
         warnings,
+        ways,
+        troubles,
+        ground: Arc::new(ground),
     })
 }
 
@@ -317,6 +376,9 @@ fn valkey(raw: RawShared) -> Result<Valkey, String> {
     Ok(Valkey { url, patience })
 }
 
+/// No step of a call takes longer than that; who writes more slipped.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+
 const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),
     first_byte: Duration::from_secs(60),
@@ -329,6 +391,9 @@ fn overlay(above: Timeouts, raw: &RawTimeouts, path: &str) -> Result<Timeouts, S
     let pick = |name: &str, text: &Option<String>, above: Duration| match text {
         None => Ok(above),
         Some(text) => match duration(text) {
+            Ok(time) if time > LONGEST => {
+                Err(format!("{path}.{name}: must be at most {} days", LONGEST.as_secs() / 86_400))
+            }
             Ok(time) if !time.is_zero() => Ok(time),
             Ok(_) => Err(format!("{path}.{name}: must be longer than nothing")),
             Err(why) => Err(format!("{path}.{name}: {why}")),

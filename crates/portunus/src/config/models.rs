@@ -6,6 +6,7 @@ use std::sync::Arc;
 use upstream::Provider;
 
 use super::nearest;
+use super::places::{Entry, Wrong};
 use super::providers::AllWays;
 use super::raw::{RawLane, RawModel};
 
@@ -15,15 +16,14 @@ pub(super) fn check(
     providers: &[Arc<Provider>],
     ways: &AllWays,
     warnings: &mut Vec<String>,
-) -> Result<Catalog, String> {
+) -> Result<Catalog, Wrong> {
     let mut models = Vec::new();
     for (id, raw) in raw {
-        let path = format!("models.\"{id}\"");
+        let wrong = |why: String| Wrong::about(Entry::Model(id.clone()), why);
         if id.is_empty() || id.len() > 256 || id.chars().any(char::is_control) {
-            return Err(format!("{path}: this id cannot be used"));
+            return Err(wrong(": this id cannot be used".to_owned()));
         }
-        models
-            .push(model(id, raw, providers, ways, warnings).map_err(|why| format!("{path}{why}"))?);
+        models.push(model(id, raw, providers, ways, warnings).map_err(wrong)?);
     }
     for entry in Directory::embedded().models() {
         if raw.contains_key(&entry.id) {
@@ -38,12 +38,13 @@ pub(super) fn check(
 
 /// Every alias stands for one model. Those in the file must be free; those of the directory give
 /// way.
-fn check_aliases(models: &mut [Model], raw: &BTreeMap<String, RawModel>) -> Result<(), String> {
+fn check_aliases(models: &mut [Model], raw: &BTreeMap<String, RawModel>) -> Result<(), Wrong> {
     let mut taken: HashSet<String> = models.iter().map(|model| model.id.clone()).collect();
     for (id, raw) in raw {
         for alias in &raw.aliases {
             if alias.is_empty() || !taken.insert(alias.clone()) {
-                return Err(format!("models.\"{id}\".aliases: `{alias}` is already taken"));
+                let why = format!(".aliases: `{alias}` is already taken");
+                return Err(Wrong::about(Entry::Model(id.clone()), why));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use upstream::{FetchLimits, Fetcher, Guard, Outbound, Proxies};
 
+use super::places::{Entry, Wrong};
 use super::raw::{OneOrMany, RawMedia, RawOutbound, RawProvider};
 use super::{duration, words};
 
@@ -12,13 +13,13 @@ use super::{duration, words};
 const NONE: &str = "none";
 
 /// Media that callers name by address.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Media {
     /// Whether it is fetched here for lanes that cannot.
     pub fetch: bool,
     /// Who fetches it, and who judges addresses.
     pub fetcher: Fetcher,
-    fetches: HashMap<String, Fetches>,
+    pub(super) fetches: HashMap<String, Fetches>,
 }
 
 impl Media {
@@ -32,8 +33,10 @@ impl Media {
 pub(super) fn check(
     raw: RawOutbound,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Outbound, String> {
-    let RawOutbound { proxy, no_proxy, ca } = raw;
+) -> Result<(Outbound, Guard), String> {
+    let RawOutbound { proxy, no_proxy, allow, ca } = raw;
+    let guard = Guard::new(allow.iter().map(String::as_str));
+    let guard = guard.map_err(|why| format!("outbound.allow: {why}"))?;
     let usual = |names: [&str; 2]| {
         names.iter().find_map(|name| env(name)).filter(|value| !value.trim().is_empty())
     };
@@ -63,13 +66,14 @@ pub(super) fn check(
             .map_err(|e| format!("{name}: {file}: {e}"))?;
         trusted.push(pem);
     }
-    Outbound::new(&proxies, &trusted).map_err(|e| format!("{named}: {e}"))
+    let way = Outbound::new(&proxies, &trusted).map_err(|e| format!("{named}: {e}"))?;
+    Ok((way, guard))
 }
 
-/// Checks what is fetched for callers, and for which providers.
+/// Checks what is fetched for callers.
 pub(super) fn media(
     raw: RawMedia,
-    providers: &BTreeMap<String, RawProvider>,
+    fetches: HashMap<String, Fetches>,
     public_url: &str,
     way: &Outbound,
 ) -> Result<Media, String> {
@@ -84,6 +88,14 @@ pub(super) fn media(
     let size = size.map_err(|why| format!("media.size: {why}"))?;
     let time = time.as_deref().map_or(Ok(Duration::from_secs(10)), duration);
     let time = time.map_err(|why| format!("media.time: {why}"))?;
+    let fetcher = Fetcher::new(guard, way, FetchLimits { size, time });
+    Ok(Media { fetch: fetch.unwrap_or(true), fetcher, fetches })
+}
+
+/// What each provider gets by itself.
+pub(super) fn fetches(
+    providers: &BTreeMap<String, RawProvider>,
+) -> Result<HashMap<String, Fetches>, Wrong> {
     let directory = Directory::embedded().providers();
     let mut fetches: HashMap<String, Fetches> =
         directory.map(|known| (known.id.clone(), known.fetches)).collect();
@@ -93,14 +105,13 @@ pub(super) fn media(
         }
         if let Some(word) = &raw.fetches {
             let known = Fetches::by_word(word).ok_or_else(|| {
-                format!(
-                    "providers.{name}.fetches: `{word}` is not known; \
-                     write \"all\", \"typed\" or \"nothing\""
-                )
+                let why = format!(
+                    ".fetches: `{word}` is not known; write \"all\", \"typed\" or \"nothing\""
+                );
+                Wrong::about(Entry::Provider(name.clone()), why)
             })?;
             fetches.insert(name.clone(), known);
         }
     }
-    let fetcher = Fetcher::new(guard, way, FetchLimits { size, time });
-    Ok(Media { fetch: fetch.unwrap_or(true), fetcher, fetches })
+    Ok(fetches)
 }

@@ -72,6 +72,12 @@ pub(super) fn apply(
     if let Some(secret) = env("PORTUNUS_SERVER_SECRET") {
         raw.server.secret = Some(super::raw::Secret::Text { text: secret });
     }
+    if let Some(keys) = env("PORTUNUS_SERVER_VAULT") {
+        raw.server.vault = Some(super::raw::Secret::Text { text: keys });
+    }
+    if let Some(list) = env("PORTUNUS_OUTBOUND_ALLOW") {
+        raw.outbound.allow = list.split(',').map(|host| host.trim().to_owned()).collect();
+    }
     if let Some(demo) = env("PORTUNUS_SERVER_DEMO") {
         raw.server.demo = Some(demo.parse().map_err(|_| {
             format!("PORTUNUS_SERVER_DEMO: `{demo}` is not known; write true or false")

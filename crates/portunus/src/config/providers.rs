@@ -14,15 +14,16 @@ use upstream::{Client, Credential, Local, LocalBody, Outbound, Provider, Timeout
 
 use super::auth::{self, Surroundings};
 use super::nearest;
+use super::places::{Entry, Wrong};
 use super::raw::{RawAuth, RawProvider};
 
 /// The name of the provider of demo models.
-pub(super) const DEMO: &str = "demo";
+pub(crate) const DEMO: &str = "demo";
 
 /// How requests to each provider differ from the usual ones, by its name.
-pub(super) type AllWays = HashMap<String, Arc<Ways>>;
+pub(crate) type AllWays = HashMap<String, Arc<Ways>>;
 
-type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(super) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Checks the providers.
 pub(super) fn check(
@@ -32,7 +33,7 @@ pub(super) fn check(
     way: &Outbound,
     env: Env<'_>,
     warnings: &mut Vec<String>,
-) -> Result<(Vec<Provider>, AllWays), String> {
+) -> Result<(Vec<Provider>, AllWays), Wrong> {
     let client = Client::net(times.connect, way);
     let mut providers = Vec::new();
     let mut all_ways = AllWays::new();
@@ -41,12 +42,11 @@ pub(super) fn check(
         providers.push(provider);
     };
     for (name, raw) in raw {
-        let path = format!("providers.{name}");
+        let wrong = |why: String| Wrong::about(Entry::Provider(name.clone()), why);
         if name == DEMO || name.contains('/') || name.is_empty() {
-            return Err(format!("{path}: this name cannot be used"));
+            return Err(wrong(": this name cannot be used".to_owned()));
         }
-        add(provider(name, raw, (times, &client, way), env)
-            .map_err(|why| format!("{path}{why}"))?);
+        add(provider(name, raw, (times, &client, way), env).map_err(wrong)?);
     }
     for known in Directory::embedded().providers() {
         if raw.contains_key(&known.id) || !is_switched_on(known, env) {
@@ -72,6 +72,14 @@ pub(super) fn check(
     Ok((providers, all_ways))
 }
 
+/// Asks for every variable the directory knows, for who remembers the answers.
+pub(super) fn ask_usual(env: Env<'_>) {
+    for known in Directory::embedded().providers() {
+        let fill = known.fill.iter().flat_map(|(_, names)| names);
+        known.env.iter().chain(fill).for_each(|name| drop(env(name)));
+    }
+}
+
 /// Whether its usual variables say everything there is to say. The project may be the account's.
 fn is_switched_on(known: &ProviderEntry, env: Env<'_>) -> bool {
     let filled = |(blank, names): &(String, Vec<String>)| {
@@ -89,6 +97,8 @@ fn set(names: &[String], env: Env<'_>) -> Option<String> {
         .find(|value| !value.is_empty())
 }
 
+/// More calls at once than any provider takes; who writes more slipped.
+const MOST: usize = 1_000_000;
 const PROJECT: &str = "project";
 const REGION: &str = "region";
 
@@ -113,6 +123,9 @@ fn provider(
     } = raw;
     if *max_in_flight == Some(0) {
         return Err(".max_in_flight: must be at least one call".to_owned());
+    }
+    if max_in_flight.is_some_and(|most| most > MOST) {
+        return Err(format!(".max_in_flight: must be at most {MOST}"));
     }
     let known = known(name, like.as_deref())?;
     let speaks = match (speaks.clone(), known) {
@@ -195,6 +208,16 @@ fn known(name: &str, like: Option<&str>) -> Result<Option<&'static ProviderEntry
             Err(format!(".like: the directory knows no provider \"{like}\"{near}"))
         }
     }
+}
+
+/// The kind of credential a provider usually takes, where the directory knows it.
+pub(crate) fn usual_auth(name: &str, like: Option<&str>) -> Option<&'static Auth> {
+    known(name, like).ok()?.map(|known| &known.auth)
+}
+
+/// Whether the usual variable for a provider's credential is set.
+pub(super) fn has_usual(name: &str, env: Env<'_>) -> bool {
+    known(name, None).is_ok_and(|known| known.is_some_and(|known| set(&known.env, env).is_some()))
 }
 
 /// What stands for the words in braces.

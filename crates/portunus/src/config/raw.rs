@@ -35,6 +35,7 @@ pub(crate) struct RawServer {
     pub(crate) metrics: Option<String>,
     pub(crate) demo: Option<bool>,
     pub(crate) secret: Option<Secret>,
+    pub(crate) vault: Option<Secret>,
     pub(crate) durability: Option<String>,
     pub(crate) tls: Option<RawTls>,
     pub(crate) trusted_proxies: Vec<String>,
@@ -136,6 +137,7 @@ pub(crate) struct RawLimits {
 pub(crate) struct RawOutbound {
     pub(crate) proxy: Option<String>,
     pub(crate) no_proxy: Option<OneOrMany>,
+    pub(crate) allow: Vec<String>,
     pub(crate) ca: Option<OneOrMany>,
 }
 
@@ -228,6 +230,14 @@ pub(crate) struct RawLaneTable {
 }
 
 impl RawLane {
+    /// `provider/model`.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Name(name) => name,
+            Self::Table(table) => &table.lane,
+        }
+    }
+
     /// What is said of it beyond its name.
     pub(crate) const fn table(&self) -> Option<&RawLaneTable> {
         match self {

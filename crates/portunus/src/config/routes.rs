@@ -9,6 +9,7 @@ use std::sync::Arc;
 use upstream::{Account, Budget, Health, Provider, Snapshot, Timeouts};
 
 use super::nearest;
+use super::places::{Entry, Wrong};
 use super::providers::AllWays;
 use super::raw::{RawLane, RawModel};
 use crate::flow::Running;
@@ -142,20 +143,20 @@ pub(super) fn check(
     catalog: &Catalog,
     providers: &[Arc<Provider>],
     ways: &AllWays,
-) -> Result<HashMap<String, Arc<Route>>, String> {
+) -> Result<HashMap<String, Arc<Route>>, Wrong> {
     let mut shared: HashMap<String, Shared> =
         providers.iter().map(|p| (p.name.clone(), Shared::new(p, ways))).collect();
     let mut own: HashMap<&str, Vec<LiveLane>> = HashMap::new();
     for model in catalog.iter() {
         let given = raw.get(&model.id);
         let lanes = lanes(model, given, &mut shared)
-            .map_err(|why| format!("models.\"{}\"{why}", model.id))?;
+            .map_err(|why| Wrong::about(Entry::Model(model.id.clone()), why))?;
         own.insert(&model.id, lanes);
     }
     let mut routes = HashMap::new();
     for model in catalog.iter() {
         let route = route(model, raw.get(&model.id), &own)
-            .map_err(|why| format!("models.\"{}\"{why}", model.id))?;
+            .map_err(|why| Wrong::about(Entry::Model(model.id.clone()), why))?;
         let route = Arc::new(route);
         for name in model.aliases.iter().chain([&model.id]) {
             routes.insert(name.clone(), Arc::clone(&route));

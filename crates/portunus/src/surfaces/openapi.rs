@@ -14,7 +14,7 @@ use super::json;
 use crate::app::App;
 
 const BASE: &str = include_str!("../../assets/openapi/base.json");
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     include_str!("../../assets/openapi/chat.json"),
     include_str!("../../assets/openapi/responses.json"),
     include_str!("../../assets/openapi/messages.json"),
@@ -23,6 +23,7 @@ const PARTS: [&str; 9] = [
     include_str!("../../assets/openapi/models.json"),
     include_str!("../../assets/openapi/account.json"),
     include_str!("../../assets/openapi/admin.json"),
+    include_str!("../../assets/openapi/places.json"),
     include_str!("../../assets/openapi/operations.json"),
 ];
 

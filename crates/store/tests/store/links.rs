@@ -151,6 +151,7 @@ fn factor(account: &Account, kind: FactorKind) -> Factor {
         kind,
         name: "phone".to_owned(),
         secret: vec![1, 2, 3],
+        sealed_by: None,
         counter: 0,
         created: 1,
         used: None,

@@ -25,6 +25,7 @@ mod settings;
 mod sweep;
 mod tasks;
 mod usage;
+mod vault;
 
 /// Makes each named function a test on every database.
 macro_rules! on_both {

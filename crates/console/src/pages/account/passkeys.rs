@@ -72,6 +72,7 @@ pub(crate) async fn add(
         kind: FactorKind::Passkey,
         name: name.to_owned(),
         secret,
+        sealed_by: None,
         counter: 0,
         created: desk.now(),
         used: None,

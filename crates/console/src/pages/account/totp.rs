@@ -16,7 +16,7 @@ use crate::pages::copyable;
 use crate::session::Signed;
 use crate::shell::{Shell, good, page, see_other};
 use crate::trouble::Trouble;
-use crate::{fields, pages, passkey, totp};
+use crate::{fields, generators, pages, passkey, totp};
 
 /// `GET /console/account/totp`
 pub(crate) async fn ask(
@@ -62,12 +62,14 @@ pub(crate) async fn add(
         kind: FactorKind::Totp,
         name: "App".to_owned(),
         secret,
+        sealed_by: None,
         counter: step,
         created: desk.now(),
         used: None,
     };
-    desk.store.add_factor(&factor).await?;
-    desk.note(&account.id, "factor.add", &factor.id, "totp").await;
+    let id = factor.id.clone();
+    generators::add(&desk, factor).await?;
+    desk.note(&account.id, "factor.add", &id, "totp").await;
     pages::tell_owner(&desk, account, "an app with codes was added as a second step");
     papers(&desk, account).await
 }
@@ -96,6 +98,7 @@ pub(super) async fn papers(desk: &Desk, account: &Account) -> Result<Response, T
             kind: FactorKind::Recovery,
             name: String::new(),
             secret: totp::digest_of(code),
+            sealed_by: None,
             counter: 0,
             created: now,
             used: None,

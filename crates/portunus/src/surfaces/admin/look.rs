@@ -1,12 +1,10 @@
-//! What administrators look at: providers and their lanes, models and prices, usage, the audit log,
-//! settings, the health of the whole.
+//! What administrators look at: usage, the audit log, settings, the health of the whole.
 
 use axum::response::Response;
 use canon::{Fault, Money};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
 use store::{By, Pace, Rank, Step, Times, UsageFilter, Used};
 
 use super::{Asked, admin, away, body, invalid, list, note, thing, time, unchanged};
@@ -24,49 +22,6 @@ fn wishes(asked: &Asked) -> Map<String, Value> {
 
 fn wish(wishes: &Map<String, Value>, name: &str) -> Option<String> {
     wishes.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
-}
-
-/// Who is asked for answers, with each lane and how it stands. Credentials are counted, not shown.
-pub(in crate::surfaces) async fn providers(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked.app, &asked.key).await?;
-    let config = asked.app.config();
-    let mut all: Map<String, Value> = Map::new();
-    for lane in config.health(asked.app.ticks()) {
-        let provider = lane.lane.split('/').next().unwrap_or_default().to_owned();
-        let health = &lane.health;
-        let told = json!({
-            "lane": lane.lane,
-            "credential": lane.credential,
-            "standing": health.standing.word(),
-            "failures": health.failures,
-            "pending": health.pending,
-            "latency_ms": health.latency.map(|time| time.as_millis()),
-            "last_failure": health.last,
-        });
-        let lanes = all.entry(provider).or_insert_with(|| json!([]));
-        if let Value::Array(lanes) = lanes {
-            lanes.push(told);
-        }
-    }
-    let told = |(id, lanes): (String, Value)| json!({ "id": id, "lanes": lanes });
-    Ok(list(all.into_iter().map(told).collect()))
-}
-
-/// Every model with its price list and its lanes.
-pub(in crate::surfaces) async fn models(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked.app, &asked.key).await?;
-    let config = asked.app.config();
-    let told = |model: &Arc<catalog::Model>| {
-        let record = catalog::Record::new(model, &config.public_url);
-        let mut value = serde_json::to_value(record).unwrap_or_default();
-        if let Value::Object(fields) = &mut value {
-            let lanes = model.lanes.iter().map(|lane| Value::from(lane.name())).collect();
-            fields.insert("lanes".to_owned(), Value::Array(lanes));
-            fields.insert("price_version".to_owned(), json!(model.prices.version));
-        }
-        value
-    };
-    Ok(list(config.catalog.iter().map(told).collect()))
 }
 
 /// What was used: in all, over time, and by whom.
@@ -221,6 +176,7 @@ pub(in crate::surfaces) async fn health(asked: Asked) -> Result<Response, Fault>
         "ready": app.is_ready(),
         "store": app.store.ping().await.is_ok(),
         "lanes": { "all": lanes.len(), "good": good },
+        "troubles": app.troubles(),
     });
     Ok(super::super::json(value.to_string()))
 }

@@ -3,15 +3,28 @@
 //! Everything that can be changed carries an `ETag`; a change that names one with `If-Match` is
 //! made only if nobody changed the thing in between. Every change is in the audit log.
 
+mod credentials;
 mod keys;
 mod look;
+mod models;
+mod places;
+mod providers;
 mod users;
+mod vault;
 
+pub(super) use credentials::{
+    add as add_credential, check as check_provider, delete as delete_credential,
+};
 pub(super) use keys::{change as change_key, create as create_key, get as get_key};
 pub(super) use keys::{list as list_keys, revoke as revoke_key, rotate as rotate_key};
-pub(super) use look::{audit, health, models, providers, set_settings, settings, usage};
+pub(super) use look::{audit, health, set_settings, settings, usage};
+pub(super) use models::{delete as delete_model, get as get_model};
+pub(super) use models::{list_all as list_models, put as put_model};
+pub(super) use providers::{delete as delete_provider, directory, get as get_provider};
+pub(super) use providers::{list_all as list_providers, put as put_provider};
 pub(super) use users::{change as change_user, create as create_user, get as get_user};
 pub(super) use users::{list as list_users, reset as reset_user};
+pub(super) use vault::{get as get_vault, rekey as rekey_vault};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::body::{Body, to_bytes};
@@ -117,9 +130,33 @@ fn unchanged(headers: &HeaderMap, now: &Value) -> Result<(), Fault> {
 
 /// A thing, with its tag.
 fn thing(status: StatusCode, value: &Value) -> Response {
-    let mut response = super::json(value.to_string());
+    tagged(status, value, value)
+}
+
+/// A thing that is shown with more than what its tag stands for.
+struct Thing {
+    shown: Value,
+    /// What changes only when somebody changes it.
+    stable: Value,
+}
+
+impl Thing {
+    fn with(mut self, field: &str, value: Value) -> Self {
+        if let Value::Object(fields) = &mut self.shown {
+            fields.insert(field.to_owned(), value);
+        }
+        self
+    }
+}
+
+fn thing_of(status: StatusCode, thing: &Thing) -> Response {
+    tagged(status, &thing.shown, &thing.stable)
+}
+
+fn tagged(status: StatusCode, shown: &Value, stable: &Value) -> Response {
+    let mut response = super::json(shown.to_string());
     *response.status_mut() = status;
-    if let Ok(tag) = HeaderValue::from_str(&tag(value)) {
+    if let Ok(tag) = HeaderValue::from_str(&tag(stable)) {
         response.headers_mut().insert(ETAG, tag);
     }
     response
