@@ -28,6 +28,7 @@ mod rollup;
 mod sessions;
 mod settings;
 mod tasks;
+mod teams;
 mod usage;
 
 pub use account_caps::{AccountTerms, AccountTotal};
@@ -48,6 +49,7 @@ pub use prove::Proof;
 pub use rollup::{Pace, Step, Times, Used};
 pub use sessions::Session;
 pub use tasks::{NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskState, Told, Webhook};
+pub use teams::{Member, Owner, Seat, Seated, Team, TeamRole, TeamTotal};
 pub use usage::{By, Rank, UsageFilter, UsagePoint};
 
 use db::{Db, on_reader};
