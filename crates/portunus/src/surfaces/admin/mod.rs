@@ -5,11 +5,14 @@
 
 mod keys;
 mod look;
+mod teams;
 mod users;
 
 pub(super) use keys::{change as change_key, create as create_key, get as get_key};
 pub(super) use keys::{list as list_keys, revoke as revoke_key, rotate as rotate_key};
 pub(super) use look::{audit, health, models, providers, set_settings, settings, usage};
+pub(super) use teams::{change as change_team, close as close_team, create as create_team};
+pub(super) use teams::{get as get_team, list as list_teams, put_member, remove_member};
 pub(super) use users::{change as change_user, create as create_user, get as get_user};
 pub(super) use users::{list as list_users, reset as reset_user};
 
@@ -117,9 +120,14 @@ fn unchanged(headers: &HeaderMap, now: &Value) -> Result<(), Fault> {
 
 /// A thing, with its tag.
 fn thing(status: StatusCode, value: &Value) -> Response {
+    thing_as(status, value, value)
+}
+
+/// A thing of which only a part can be changed, with the tag of that part.
+fn thing_as(status: StatusCode, value: &Value, part: &Value) -> Response {
     let mut response = super::json(value.to_string());
     *response.status_mut() = status;
-    if let Ok(tag) = HeaderValue::from_str(&tag(value)) {
+    if let Ok(tag) = HeaderValue::from_str(&tag(part)) {
         response.headers_mut().insert(ETAG, tag);
     }
     response
