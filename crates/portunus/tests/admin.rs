@@ -48,7 +48,7 @@ async fn administration_is_for_administrators_and_nobody_reaches_above_themselve
         let Some(rest) = path.strip_prefix("/api/admin") else { continue };
         assert!(keyed, "{path}");
         for key in [&member, &viewer] {
-            let rest = rest.replace("{id}", "x");
+            let rest = rest.replace("{id}", "x").replace("{account_id}", "y");
             let got = ask(&gateway, method.clone(), &rest, json!({}), key).await;
             assert_eq!(got.status, 403, "{method} {path}: {}", got.text());
             assert_eq!(got.json()["success"], false);
