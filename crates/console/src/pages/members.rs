@@ -8,9 +8,9 @@ use axum::response::Response;
 use http::StatusCode;
 use ledger::Micros;
 use maud::{Markup, html};
-use store::{KeyRecord, Member, Seated, Team, TeamRole};
+use store::{KeyRecord, Member, Role, Seated, Team, TeamRole};
 
-use super::{team, teams, tell_owner};
+use super::{people, team, teams, tell_owner};
 use crate::desk::Desk;
 use crate::fields::another_look;
 use crate::form::{Fields, Input, Wrongs};
@@ -18,7 +18,7 @@ use crate::rights::TeamDeed;
 use crate::session::Signed;
 use crate::shell::{Shell, good, sent_to};
 use crate::trouble::Trouble;
-use crate::{address, show};
+use crate::{address, names, show};
 
 const LONGEST: usize = 4_096;
 /// How many may belong to one team.
@@ -49,7 +49,17 @@ pub(crate) async fn add(
     if !signed.administers() {
         desk.lookups.admit_name(&signed.account.id, desk.now()).map_err(Trouble::TooOften)?;
     }
-    let found = desk.store.account_by_login(login).await?.filter(|account| !account.disabled);
+    let known = desk.store.account_by_login(login).await?;
+    // Those who may invite people may invite them to a team.
+    let invites = known.is_none() && signed.may_invite() && names::is_address(login);
+    if let (Some(role), true) = (role, invites) {
+        if people::too_many(&desk).await? {
+            return Err(Trouble::Bad(people::TOO_MANY));
+        }
+        let place = Some((team.id, role.word().to_owned()));
+        return people::invitation(&desk, &signed, login, Role::Member, place).await;
+    }
+    let found = known.filter(|account| !account.disabled);
     let members = desk.store.members(&team.id).await?;
     match &found {
         None => wrongs.add("login", "There is nobody with this username or address."),
@@ -318,7 +328,12 @@ fn roles(chosen: TeamRole) -> Markup {
 }
 
 /// The form that adds somebody.
-pub(super) fn add_form(team: &Team, fields: &Fields, wrongs: &Wrongs) -> Markup {
+pub(super) fn add_form(team: &Team, signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Markup {
+    let help = if signed.may_invite() {
+        "In full. An address without an account here is invited."
+    } else {
+        "Of somebody who has an account here, in full."
+    };
     let chosen = TeamRole::by_word(fields.get("role")).unwrap_or(TeamRole::Member);
     html! {
         h2 { "Add somebody" }
@@ -329,7 +344,7 @@ pub(super) fn add_form(team: &Team, fields: &Fields, wrongs: &Wrongs) -> Markup 
                 label: "Username or e-mail",
                 value: fields.get("login"),
                 required: true,
-                help: Some("Of somebody who has an account here, in full."),
+                help: Some(help),
                 ..Input::default()
             }.show(wrongs))
             div.field {

@@ -302,7 +302,7 @@ pub(super) async fn whole(
         }
         div.columns {
             @if signed.may_in(&team, TeamDeed::Members) {
-                section.card { (members::add_form(&team, fields, wrongs)) }
+                section.card { (members::add_form(&team, &signed, fields, wrongs)) }
             }
             @if signed.may_in(&team, TeamDeed::Terms) {
                 section.card {

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use store::{Account, KeyRecord, Role, Seated, Team, TeamRole};
 
-use crate::gateway::{Gateway, START, entry, key};
+use crate::gateway::{Gateway, PASSWORD, START, entry, key};
 
 async fn team(gateway: &Gateway, name: &str, seats: &[(&Account, TeamRole)]) -> Team {
     let team = Team {
@@ -244,4 +244,34 @@ async fn nobody_signs_in_as_a_team() {
     assert_eq!(got.body.replace("crew", "nobody"), unknown.body);
     gateway.post("/reset", &[("login", "crew")]).send().await;
     assert!(gateway.host.no_mail().await);
+}
+
+#[tokio::test]
+async fn somebody_without_an_account_is_invited_to_a_team_by_those_who_may_invite() {
+    let gateway = Gateway::with_mail().await;
+    let max = gateway.account("max", Role::Member).await;
+    let ada = gateway.account("ada", Role::Admin).await;
+    let crew = team(&gateway, "Crew", &[(&max, TeamRole::Manager)]).await;
+    let path = format!("{}/members", at(&crew));
+    let fields = [("login", "zoe@example.com"), ("role", "viewer")];
+    let cookie = gateway.sign_in("max").await;
+    let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST, "a manager invites nobody to the gateway");
+    assert!(gateway.host.no_mail().await);
+    let cookie = gateway.sign_in("ada").await;
+    let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
+    got.shows("The invitation");
+    let (link, to) = gateway.host.link().await;
+    assert_eq!(to, "zoe@example.com");
+    let word = gateway.open(&link, "/signup/new").await;
+    let fields = [("username", "zoe"), ("password", PASSWORD), ("again", PASSWORD)];
+    let got = gateway.post("/signup/new", &fields).cookie(&word).send().await;
+    got.goes_to("/console");
+    let zoe = gateway.store.account_by_login("zoe").await.unwrap().unwrap();
+    assert_eq!(zoe.role, Role::Member);
+    let seats = gateway.store.seats_of(&zoe.id).await.unwrap();
+    assert_eq!(seats, [store::Seat { team: crew.clone(), role: TeamRole::Viewer }]);
+    let audits = gateway.store.audits(9).await.unwrap();
+    let note = audits.iter().find(|audit| audit.action == "team.member").unwrap();
+    assert_eq!((&note.actor, &note.subject), (&ada.id, &crew.id));
 }
