@@ -58,15 +58,13 @@ impl Who<'_> {
         };
         html! {
             @if !teams.is_empty() {
-                div.acting {
-                    div.choices {
-                        span #acting-for { "Acting for" }
-                        nav aria-labelledby="acting-for" {
-                            a href=(here) aria-current=[chosen(None)] { "You" }
-                            @for team in teams {
-                                a href=(with(here, &team.id)) aria-current=[chosen(Some(team))] {
-                                    bdi { (team.name) }
-                                }
+                nav.acting.choices aria-labelledby="acting-for" {
+                    span #acting-for { "Acting for" }
+                    div {
+                        a href=(here) aria-current=[chosen(None)] { "You" }
+                        @for team in teams {
+                            a href=(with(here, &team.id)) aria-current=[chosen(Some(team))] {
+                                bdi { (team.name) }
                             }
                         }
                     }
