@@ -105,6 +105,7 @@ fn key(id: &str, account_id: &str, ask: KeyAsk, now: Micros) -> KeyRecord {
     KeyRecord {
         id: id.to_owned(),
         account_id: account_id.to_owned(),
+        made_by: Some(account_id.to_owned()),
         name: ask.name,
         hash: vec![0; 32],
         old_hash: None,

@@ -23,6 +23,8 @@ pub(crate) struct Desk {
     pub(crate) mails: Throttle,
     /// Codes of second factors.
     pub(crate) codes: Throttle,
+    /// Names somebody looked up who may not see everyone's.
+    pub(crate) lookups: Throttle,
     /// The providers of identities, as they described themselves.
     pub(crate) described: Described,
 }
@@ -36,6 +38,7 @@ impl Desk {
             throttle: Throttle::new(throttle::SIGN_IN),
             mails: Throttle::new(throttle::MAILS),
             codes: Throttle::new(throttle::CODES),
+            lookups: Throttle::new(throttle::LOOKUPS),
             described: Described::default(),
         }
     }

@@ -11,7 +11,7 @@ use http::Method;
 use crate::desk::Desk;
 use crate::shell::{see_other, sent_to};
 use crate::trouble::Trouble;
-use crate::{address, random, session};
+use crate::{acting, address, random, session};
 
 /// The store's name for the one-time set-up word.
 pub(crate) const SETUP: &str = "setup_token";
@@ -23,10 +23,14 @@ pub(crate) async fn session(
     next: Next,
 ) -> Response {
     match session::find(&desk, request.headers()).await {
-        Ok(Some(signed)) => {
-            request.extensions_mut().insert(signed);
-            next.run(request).await
-        }
+        Ok(Some(mut signed)) => match acting::chosen(&desk, &signed, request.uri()).await {
+            Ok(team) => {
+                signed.team = team;
+                request.extensions_mut().insert(signed);
+                next.run(request).await
+            }
+            Err(trouble) => trouble.into_response(),
+        },
         Ok(None) => to_login(&request),
         Err(trouble) => trouble.into_response(),
     }

@@ -5,6 +5,7 @@
 //! its guard. What the pages need of the gateway around them is the [`Host`]; everything else is in
 //! the store. No page ever looks at the `Host` header: addresses come from [`Host::public_url`].
 
+mod acting;
 mod address;
 mod assets;
 mod byhand;
@@ -26,6 +27,7 @@ mod pages;
 mod passkey;
 mod password;
 mod random;
+mod rights;
 mod routes;
 mod session;
 mod shell;
@@ -39,6 +41,7 @@ mod trouble;
 
 pub use byhand::{hash_password, invite_link, names_objection, reset_link};
 pub use host::{Host, IdentityProvider, KeyAsk, Later, Mail};
+pub use names::team_objection;
 pub use pages::people::may_give;
 pub use routes::{Guard, Route, router, routes};
 pub use session::may_change;

@@ -46,6 +46,9 @@ pub(crate) struct Note {
     /// The role of an account to be made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<String>,
+    /// The team whoever makes an account with it belongs to, and their role there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) team: Option<(String, String)>,
     /// Who made it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) maker: Option<String>,

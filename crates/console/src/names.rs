@@ -1,5 +1,6 @@
 //! Usernames and e-mail addresses: what they may look like.
 
+use crate::form::disguised;
 use crate::password;
 
 /// What is wrong with a username, if anything.
@@ -19,9 +20,28 @@ pub(crate) fn username_objection(name: &str) -> Option<&'static str> {
     None
 }
 
+/// What is wrong with the name of a team, if anything. It has no sign that an address has, so that it
+/// stands in the way of nobody's.
+pub fn team_objection(name: &str) -> Option<&'static str> {
+    if !(2..=60).contains(&name.chars().count()) {
+        return Some("Between 2 and 60 characters, please.");
+    }
+    if disguised(name) || name.trim() != name || name.contains('@') {
+        return Some("No characters that cannot be seen, and no @, please.");
+    }
+    is_reserved(name).then_some("This name is reserved. Choose another.")
+}
+
 /// What is wrong with the username of someone who is not the owner: names that would make others
 /// believe they deal with the house are nobody's.
 pub(crate) fn newcomer_objection(name: &str) -> Option<&'static str> {
+    if is_reserved(name) {
+        return Some("This name is reserved. Choose another.");
+    }
+    username_objection(name)
+}
+
+fn is_reserved(name: &str) -> bool {
     const RESERVED: [&str; 10] = [
         "admin",
         "administrator",
@@ -34,10 +54,7 @@ pub(crate) fn newcomer_objection(name: &str) -> Option<&'static str> {
         "postmaster",
         "no-reply",
     ];
-    if RESERVED.contains(&name.to_ascii_lowercase().as_str()) {
-        return Some("This name is reserved. Choose another.");
-    }
-    username_objection(name)
+    RESERVED.contains(&name.to_ascii_lowercase().as_str())
 }
 
 /// Whether a text is one plain address: what cannot be mistaken for two, or for a header.
@@ -92,6 +109,16 @@ mod tests {
             assert!(newcomer_objection(bad).is_some(), "{bad}");
         }
         assert_eq!(newcomer_objection("anna"), None);
+    }
+
+    #[test]
+    fn a_team_may_be_called_anything_that_is_seen_and_no_address() {
+        for bad in ["", "x", "a@b.c", "Root", " lead", "tail ", "a\u{202e}b", &"x".repeat(61)] {
+            assert!(team_objection(bad).is_some(), "{bad:?}");
+        }
+        for good in ["QA", "Data platform", "Équipe 2 (nuit)", "研究"] {
+            assert_eq!(team_objection(good), None, "{good}");
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use maud::{Markup, html};
 use store::Role;
 
+use crate::acting::Who;
+
 /// A place of the console.
 struct Place {
     path: &'static str,
@@ -15,23 +17,25 @@ const EVERYONE: &[Role] = &Role::ALL;
 const SPENDERS: &[Role] = &[Role::Owner, Role::Admin, Role::Member];
 const ADMINISTRATORS: &[Role] = &[Role::Owner, Role::Admin];
 
-const PLACES: [Place; 6] = [
+const PLACES: [Place; 7] = [
     Place { path: "/console", title: "Overview", seen_by: EVERYONE },
     Place { path: "/console/usage", title: "Usage", seen_by: EVERYONE },
     Place { path: "/console/calls", title: "Calls", seen_by: EVERYONE },
     Place { path: "/console/playground", title: "Playground", seen_by: SPENDERS },
+    Place { path: "/console/teams", title: "Teams", seen_by: EVERYONE },
     Place { path: "/console/people", title: "People", seen_by: ADMINISTRATORS },
     Place { path: "/console/account", title: "Your account", seen_by: EVERYONE },
 ];
 
-/// The list for somebody of that role who is at that place.
-pub(crate) fn bar(role: Role, here: &str) -> Markup {
+/// The list for somebody who is at that place.
+pub(crate) fn bar(who: Who<'_>, here: &str) -> Markup {
+    let role = who.account.role;
     html! {
         nav.places aria-label="Console" {
             ul {
                 @for place in PLACES.iter().filter(|place| place.seen_by.contains(&role)) {
                     li {
-                        a href=(place.path)
+                        a href=(who.place(place.path))
                             aria-current=[(place.path == here).then_some("page")] {
                             (place.title)
                         }

@@ -13,8 +13,8 @@ use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 use crate::desk::Desk;
 use crate::pages::{
-    account, calls, confirm, front, identity, keys, login, model, models, overview, people,
-    playground, reference, reset, second, setup, signup, usage,
+    account, calls, confirm, front, identity, keys, login, members, model, models, overview,
+    people, playground, reference, reset, second, setup, signup, team, teams, usage,
 };
 use crate::trouble::Trouble;
 use crate::{Host, address, assets, form, guard, links, shell};
@@ -53,7 +53,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [Route; 65] = [
+static ROUTES: [Route; 75] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -115,6 +115,16 @@ static ROUTES: [Route; 65] = [
     route!(Session POST "/console/account/factors/{id}/remove" => account::remove_factor),
     route!(Session POST "/console/account/identities/remove" => account::identities::remove),
     route!(Session POST "/console/account/identities/{identity}" => account::identities::link),
+    route!(Session GET  "/console/teams" => teams::show),
+    route!(Session POST "/console/teams" => teams::create),
+    route!(Session GET  "/console/teams/{id}" => team::show),
+    route!(Session POST "/console/teams/{id}" => team::change),
+    route!(Session POST "/console/teams/{id}/close" => team::close),
+    route!(Session POST "/console/teams/{id}/open" => team::open),
+    route!(Session POST "/console/teams/{id}/members" => members::add),
+    route!(Session POST "/console/teams/{id}/members/{member}" => members::change),
+    route!(Session GET  "/console/teams/{id}/members/{member}/remove" => members::ask_remove),
+    route!(Session POST "/console/teams/{id}/members/{member}/remove" => members::remove),
     route!(Session GET  "/console/people" => people::show),
     route!(Session POST "/console/people/invites" => people::invite),
     route!(Session POST "/console/people/invites/{id}/revoke" => people::revoke),

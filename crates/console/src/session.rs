@@ -5,11 +5,13 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ledger::Micros;
-use store::{Account, Role, Session};
+use store::{Account, KeyRecord, Owner, Role, Seat, Session, Team, TeamRole};
 
+use crate::acting;
 use crate::cookies::{self, Jar};
 use crate::desk::Desk;
 use crate::random;
+use crate::rights::{TeamDeed, administers, may_in_team};
 use crate::shell::{see_other, sent_to};
 use crate::trouble::Trouble;
 
@@ -28,23 +30,72 @@ const SKEW: Micros = 5 * MINUTE;
 #[derive(Clone, Debug)]
 pub(crate) struct Signed {
     pub(crate) account: Account,
+    /// Where they belong.
+    pub(crate) seats: Vec<Seat>,
+    /// The team they act for in this request; `None` is themselves.
+    pub(crate) team: Option<Team>,
     hash: Vec<u8>,
 }
 
 impl Signed {
-    /// Whether this account sees everyone's keys and calls.
+    /// Whether this account administers the gateway.
+    pub(crate) const fn administers(&self) -> bool {
+        administers(&self.account)
+    }
+
+    /// Whether this page shows everyone's keys and calls.
     pub(crate) const fn sees_all(&self) -> bool {
-        match self.account.role {
-            Role::Owner | Role::Admin => true,
-            Role::Member | Role::Viewer => false,
+        self.administers() && self.team.is_none()
+    }
+
+    /// Whom they act for: whose keys and calls a page shows, and whose keys it makes.
+    pub(crate) fn acts_for(&self) -> &str {
+        self.team.as_ref().map_or(&self.account.id, |team| &team.id)
+    }
+
+    /// The address of a page, for whomever they act for.
+    pub(crate) fn at(&self, path: &str) -> String {
+        self.team.as_ref().map_or_else(|| path.to_owned(), |team| acting::with(path, &team.id))
+    }
+
+    /// Their role in a team.
+    pub(crate) fn seat_in(&self, team_id: &str) -> Option<TeamRole> {
+        self.seats.iter().find(|seat| seat.team.id == team_id).map(|seat| seat.role)
+    }
+
+    /// Whether they may do that in a team.
+    pub(crate) fn may_in(&self, team: &Team, deed: TeamDeed) -> bool {
+        may_in_team(&self.account, team, self.seat_in(&team.id), deed)
+    }
+
+    /// The team with that id, if they may see it. To others it does not exist.
+    pub(crate) async fn find_team(&self, desk: &Desk, id: &str) -> Result<Team, Trouble> {
+        let team = desk.store.team(id).await?.filter(|team| self.may_in(team, TeamDeed::See));
+        team.ok_or(Trouble::NotFound)
+    }
+
+    /// Whether they may look at what belongs to that account.
+    pub(crate) fn may_see(&self, account_id: &str) -> bool {
+        account_id == self.account.id || self.administers() || self.seat_in(account_id).is_some()
+    }
+
+    /// Whether they may have keys made for whomever they act for.
+    pub(crate) fn may_make_keys(&self) -> bool {
+        match (&self.team, self.account.role) {
+            (Some(team), _) => self.may_in(team, TeamDeed::MakeKeys),
+            (None, Role::Owner | Role::Admin | Role::Member) => true,
+            (None, Role::Viewer) => false,
         }
     }
 
-    /// Whether this account may have keys made.
-    pub(crate) const fn may_make_keys(&self) -> bool {
-        match self.account.role {
-            Role::Owner | Role::Admin | Role::Member => true,
-            Role::Viewer => false,
+    /// Whether they may change a key of that owner.
+    pub(crate) fn may_change_key(&self, key: &KeyRecord, owner: &Owner) -> bool {
+        match owner {
+            Owner::Person(other) => self.may_change(other),
+            Owner::Team(team) => {
+                let own = key.made_by.as_ref() == Some(&self.account.id);
+                self.may_in(team, if own { TeamDeed::OwnKey } else { TeamDeed::OtherKey })
+            }
         }
     }
 
@@ -55,10 +106,7 @@ impl Signed {
 
     /// Whether this account may invite people and say who may sign up.
     pub(crate) const fn may_invite(&self) -> bool {
-        match self.account.role {
-            Role::Owner | Role::Admin => true,
-            Role::Member | Role::Viewer => false,
-        }
+        self.administers()
     }
 
     /// Ends the session and sends the browser to the sign-in page.
@@ -103,7 +151,8 @@ pub(crate) async fn find(desk: &Desk, headers: &HeaderMap) -> Result<Option<Sign
     if now.saturating_sub(session.seen) > STALE {
         desk.store.touch_session(&hash, now).await?;
     }
-    Ok(Some(Signed { account, hash }))
+    let seats = desk.store.seats_of(&account.id).await?;
+    Ok(Some(Signed { account, seats, team: None, hash }))
 }
 
 /// Starts a session and sends the browser on. Whatever session the browser had ends, so that a

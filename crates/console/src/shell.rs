@@ -3,8 +3,8 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, html};
-use store::Account;
 
+use crate::acting::Who;
 use crate::{assets, nav};
 
 /// Nothing but our own style, script and forms; no frame may show us.
@@ -32,24 +32,24 @@ pub(crate) enum Part {
 pub(crate) struct Shell<'a> {
     title: &'a str,
     part: Part,
-    account: Option<&'a Account>,
+    who: Option<Who<'a>>,
     here: &'static str,
 }
 
 impl<'a> Shell<'a> {
     /// A page that anyone may see and that looks the same to everyone.
     pub(crate) fn public(title: &'a str, part: Part) -> Self {
-        Self { title, part, account: None, here: "" }
+        Self { title, part, who: None, here: "" }
     }
 
     /// A page outside the directory for someone not signed in.
     pub(crate) fn outside(title: &'a str) -> Self {
-        Self { title, part: Part::Elsewhere, account: None, here: "" }
+        Self { title, part: Part::Elsewhere, who: None, here: "" }
     }
 
     /// A page for someone signed in.
-    pub(crate) fn signed(title: &'a str, account: &'a Account) -> Self {
-        Self { title, part: Part::Console, account: Some(account), here: "" }
+    pub(crate) fn signed(title: &'a str, who: impl Into<Who<'a>>) -> Self {
+        Self { title, part: Part::Console, who: Some(who.into()), here: "" }
     }
 
     /// The same page, known to be at that place of the console.
@@ -60,7 +60,7 @@ impl<'a> Shell<'a> {
 
 /// A page.
 pub(crate) fn page(status: StatusCode, shell: &Shell<'_>, body: &Markup) -> Response {
-    let Shell { title, part, account, here: place } = shell;
+    let Shell { title, part, who, here: place } = shell;
     let here = |this: Part| (*part == this).then_some("page");
     let markup = html! {
         (DOCTYPE)
@@ -82,7 +82,7 @@ pub(crate) fn page(status: StatusCode, shell: &Shell<'_>, body: &Markup) -> Resp
                             a href="/models" aria-current=[here(Part::Models)] { "Models" }
                             a href="/docs" aria-current=[here(Part::Reference)] { "API" }
                             a href="/console" aria-current=[here(Part::Console)] { "Console" }
-                            @if let Some(account) = account {
+                            @if let Some(Who { account, .. }) = who {
                                 form.out method="post" action="/logout" {
                                     span.who { bdi { (account.username) } }
                                     button.link type="submit" { "Sign out" }
@@ -91,7 +91,7 @@ pub(crate) fn page(status: StatusCode, shell: &Shell<'_>, body: &Markup) -> Resp
                         }
                     }
                 }
-                @if let Some(account) = account { (nav::bar(account.role, place)) }
+                @if let Some(who) = who { (nav::bar(*who, place)) (who.switch(place)) }
                 main #main { (body) }
                 footer {
                     p { "Portunus · one key, every model, exact money" }

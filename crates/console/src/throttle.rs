@@ -57,6 +57,16 @@ pub(crate) const CODES: Rates = Rates {
     longest_wait: 900 * SECOND,
 };
 
+/// Names that somebody who manages a team looks up to add them to it.
+pub(crate) const LOOKUPS: Rates = Rates {
+    per_name_and_place: 20,
+    per_place: 50,
+    per_name: 20,
+    memory: 3_600 * SECOND,
+    first_wait: 60 * SECOND,
+    longest_wait: 3_600 * SECOND,
+};
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Tallied {
     NameAndPlace(String, Place),

@@ -397,6 +397,7 @@ impl NewKey {
         let record = KeyRecord {
             id: token.id,
             account_id: account_id.to_owned(),
+            made_by: None,
             name,
             hash: hash(ring.pepper(), &token.text),
             old_hash: None,

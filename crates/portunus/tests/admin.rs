@@ -48,7 +48,9 @@ async fn administration_is_for_administrators_and_nobody_reaches_above_themselve
         let Some(rest) = path.strip_prefix("/api/admin") else { continue };
         assert!(keyed, "{path}");
         for key in [&member, &viewer] {
-            let rest = rest.replace("{id}", "x").replace("{cid}", "y").replace("{*rest}", "m");
+            let names = [("{id}", "x"), ("{cid}", "y"), ("{account_id}", "y"), ("{*rest}", "m")];
+            let filled = |rest: String, (name, word): (&str, &str)| rest.replace(name, word);
+            let rest = names.into_iter().fold(rest.to_owned(), filled);
             let got = ask(&gateway, method.clone(), &rest, json!({}), key).await;
             assert_eq!(got.status, 403, "{method} {path}: {}", got.text());
             assert_eq!(got.json()["success"], false);

@@ -42,7 +42,8 @@ async fn every_keyed_address_refuses_a_missing_or_wrong_key() {
 /// A path with something in place of its parameters.
 fn filled(path: &str) -> String {
     let rest = path.replace("{*rest}", "demo-chat:generateContent");
-    rest.replace("{id}", "x").replace("{request_id}", "req_1")
+    let rest = rest.replace("{id}", "x").replace("{request_id}", "req_1");
+    rest.replace("{account_id}", "y")
 }
 
 #[tokio::test]
@@ -52,6 +53,7 @@ async fn every_page_behind_a_session_sends_a_stranger_to_sign_in() {
         let path = route
             .path
             .replace("{id}", "x")
+            .replace("{member}", "x")
             .replace("{token}", "x")
             .replace("{*id}", "x")
             .replace("{*path}", "v1/key");

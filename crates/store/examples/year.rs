@@ -54,6 +54,7 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
         let key = KeyRecord {
             id: format!("key-{number}"),
             account_id: format!("account-{}", number % ACCOUNTS),
+            made_by: None,
             name: "a key".to_owned(),
             hash: number.to_be_bytes().to_vec(),
             old_hash: None,

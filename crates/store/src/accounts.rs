@@ -1,4 +1,4 @@
-//! The people (and programs) that own keys.
+//! The people (and programs) that own keys. Teams, which own keys as well, are in `teams.rs`.
 
 use ledger::Micros;
 use sqlx::FromRow;
@@ -96,15 +96,23 @@ pub(crate) const ADD: &str = "INSERT INTO accounts \
     (id, username, email, role, password_hash, disabled, created, changed) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 pub(crate) const ADD_LOGIN: &str = "INSERT INTO logins (login, account_id) VALUES ($1, $2)";
-const GET: &str = concat!("SELECT ", account_columns!(), " FROM accounts a WHERE a.id = $1");
+// A team is no account to anyone who looks for people.
+const GET: &str = concat!(
+    "SELECT ",
+    account_columns!(),
+    " FROM accounts a WHERE a.id = $1 AND a.kind = 'person'"
+);
 const BY_LOGIN: &str = concat!(
     "SELECT ",
     account_columns!(),
-    " FROM logins l JOIN accounts a ON a.id = l.account_id WHERE l.login = $1"
+    " FROM logins l JOIN accounts a ON a.id = l.account_id WHERE l.login = $1 AND a.kind = 'person'"
 );
-const ALL: &str =
-    concat!("SELECT ", account_columns!(), " FROM accounts a ORDER BY a.created, a.id");
-const COUNT: &str = "SELECT COUNT(*) FROM accounts";
+const ALL: &str = concat!(
+    "SELECT ",
+    account_columns!(),
+    " FROM accounts a WHERE a.kind = 'person' ORDER BY a.created, a.id"
+);
+const COUNT: &str = "SELECT COUNT(*) FROM accounts WHERE kind = 'person'";
 const RENAME: &str = "UPDATE accounts SET username = $2, email = $3, changed = $4 WHERE id = $1";
 const DROP_LOGINS: &str = "DELETE FROM logins WHERE account_id = $1";
 const SET_PASSWORD: &str = "UPDATE accounts SET password_hash = $2, changed = $3 WHERE id = $1";
@@ -119,7 +127,7 @@ const ENDED_BY_LOCK: [&str; 2] = [DROP_SESSIONS, "DELETE FROM links WHERE accoun
 const SET_ROLE: &str = "UPDATE accounts SET role = $2, changed = $3 WHERE id = $1";
 
 /// A username or address as it is compared.
-fn folded(login: &str) -> String {
+pub(crate) fn folded(login: &str) -> String {
     clean(login).to_lowercase()
 }
 
@@ -185,20 +193,20 @@ impl Store {
         Ok(row.map(Account::try_from).transpose()?)
     }
 
-    /// Every account, the oldest first.
+    /// Every person's account, the oldest first.
     pub async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
         let rows: Vec<AccountRow> =
             on_reader!(&self.db, pool => sqlx::query_as(ALL).fetch_all(pool).await?);
         Ok(rows.into_iter().map(Account::try_from).collect::<Result<_, _>>()?)
     }
 
-    /// How many accounts there are.
+    /// How many people have an account.
     pub async fn account_count(&self) -> Result<i64, StoreError> {
         Ok(on_reader!(&self.db, pool => sqlx::query_scalar(COUNT).fetch_one(pool).await?))
     }
 
-    /// Gives an account another username and address. Neither may be another account's. False when
-    /// there is no such account.
+    /// Gives an account another username and address, or a team another name. Neither may be another
+    /// account's. False when there is no such account.
     pub async fn rename_account(
         &self,
         id: &str,
@@ -256,9 +264,8 @@ impl Store {
         Ok(changed > 0)
     }
 
-    /// Locks an account out, which ends its sessions and links and stops its keys, or lets it in
-    /// again. False when
-    /// there is no such account.
+    /// Locks an account out, or closes a team, which ends its sessions and links and stops its keys;
+    /// or lets it in again. False when there is no such account.
     pub async fn set_disabled(
         &self,
         id: &str,

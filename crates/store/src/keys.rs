@@ -17,6 +17,8 @@ pub struct KeyRecord {
     pub id: String,
     /// Whose key it is.
     pub account_id: String,
+    /// Which account made it, where that is known.
+    pub made_by: Option<String>,
     /// What its owner calls it.
     pub name: String,
     /// The keyed hash of the secret.
@@ -54,6 +56,7 @@ pub struct KeyRecord {
 struct KeyRow {
     id: String,
     account_id: String,
+    made_by: Option<String>,
     name: String,
     hash: Vec<u8>,
     old_hash: Option<Vec<u8>>,
@@ -88,6 +91,7 @@ impl TryFrom<KeyRow> for KeyRecord {
         Ok(Self {
             id: row.id,
             account_id: row.account_id,
+            made_by: row.made_by,
             name: row.name,
             hash: row.hash,
             old_hash: row.old_hash,
@@ -115,7 +119,7 @@ impl TryFrom<KeyRow> for KeyRecord {
 macro_rules! key_columns {
     () => {
         "id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, revoked, \
-         rpm, tpm, concurrency, ips, budget, budget_period, created, changed, last_used"
+         rpm, tpm, concurrency, ips, budget, budget_period, created, changed, last_used, made_by"
     };
 }
 
@@ -126,7 +130,7 @@ macro_rules! key_selection {
         "SELECT id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, \
          COALESCE(revoked, (SELECT a.changed FROM accounts a WHERE a.id = keys.account_id \
          AND a.disabled)) AS revoked, rpm, tpm, concurrency, ips, budget, budget_period, created, \
-         changed, last_used FROM keys"
+         changed, last_used, made_by FROM keys"
     };
 }
 
@@ -141,7 +145,7 @@ const ADD: &str = concat!(
     "INSERT INTO keys (",
     key_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-     $17, $18, NULL)"
+     $17, $18, NULL, $19)"
 );
 const GET: &str = concat!(key_selection!(), " WHERE id = $1");
 const ALL: &str = concat!(key_selection!(), " ORDER BY created, id");
@@ -189,6 +193,7 @@ impl Store {
                 .bind(key.budget.map(|budget| budget.period.word()))
                 .bind(key.created)
                 .bind(key.changed)
+                .bind(key.made_by.as_deref().map(clean))
                 .execute(pool)
                 .await
                 .map_err(StoreError::naming("key id", "account"))?;

@@ -30,6 +30,7 @@ mod rollup;
 mod sessions;
 mod settings;
 mod tasks;
+mod teams;
 mod usage;
 mod vault;
 
@@ -53,6 +54,7 @@ pub use rekey::Rekeyed;
 pub use rollup::{Pace, Step, Times, Used};
 pub use sessions::Session;
 pub use tasks::{NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskState, Told, Webhook};
+pub use teams::{Member, Owner, Seat, Seated, Team, TeamRole, TeamTotal};
 pub use usage::{By, Rank, UsageFilter, UsagePoint};
 pub use vault::{Sealed, Sealer, Vault, VaultError, VaultKeys};
 

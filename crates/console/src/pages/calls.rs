@@ -15,6 +15,7 @@ use maud::{Markup, html};
 use store::{EntryFilter, Store};
 
 use super::overview::call_table;
+use crate::acting::FOR;
 use crate::address;
 use crate::desk::Desk;
 use crate::form::{Asked, Fields};
@@ -35,7 +36,7 @@ fn filter(asked: &Fields, signed: &Signed, now: Micros) -> Result<EntryFilter, T
         Ok::<_, Trouble>((!text.is_empty()).then(|| text.to_owned()))
     };
     let account_id =
-        if signed.sees_all() { wish("account")? } else { Some(signed.account.id.clone()) };
+        if signed.sees_all() { wish("account")? } else { Some(signed.acts_for().to_owned()) };
     let days = match asked.get("range") {
         "24h" => Some(1),
         "7d" => Some(7),
@@ -67,18 +68,19 @@ pub(crate) async fn list(
     let now = desk.now();
     let filter = filter(&asked, &signed, now)?;
     let calls = desk.store.entries(&filter, PER_PAGE).await?;
-    let keys = desk.store.keys_of(&signed.account.id).await?;
+    let keys = desk.store.keys_of(signed.acts_for()).await?;
     let first = filter.before.is_none();
     let next = (calls.len() as u32 == PER_PAGE).then(|| calls.last()).flatten();
     let body = html! {
         div.title {
             h1 { "Calls" }
             div.actions {
-                a.button.quiet href="/console/usage" { "Usage" }
+                a.button.quiet href=(signed.at("/console/usage")) { "Usage" }
                 a.button.quiet href={ "/console/calls.csv?" (query(&asked, "")) } { "Export CSV" }
             }
         }
         form.filters method="get" action="/console/calls" role="search" {
+            @if let Some(team) = &signed.team { input type="hidden" name=(FOR) value=(team.id); }
             div.field.grow {
                 label for="model" { "Model" }
                 input id="model" name="model" type="search" value=(asked.get("model")) autocomplete="off";
@@ -104,7 +106,7 @@ pub(crate) async fn list(
             @if calls.is_empty() {
                 div.empty { h2 { "No calls" } p { "Calls appear here as soon as they are settled." } }
             } @else {
-                (call_table(&calls, now))
+                (call_table(&calls, &signed, now))
             }
         }
         @if let Some(last) = next {
@@ -115,12 +117,12 @@ pub(crate) async fn list(
             }
         }
     };
-    Ok(good(&Shell::signed("Calls", &signed.account).at("/console/calls"), &body))
+    Ok(good(&Shell::signed("Calls", &signed).at("/console/calls"), &body))
 }
 
 /// The wishes of an address, with another place to begin.
 fn query(asked: &Fields, before: &str) -> String {
-    let kept = ["account", "key", "model", "range"].map(|name| (name, asked.get(name)));
+    let kept = [FOR, "account", "key", "model", "range"].map(|name| (name, asked.get(name)));
     let parts = kept.into_iter().chain([("before", before)]);
     let parts = parts.filter(|(_, value)| !value.is_empty());
     let parts: Vec<String> =
@@ -136,19 +138,19 @@ pub(crate) async fn receipt(
 ) -> Result<Response, Trouble> {
     let Path(id) = id.map_err(|_| Trouble::NotFound)?;
     let entry = desk.store.entry(&id).await?.ok_or(Trouble::NotFound)?;
-    if entry.account_id != signed.account.id && !signed.sees_all() {
+    if !signed.may_see(&entry.account_id) {
         return Err(Trouble::NotFound);
     }
     let key =
         desk.store.key(&entry.key_id).await?.map_or_else(|| entry.key_id.clone(), |key| key.name);
     let body = html! {
-        p.crumbs { a href="/console/calls" { "Calls" } " / receipt" }
+        p.crumbs { a href=(signed.at("/console/calls")) { "Calls" } " / receipt" }
         div.title.close {
             h1.id { bdi id="request-id" { (entry.request_id) } }
             button.copy type="button" hidden data-copy="request-id" { "Copy id" }
         }
         div.columns {
-            section { h2 { "Call" } (facts(&entry, &key, signed.sees_all())) }
+            section { h2 { "Call" } (facts(&entry, &key, signed.administers())) }
             section { h2 { "Tokens" } (tokens(&entry.usage)) }
         }
         section { h2 { "Tries" } (tries(&entry)) }
@@ -160,7 +162,7 @@ pub(crate) async fn receipt(
             }
         }
     };
-    Ok(good(&Shell::signed("Receipt", &signed.account).at("/console/calls"), &body))
+    Ok(good(&Shell::signed("Receipt", &signed).at("/console/calls"), &body))
 }
 
 fn facts(entry: &Entry, key: &str, operator: bool) -> Markup {

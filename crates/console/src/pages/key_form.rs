@@ -18,7 +18,7 @@ const LONGEST_DAYS: i64 = 3_650;
 const MOST_MODELS: usize = 50;
 const MOST_NETWORKS: usize = 50;
 /// Longer than any honest value of a short field.
-const FAR_TOO_LONG: usize = 4_096;
+pub(super) const FAR_TOO_LONG: usize = 4_096;
 const LEAST_CAP: Money = Money::nanos(10_000_000);
 const LARGEST_CAP: Money = Money::nanos(1_000_000_000_000_000);
 
@@ -155,7 +155,7 @@ pub(super) fn fields_of(key: &KeyRecord) -> Fields {
 }
 
 /// An amount as somebody would type it.
-fn plain(amount: Money) -> String {
+pub(super) fn plain(amount: Money) -> String {
     let text = amount.to_string();
     let text = if text.contains('.') { text.trim_end_matches('0') } else { &text };
     text.trim_end_matches('.').to_owned()
@@ -182,7 +182,7 @@ fn date(text: &str, before: Option<Micros>, now: Micros) -> Result<Option<Micros
     if end <= now || end > far { Err(WRONG) } else { Ok(Some(end)) }
 }
 
-fn limit(text: &str) -> Result<Option<u32>, &'static str> {
+pub(super) fn limit(text: &str) -> Result<Option<u32>, &'static str> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -192,7 +192,7 @@ fn limit(text: &str) -> Result<Option<u32>, &'static str> {
     }
 }
 
-fn budget(text: &str, period: &str) -> Result<Option<BudgetTerms>, &'static str> {
+pub(super) fn budget(text: &str, period: &str) -> Result<Option<BudgetTerms>, &'static str> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -202,7 +202,7 @@ fn budget(text: &str, period: &str) -> Result<Option<BudgetTerms>, &'static str>
     Ok(most.map(|most| BudgetTerms { most, period }))
 }
 
-fn cap(text: &str, unlimited: bool) -> Result<Option<Money>, &'static str> {
+pub(super) fn cap(text: &str, unlimited: bool) -> Result<Option<Money>, &'static str> {
     let text = text.strip_prefix('$').unwrap_or(text).trim();
     match (text.is_empty(), unlimited) {
         (true, true) => return Ok(None),
@@ -244,10 +244,6 @@ fn listed(text: &str) -> Vec<String> {
 
 /// The fields of the form.
 pub(super) fn show(fields: &Fields, wrongs: &Wrongs, editing: bool) -> Markup {
-    let number = |name: &'static str, label: &'static str| {
-        Input { name, label, value: fields.get(name), mode: Some("numeric"), ..Input::default() }
-            .show(wrongs)
-    };
     let further = ["rpm", "tpm", "concurrency", "budget", "ips"];
     let open = further.iter().any(|f| wrongs.of(f).is_some() || !fields.get(f).is_empty());
     html! {
@@ -303,31 +299,7 @@ pub(super) fn show(fields: &Fields, wrongs: &Wrongs, editing: bool) -> Markup {
         details open[open] {
             summary { "Limits, budget and addresses" }
             div.further {
-                div.row {
-                    (number("rpm", "Requests per minute"))
-                    (number("tpm", "Tokens per minute"))
-                    (number("concurrency", "Calls at once"))
-                }
-                div.row {
-                    (Input {
-                        name: "budget",
-                        label: "Budget in US dollars",
-                        value: fields.get("budget"),
-                        mode: Some("decimal"),
-                        ..Input::default()
-                    }.show(wrongs))
-                    div.field {
-                        label for="budget_period" { "for every" }
-                        select #budget_period name="budget_period" {
-                            @for period in Period::ALL {
-                                option value=(period.word())
-                                    selected[fields.get("budget_period") == period.word()] {
-                                    (period.word())
-                                }
-                            }
-                        }
-                    }
-                }
+                (pace(fields, wrongs))
                 (lines(
                     "ips",
                     "Allowed addresses",
@@ -335,6 +307,41 @@ pub(super) fn show(fields: &Fields, wrongs: &Wrongs, editing: bool) -> Markup {
                     fields,
                     wrongs,
                 ))
+            }
+        }
+    }
+}
+
+/// How fast, and how much in a period: the fields a key and a team share.
+pub(super) fn pace(fields: &Fields, wrongs: &Wrongs) -> Markup {
+    let number = |name: &'static str, label: &'static str| {
+        Input { name, label, value: fields.get(name), mode: Some("numeric"), ..Input::default() }
+            .show(wrongs)
+    };
+    html! {
+        div.row {
+            (number("rpm", "Requests per minute"))
+            (number("tpm", "Tokens per minute"))
+            (number("concurrency", "Calls at once"))
+        }
+        div.row {
+            (Input {
+                name: "budget",
+                label: "Budget in US dollars",
+                value: fields.get("budget"),
+                mode: Some("decimal"),
+                ..Input::default()
+            }.show(wrongs))
+            div.field {
+                label for="budget_period" { "for every" }
+                select #budget_period name="budget_period" {
+                    @for period in Period::ALL {
+                        option value=(period.word())
+                            selected[fields.get("budget_period") == period.word()] {
+                            (period.word())
+                        }
+                    }
+                }
             }
         }
     }

@@ -9,7 +9,13 @@ use crate::desk::Desk;
 use crate::snippet::{self, Format};
 
 /// The page that shows a key's text, the only time it is shown.
-pub(super) fn shown_once(desk: &Desk, record: &KeyRecord, text: &str, title: &str) -> Markup {
+pub(super) fn shown_once(
+    desk: &Desk,
+    record: &KeyRecord,
+    text: &str,
+    title: &str,
+    home: &str,
+) -> Markup {
     let (url, formats) = (desk.url(), desk.formats());
     let model = desk.catalog(|catalog| {
         let allowed = |id: &str| record.models.is_empty() || record.models.iter().any(|m| m == id);
@@ -44,7 +50,7 @@ pub(super) fn shown_once(desk: &Desk, record: &KeyRecord, text: &str, title: &st
         .collect();
     html! {
         section.card.broad {
-            p.crumbs { a href="/console" { "Console" } " / Keys" }
+            p.crumbs { a href=(home) { "Console" } " / Keys" }
             h1 { (title) }
             p { "Copy " strong { bdi { (record.name) } } " now. "
                 "It is shown this once: the gateway keeps no copy it could show again." }
@@ -60,7 +66,7 @@ pub(super) fn shown_once(desk: &Desk, record: &KeyRecord, text: &str, title: &st
                 h2 { "Use it" }
                 (tabs("use", &shown))
             }
-            p.actions { a.button href="/console" { "I have copied it" } }
+            p.actions { a.button href=(home) { "I have copied it" } }
         }
     }
 }

@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 use ledger::Micros;
 use maud::html;
-use store::{Account, KeyRecord};
+use store::{KeyRecord, Owner};
 
 use super::key_form::{self, Terms};
 use super::key_shown::shown_once;
@@ -17,9 +17,9 @@ use crate::desk::Desk;
 use crate::fields::another_look;
 use crate::form::{Fields, Wrongs};
 use crate::session::Signed;
-use crate::shell::{Shell, good, page, see_other};
+use crate::shell::{Shell, good, page, sent_to};
 use crate::trouble::Trouble;
-use crate::{KeyAsk, address, show};
+use crate::{KeyAsk, acting, address, show};
 
 const HOUR: Micros = 3_600 * 1_000_000;
 /// How many keys that are not revoked an account may have.
@@ -34,8 +34,8 @@ const OVERLAPS: [(&str, &str, Micros); 4] = [
 ];
 
 /// `GET /console/keys`: where a browser lands that reloads a sent form.
-pub(crate) async fn list(_: Signed) -> Response {
-    see_other("/console")
+pub(crate) async fn list(signed: Signed) -> Response {
+    sent_to(&signed.at("/console"))
 }
 
 /// `GET /console/keys/new`
@@ -43,7 +43,7 @@ pub(crate) async fn ask(signed: Signed) -> Result<Response, Trouble> {
     if !signed.may_make_keys() {
         return Err(Trouble::Forbidden);
     }
-    Ok(form(StatusCode::OK, &signed.account, &Fields::default(), &Wrongs::default()))
+    Ok(form(StatusCode::OK, &signed, &Fields::default(), &Wrongs::default()))
 }
 
 /// `POST /console/keys`
@@ -55,15 +55,14 @@ pub(crate) async fn create(
     if !signed.may_make_keys() {
         return Err(Trouble::Forbidden);
     }
-    let account = &signed.account;
     let mut wrongs = Wrongs::default();
     let terms = Terms::read(&desk, &fields, None, &mut wrongs)?;
-    let own = desk.store.keys_of(&account.id).await?;
+    let own = desk.store.keys_of(signed.acts_for()).await?;
     if own.iter().filter(|key| key.revoked.is_none()).count() >= MOST_KEYS {
         wrongs.add("name", format!("An account may have {MOST_KEYS} keys. Revoke one first."));
     }
     if !wrongs.is_empty() {
-        return Ok(form(StatusCode::BAD_REQUEST, account, &fields, &wrongs));
+        return Ok(form(StatusCode::BAD_REQUEST, &signed, &fields, &wrongs));
     }
     let ask = KeyAsk {
         name: terms.name.clone(),
@@ -71,15 +70,14 @@ pub(crate) async fn create(
         models: terms.models.clone(),
         expires: terms.expires,
     };
-    let (mut record, text) = desk.host.new_key(&account.id, ask).map_err(broken)?;
+    let (mut record, text) = desk.host.new_key(signed.acts_for(), ask).map_err(broken)?;
     terms.apply(&mut record);
+    record.made_by = Some(signed.account.id.clone());
     desk.store.add_key(&record).await?;
     desk.host.key_changed(record.clone());
-    desk.note(&account.id, "key.create", &record.id, &record.name).await;
-    Ok(good(
-        &Shell::signed("Your new key", account),
-        &shown_once(&desk, &record, &text, "Your new key"),
-    ))
+    desk.note(&signed.account.id, "key.create", &record.id, &record.name).await;
+    let body = shown_once(&desk, &record, &text, "Your new key", &signed.at("/console"));
+    Ok(good(&Shell::signed("Your new key", &signed), &body))
 }
 
 fn broken(error: String) -> Trouble {
@@ -87,22 +85,23 @@ fn broken(error: String) -> Trouble {
     Trouble::Broken
 }
 
-fn form(status: StatusCode, account: &Account, fields: &Fields, wrongs: &Wrongs) -> Response {
+fn form(status: StatusCode, signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Response {
+    let home = signed.at("/console");
     let body = html! {
         section.card {
-            p.crumbs { a href="/console" { "Console" } " / Keys" }
-            h1 { "New key" }
+            p.crumbs { a href=(home) { "Console" } " / Keys" }
+            h1 { "New key" @if let Some(team) = &signed.team { " of " bdi { (team.name) } } }
             (another_look(wrongs))
-            form method="post" action="/console/keys" {
+            form method="post" action=(signed.at("/console/keys")) {
                 (key_form::show(fields, wrongs, false))
                 div.actions {
                     button.button type="submit" { "Create key" }
-                    a.button.quiet href="/console" { "Cancel" }
+                    a.button.quiet href=(home) { "Cancel" }
                 }
             }
         }
     };
-    page(status, &Shell::signed("New key", account), &body)
+    page(status, &Shell::signed("New key", signed), &body)
 }
 
 /// `GET /console/keys/{id}/edit`
@@ -111,12 +110,12 @@ pub(crate) async fn edit(
     signed: Signed,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Trouble> {
-    let key = find(&desk, &signed, id).await?;
+    let (key, home) = find(&desk, &signed, id).await?;
     if key.revoked.is_some() {
-        return Ok(see_other("/console"));
+        return Ok(sent_to(&home));
     }
     let fields = key_form::fields_of(&key);
-    Ok(edit_form(StatusCode::OK, &signed.account, &key, &fields, &Wrongs::default()))
+    Ok(edit_form(StatusCode::OK, &signed, (&key, &home), &fields, &Wrongs::default()))
 }
 
 /// `POST /console/keys/{id}/edit`
@@ -126,35 +125,35 @@ pub(crate) async fn change(
     id: Result<Path<String>, PathRejection>,
     fields: Fields,
 ) -> Result<Response, Trouble> {
-    let mut key = find(&desk, &signed, id).await?;
+    let (mut key, home) = find(&desk, &signed, id).await?;
     if key.revoked.is_some() {
-        return Ok(see_other("/console"));
+        return Ok(sent_to(&home));
     }
     let mut wrongs = Wrongs::default();
     let terms = Terms::read(&desk, &fields, Some(&key), &mut wrongs)?;
     if !wrongs.is_empty() {
         let status = StatusCode::BAD_REQUEST;
-        return Ok(edit_form(status, &signed.account, &key, &fields, &wrongs));
+        return Ok(edit_form(status, &signed, (&key, &home), &fields, &wrongs));
     }
     terms.apply(&mut key);
     key.changed = desk.now();
     desk.store.update_key(&key).await?;
     tell(&desk, &key.id).await?;
     desk.note(&signed.account.id, "key.edit", &key.id, &key.name).await;
-    Ok(see_other("/console"))
+    Ok(sent_to(&home))
 }
 
 fn edit_form(
     status: StatusCode,
-    account: &Account,
-    key: &KeyRecord,
+    signed: &Signed,
+    (key, home): (&KeyRecord, &str),
     fields: &Fields,
     wrongs: &Wrongs,
 ) -> Response {
     let here = format!("/console/keys/{}", address::value(&key.id));
     let body = html! {
         section.card {
-            p.crumbs { a href="/console" { "Console" } " / Keys" }
+            p.crumbs { a href=(home) { "Console" } " / Keys" }
             h1 { "Edit " bdi { (key.name) } }
             p.muted { code { "sk-pt-" (key.id) "-…" } " · spent " (show::money(key.spent)) }
             (another_look(wrongs))
@@ -162,7 +161,7 @@ fn edit_form(
                 (key_form::show(fields, wrongs, true))
                 div.actions {
                     button.button type="submit" { "Save" }
-                    a.button.quiet href="/console" { "Cancel" }
+                    a.button.quiet href=(home) { "Cancel" }
                 }
             }
             p.beside {
@@ -171,7 +170,7 @@ fn edit_form(
             }
         }
     };
-    page(status, &Shell::signed("Edit a key", account), &body)
+    page(status, &Shell::signed("Edit a key", signed), &body)
 }
 
 /// `GET /console/keys/{id}/rotate`
@@ -180,13 +179,13 @@ pub(crate) async fn ask_rotate(
     signed: Signed,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Trouble> {
-    let key = find(&desk, &signed, id).await?;
+    let (key, home) = find(&desk, &signed, id).await?;
     if key.revoked.is_some() {
-        return Ok(see_other("/console"));
+        return Ok(sent_to(&home));
     }
     let body = html! {
         section.card {
-            p.crumbs { a href="/console" { "Console" } " / Keys" }
+            p.crumbs { a href=(home) { "Console" } " / Keys" }
             h1 { "Rotate this key?" }
             p { strong { bdi { (key.name) } } " gets a new value. What it may do and what it has "
                 "spent stay as they are." }
@@ -203,12 +202,12 @@ pub(crate) async fn ask_rotate(
                 }
                 div.actions {
                     button.button type="submit" { "Make the new value" }
-                    a.button.quiet href="/console" { "Cancel" }
+                    a.button.quiet href=(home) { "Cancel" }
                 }
             }
         }
     };
-    Ok(good(&Shell::signed("Rotate a key", &signed.account), &body))
+    Ok(good(&Shell::signed("Rotate a key", &signed), &body))
 }
 
 /// `POST /console/keys/{id}/rotate`
@@ -218,7 +217,7 @@ pub(crate) async fn rotate(
     id: Result<Path<String>, PathRejection>,
     fields: Fields,
 ) -> Result<Response, Trouble> {
-    let key = find(&desk, &signed, id).await?;
+    let (key, home) = find(&desk, &signed, id).await?;
     let wanted = fields.get("overlap");
     let overlap = OVERLAPS.iter().find(|(word, _, _)| *word == wanted);
     let (_, _, overlap) =
@@ -226,12 +225,12 @@ pub(crate) async fn rotate(
     let (hash, text) = desk.host.new_value(&key.id).map_err(broken)?;
     let now = desk.now();
     if !desk.store.rotate_key(&key.id, &hash, now.saturating_add(*overlap), now).await? {
-        return Ok(see_other("/console"));
+        return Ok(sent_to(&home));
     }
     tell(&desk, &key.id).await?;
     desk.note(&signed.account.id, "key.rotate", &key.id, &key.name).await;
-    let body = shown_once(&desk, &key, &text, "The new value");
-    Ok(good(&Shell::signed("The new value", &signed.account), &body))
+    let body = shown_once(&desk, &key, &text, "The new value", &home);
+    Ok(good(&Shell::signed("The new value", &signed), &body))
 }
 
 /// Tells running calls of a change. Read back: the store decides what the record says, and the ring
@@ -243,22 +242,27 @@ async fn tell(desk: &Desk, id: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The key with that id, if the account may see and change it. To others it does not exist.
+/// The key with that id, if the account may see and change it, and where it is listed. To others it
+/// does not exist.
 async fn find(
     desk: &Desk,
     signed: &Signed,
     id: Result<Path<String>, PathRejection>,
-) -> Result<KeyRecord, Trouble> {
+) -> Result<(KeyRecord, String), Trouble> {
     let Path(id) = id.map_err(|_| Trouble::NotFound)?;
     let key = desk.store.key(&id).await?.ok_or(Trouble::NotFound)?;
-    if key.account_id != signed.account.id && !signed.sees_all() {
+    if !signed.may_see(&key.account_id) {
         return Err(Trouble::NotFound);
     }
-    let owner = desk.store.account(&key.account_id).await?.ok_or(Trouble::NotFound)?;
-    if !signed.may_change(&owner) {
+    let owner = desk.store.owner(&key.account_id).await?.ok_or(Trouble::NotFound)?;
+    if !signed.may_change_key(&key, &owner) {
         return Err(Trouble::Forbidden);
     }
-    Ok(key)
+    let home = match owner {
+        Owner::Person(_) => "/console".to_owned(),
+        Owner::Team(team) => acting::with("/console", &team.id),
+    };
+    Ok((key, home))
 }
 
 /// `GET /console/keys/{id}/revoke`
@@ -267,14 +271,14 @@ pub(crate) async fn confirm(
     signed: Signed,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Trouble> {
-    let key = find(&desk, &signed, id).await?;
+    let (key, home) = find(&desk, &signed, id).await?;
     let now = desk.now();
     if KeyState::of(&key, now) == KeyState::Revoked {
-        return Ok(see_other("/console"));
+        return Ok(sent_to(&home));
     }
     let body = html! {
         section.card {
-            p.crumbs { a href="/console" { "Console" } " / Keys" }
+            p.crumbs { a href=(home) { "Console" } " / Keys" }
             h1 { "Revoke this key?" }
             p { "Programs that use " strong { bdi { (key.name) } } " are refused from now on, "
                 "running streams included. This cannot be undone." }
@@ -292,12 +296,12 @@ pub(crate) async fn confirm(
                 action={ "/console/keys/" (address::value(&key.id)) "/revoke" } {
                 div.actions {
                     button.button.harm type="submit" { "Revoke the key" }
-                    a.button.quiet href="/console" { "Keep it" }
+                    a.button.quiet href=(home) { "Keep it" }
                 }
             }
         }
     };
-    Ok(good(&Shell::signed("Revoke a key", &signed.account), &body))
+    Ok(good(&Shell::signed("Revoke a key", &signed), &body))
 }
 
 /// `POST /console/keys/{id}/revoke`
@@ -306,10 +310,16 @@ pub(crate) async fn revoke(
     signed: Signed,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Trouble> {
-    let key = find(&desk, &signed, id).await?;
+    let (key, home) = find(&desk, &signed, id).await?;
+    end(&desk, &signed, &key).await?;
+    Ok(sent_to(&home))
+}
+
+/// Revokes a key, of which was checked before that it may be.
+pub(super) async fn end(desk: &Desk, signed: &Signed, key: &KeyRecord) -> Result<(), Trouble> {
     if desk.store.revoke_key(&key.id, desk.now()).await? {
-        tell(&desk, &key.id).await?;
+        tell(desk, &key.id).await?;
         desk.note(&signed.account.id, "key.revoke", &key.id, &key.name).await;
     }
-    Ok(see_other("/console"))
+    Ok(())
 }

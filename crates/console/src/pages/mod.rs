@@ -9,6 +9,7 @@ mod key_form;
 mod key_shown;
 pub(crate) mod keys;
 pub(crate) mod login;
+pub(crate) mod members;
 pub(crate) mod model;
 pub(crate) mod models;
 pub(crate) mod overview;
@@ -19,6 +20,8 @@ pub(crate) mod reset;
 pub(crate) mod second;
 pub(crate) mod setup;
 pub(crate) mod signup;
+pub(crate) mod team;
+pub(crate) mod teams;
 pub(crate) mod usage;
 
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use axum::response::Response;
 use canon::Money;
 use ledger::{Entry, Micros, Outcome};
 use maud::{Markup, html};
-use store::{Account, EntryFilter, KeyRecord};
+use store::{EntryFilter, KeyRecord, Owner, Team};
 
 use crate::address;
 use crate::desk::Desk;
@@ -66,13 +66,12 @@ pub(crate) async fn show(
 ) -> Result<Response, Trouble> {
     let now = desk.now();
     let all = signed.sees_all();
-    let mine = &signed.account.id;
+    let mine = signed.acts_for();
     let mut keys = if all { desk.store.keys().await? } else { desk.store.keys_of(mine).await? };
     // What works comes first, and of that the newest.
     keys.sort_by_key(|key| (KeyState::of(key, now), std::cmp::Reverse(key.created)));
-    let accounts = if all { desk.store.accounts().await? } else { Vec::new() };
-    let names: HashMap<&str, &Account> = accounts.iter().map(|a| (a.id.as_str(), a)).collect();
-    let account_id = (!all).then(|| mine.clone());
+    let whose = Whose::of(&desk, &signed).await?;
+    let account_id = (!all).then(|| mine.to_owned());
     let filter = EntryFilter { account_id, ..EntryFilter::default() };
     let latest = desk.store.entries(&filter, CALLS).await?;
     let today = EntryFilter { since: Some(now.saturating_sub(DAY)), ..filter };
@@ -81,8 +80,11 @@ pub(crate) async fn show(
     let body = html! {
         div.title {
             h1 { "Overview" }
-            @if signed.may_make_keys() { a.button href="/console/keys/new" { "New key" } }
+            @if signed.may_make_keys() {
+                a.button href=(signed.at("/console/keys/new")) { "New key" }
+            }
         }
+        @if let Some(team) = &signed.team { (team_line(team)) }
         (figures(&keys, &today, now))
         section {
             h2 { "Keys" }
@@ -92,14 +94,14 @@ pub(crate) async fn show(
                     p {
                         "A key lets a program call the models of this gateway. "
                         @if signed.may_make_keys() {
-                            a href="/console/keys/new" { "Make the first one" } "."
+                            a href=(signed.at("/console/keys/new")) { "Make the first one" } "."
                         } @else {
-                            "Your account may look at keys, but not make them."
+                            "You may look at keys here, but not make them."
                         }
                     }
                 }
             } @else {
-                (key_table(&keys, &signed, &names, now, page))
+                (key_table(&keys, &signed, &whose, now, page))
             }
         }
         section {
@@ -110,11 +112,11 @@ pub(crate) async fn show(
                     p { "Calls appear here as soon as they are settled." }
                 }
             } @else {
-                (call_table(&latest, now))
+                (call_table(&latest, &signed, now))
             }
         }
     };
-    Ok(good(&Shell::signed("Overview", &signed.account).at("/console"), &body))
+    Ok(good(&Shell::signed("Overview", &signed).at("/console"), &body))
 }
 
 fn figures(keys: &[KeyRecord], today: &[Entry], now: Micros) -> Markup {
@@ -138,10 +140,43 @@ fn figures(keys: &[KeyRecord], today: &[Entry], now: Micros) -> Markup {
     }
 }
 
-fn key_table(
+/// Whom keys belong to, and who made them.
+pub(super) struct Whose {
+    owners: HashMap<String, Owner>,
+    makers: HashMap<String, String>,
+}
+
+impl Whose {
+    /// What has to be known to tell of the keys that a page shows.
+    pub(super) async fn of(desk: &Desk, signed: &Signed) -> Result<Self, Trouble> {
+        let owners = match &signed.team {
+            Some(team) => vec![Owner::Team(team.clone())],
+            None if signed.sees_all() => desk.store.owners().await?,
+            None => vec![Owner::Person(signed.account.clone())],
+        };
+        let makers = match &signed.team {
+            Some(team) => desk.store.makers_of(&team.id).await?,
+            None => owners.iter().map(|o| (o.id().to_owned(), o.name().to_owned())).collect(),
+        };
+        let owners = owners.into_iter().map(|owner| (owner.id().to_owned(), owner));
+        Ok(Self { owners: owners.collect(), makers: makers.into_iter().collect() })
+    }
+}
+
+/// Where a team's own page is.
+fn team_line(team: &Team) -> Markup {
+    html! {
+        p.muted {
+            "Keys and calls of " a href=(super::team::address(team)) { bdi { (team.name) } }
+            @if team.disabled { ", which is closed: its keys do not work" } "."
+        }
+    }
+}
+
+pub(super) fn key_table(
     keys: &[KeyRecord],
     signed: &Signed,
-    names: &HashMap<&str, &Account>,
+    whose: &Whose,
     now: Micros,
     page: usize,
 ) -> Markup {
@@ -161,39 +196,42 @@ fn key_table(
                 } }
                 tbody {
                     @for key in shown {
-                        @let owner = names.get(key.account_id.as_str()).copied();
-                        (key_row(key, owner, signed, now))
+                        (key_row(key, whose, signed, now))
                     }
                 }
             }
         }
         @if last > 1 {
             nav.pager aria-label="Pages of keys" {
-                @if page > 1 { a rel="prev" href={ "/console?page=" (page - 1) } { "← Previous" } }
+                @if page > 1 { a rel="prev" href=(signed.at(&format!("/console?page={}", page - 1))) { "← Previous" } }
                 span.muted { "Page " (page) " of " (last) }
-                @if page < last { a rel="next" href={ "/console?page=" (page + 1) } { "Next →" } }
+                @if page < last { a rel="next" href=(signed.at(&format!("/console?page={}", page + 1))) { "Next →" } }
             }
         }
     }
 }
 
-fn key_row(key: &KeyRecord, owner: Option<&Account>, signed: &Signed, now: Micros) -> Markup {
+fn key_row(key: &KeyRecord, whose: &Whose, signed: &Signed, now: Micros) -> Markup {
     let state = KeyState::of(key, now);
-    let other = owner.filter(|owner| owner.id != signed.account.id);
-    let may = signed.may_change(owner.unwrap_or(&signed.account));
+    let owner = whose.owners.get(&key.account_id);
+    let other = owner.filter(|owner| owner.id() != signed.acts_for());
+    let maker = key.made_by.as_ref().filter(|maker| **maker != key.account_id);
+    let maker = maker.and_then(|maker| whose.makers.get(maker));
+    let may = owner.is_some_and(|owner| signed.may_change_key(key, owner));
     html! {
         tr.off[state >= KeyState::Expired] {
             th scope="row" {
                 span.name { bdi { (key.name) } }
                 code.token { "sk-pt-" (key.id) "-…" }
-                @if let Some(other) = other { span.small.muted { "of " bdi { (other.username) } } }
+                @if let Some(other) = other { span.small.muted { "of " bdi { (other.name()) } } }
+                @if let Some(maker) = maker { span.small.muted { "made by " bdi { (maker) } } }
                 @if !key.models.is_empty() {
                     span.small.muted title=(key.models.join(", ")) {
                         (show::many(key.models.len(), "model", "models")) " only"
                     }
                 }
             }
-            td.spent data-label="Spent" { (spent(key)) }
+            td.spent data-label="Spent" { (spent(key.spent, key.cap)) }
             td data-label="Last use" {
                 @match key.last_used {
                     Some(at) => (show::when(at, now)),
@@ -210,31 +248,35 @@ fn key_row(key: &KeyRecord, owner: Option<&Account>, signed: &Signed, now: Micro
             td.act {
                 @if state != KeyState::Revoked && may {
                     @let here = format!("/console/keys/{}", address::value(&key.id));
-                    a href={ (here) "/edit" } { "Edit" span.unseen { " " (key.name) } }
-                    a.danger href={ (here) "/revoke" } { "Revoke" span.unseen { " " (key.name) } }
+                    a href=(signed.at(&format!("{here}/edit"))) {
+                        "Edit" span.unseen { " " (key.name) }
+                    }
+                    a.danger href=(signed.at(&format!("{here}/revoke"))) {
+                        "Revoke" span.unseen { " " (key.name) }
+                    }
                 }
             }
         }
     }
 }
 
-/// What a key has spent, of what it may.
-fn spent(key: &KeyRecord) -> Markup {
-    let Some(cap) = key.cap else {
-        return html! { (show::money(key.spent)) span.muted { " · unlimited" } };
+/// What was spent, of what may be.
+pub(super) fn spent(spent: Money, cap: Option<Money>) -> Markup {
+    let Some(cap) = cap else {
+        return html! { (show::money(spent)) span.muted { " · unlimited" } };
     };
     // Thousandths are fine enough for a bar and keep its numbers small.
-    let part = i128::from(key.spent.as_nanos().max(0)) * 1_000;
+    let part = i128::from(spent.as_nanos().max(0)) * 1_000;
     let part = (part / i128::from(cap.as_nanos().max(1))).min(1_000);
     html! {
-        (show::money(key.spent)) span.muted { " of " (show::money(cap)) }
+        (show::money(spent)) span.muted { " of " (show::money(cap)) }
         progress.full[part >= 1_000].near[part >= 800] value=(part) max="1000" {
             (part / 10) "%"
         }
     }
 }
 
-pub(super) fn call_table(calls: &[Entry], now: Micros) -> Markup {
+pub(super) fn call_table(calls: &[Entry], signed: &Signed, now: Micros) -> Markup {
     html! {
         div.sheet {
             table.list.calls {
@@ -246,13 +288,13 @@ pub(super) fn call_table(calls: &[Entry], now: Micros) -> Markup {
                     th.num scope="col" { "Tokens" }
                     th.num scope="col" { "Cost" }
                 } }
-                tbody { @for call in calls { (call_row(call, now)) } }
+                tbody { @for call in calls { (call_row(call, signed, now)) } }
             }
         }
     }
 }
 
-fn call_row(call: &Entry, now: Micros) -> Markup {
+fn call_row(call: &Entry, signed: &Signed, now: Micros) -> Markup {
     let tokens = format!(
         "{} in, {} out{}",
         show::count(call.usage.input),
@@ -263,7 +305,8 @@ fn call_row(call: &Entry, now: Micros) -> Markup {
         tr {
             td data-label="Time" { (show::when(call.ended, now)) }
             td data-label="Model" title={ "Request " (call.request_id) } {
-                a.id href={ "/console/calls/" (address::value(&call.request_id)) } {
+                @let receipt = format!("/console/calls/{}", address::value(&call.request_id));
+                a.id href=(signed.at(&receipt)) {
                     bdi { (call.model) }
                 }
             }

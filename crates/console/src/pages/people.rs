@@ -23,6 +23,12 @@ const HERE: &str = "/console/people";
 const LONGEST: usize = 4_096;
 /// How many invitations may be open.
 const MOST_INVITES: usize = 100;
+pub(super) const TOO_MANY: &str = "There may be 100 open invitations.";
+
+/// Whether as many are invited as may be.
+pub(super) async fn too_many(desk: &Desk) -> Result<bool, Trouble> {
+    Ok(desk.store.links_for(Purpose::Invite).await?.len() >= MOST_INVITES)
+}
 
 /// Whether one role may make accounts of another: owners may make all, administrators only what is
 /// below them.
@@ -67,25 +73,37 @@ pub(crate) async fn invite(
     if role.is_some_and(|role| !may_give(signed.account.role, role)) {
         return Err(Trouble::Forbidden);
     }
-    if desk.store.links_for(Purpose::Invite).await?.len() >= MOST_INVITES {
-        wrongs.add("email", format!("There may be {MOST_INVITES} open invitations."));
+    if too_many(&desk).await? {
+        wrongs.add("email", TOO_MANY);
     }
     let (Some(role), true) = (role, wrongs.is_empty()) else {
         return list(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs).await;
     };
+    invitation(&desk, &signed, email, role, None).await
+}
+
+/// Makes an invitation to an account of that role, and to a team if there is one, and shows it.
+pub(super) async fn invitation(
+    desk: &Desk,
+    signed: &Signed,
+    email: &str,
+    role: Role,
+    team: Option<(String, String)>,
+) -> Result<Response, Trouble> {
     let maker = &signed.account;
     let note = Note {
         email: (!email.is_empty()).then(|| email.to_owned()),
         role: Some(role.word().to_owned()),
+        team,
         maker: Some(maker.id.clone()),
         ..Note::default()
     };
-    let word = links::make(&desk, Purpose::Invite, None, &note, LIFE.invite).await?;
-    let url = links::url(&desk, &word);
+    let word = links::make(desk, Purpose::Invite, None, &note, LIFE.invite).await?;
+    let url = links::url(desk, &word);
     desk.note(&maker.id, "account.invite", email, role.word()).await;
     let mailed = !email.is_empty() && desk.host.can_mail();
     if mailed {
-        mails::send(&desk, mails::invite(email, &maker.username, &desk.url(), &url)).await;
+        mails::send(desk, mails::invite(email, &maker.username, &desk.url(), &url)).await;
     }
     let body = html! {
         section.card.broad {

@@ -11,7 +11,7 @@ use axum::response::Response;
 use catalog::Kind;
 use http::{HeaderMap, Uri, header};
 use maud::{Markup, html};
-use store::KeyRecord;
+use store::{KeyRecord, Owner};
 
 use super::overview::KeyState;
 use crate::assets;
@@ -49,8 +49,13 @@ pub(crate) async fn show(
         return Err(Trouble::Forbidden);
     }
     let now = desk.now();
-    let mut keys = desk.store.keys_of(&signed.account.id).await?;
-    keys.retain(|key| KeyState::of(key, now) == KeyState::Active);
+    let owner = match &signed.team {
+        Some(team) => Owner::Team(team.clone()),
+        None => Owner::Person(signed.account.clone()),
+    };
+    let mut keys = desk.store.keys_of(owner.id()).await?;
+    let usable = |key: &KeyRecord| KeyState::of(key, now) == KeyState::Active;
+    keys.retain(|key| usable(key) && signed.may_change_key(key, &owner));
     let models: Vec<Choice> = desk.catalog(|catalog| {
         let served = catalog.iter().filter(|model| model.kind != Kind::Embedding);
         served.map(|model| Choice { id: model.id.clone(), kind: model.kind }).collect()
@@ -61,7 +66,7 @@ pub(crate) async fn show(
         @if keys.is_empty() {
             div.empty {
                 h2 { "A key pays for what you try here" }
-                p { "You have none that works. " a href="/console/keys/new" { "Make one" } ", with a small cap if you like." }
+                p { "You have none that works. " a href=(signed.at("/console/keys/new")) { "Make one" } ", with a small cap if you like." }
             }
         } @else if models.is_empty() {
             div.empty { h2 { "No models yet" } p { "Models appear here once a provider is configured." } }
@@ -71,7 +76,7 @@ pub(crate) async fn show(
             script src=(assets::playground().path()) defer {}
         }
     };
-    Ok(good(&Shell::signed("Playground", &signed.account).at("/console/playground"), &body))
+    Ok(good(&Shell::signed("Playground", &signed).at("/console/playground"), &body))
 }
 
 fn page(desk: &Desk, keys: &[KeyRecord], models: &[Choice], wanted: &str) -> Markup {
@@ -194,14 +199,26 @@ pub(crate) async fn call(
     }
     let key = request.headers().get(KEY).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let key = key.ok_or(Trouble::Bad("The call does not say which key pays for it."))?;
-    let key = desk.store.key(&key).await?.filter(|key| key.account_id == signed.account.id);
-    let key = key.ok_or(Trouble::NotFound)?;
+    let key = desk.store.key(&key).await?.ok_or(Trouble::NotFound)?;
+    if !spends_by(&desk, &signed, &key).await? {
+        return Err(Trouble::NotFound);
+    }
     // A request that came through no socket comes from nowhere, which no allowlist has.
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
     *request.uri_mut() = beyond(request.uri()).ok_or(Trouble::NotFound)?;
     keep_to_ourselves(request.headers_mut());
     Ok(Arc::clone(&desk.host).call(key.id, peer, request).await)
+}
+
+/// Whether somebody may spend by a key here: one of their own, or one of a team's that they may
+/// change. Administration alone lets nobody spend what is another person's.
+async fn spends_by(desk: &Desk, signed: &Signed, key: &KeyRecord) -> Result<bool, Trouble> {
+    Ok(match desk.store.owner(&key.account_id).await? {
+        Some(Owner::Person(account)) => account.id == signed.account.id,
+        Some(owner @ Owner::Team(_)) => signed.may_change_key(key, &owner),
+        None => false,
+    })
 }
 
 /// The address the call is meant for.

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{Extensions, HeaderMap, StatusCode};
 use maud::html;
-use store::{Account, Link, Purpose, Role, StoreError};
+use store::{Account, Link, Purpose, Role, Seated, StoreError, TeamRole};
 
 use super::login::place;
 use crate::desk::Desk;
@@ -181,7 +181,24 @@ pub(crate) async fn create(
     }
     let maker = links::note(&link).maker.unwrap_or_else(|| account.id.clone());
     desk.note(&maker, "account.create", &account.id, account.role.word()).await;
+    if let Some((team, word)) = links::note(&link).team {
+        join(&desk, &maker, &team, &word, &account).await;
+    }
     signin::welcome(&desk, &headers, &account, link.purpose.word(), "/console").await
+}
+
+/// Takes somebody who was invited to a team into it. Their account is made; what goes wrong here an
+/// administrator can do again.
+async fn join(desk: &Desk, maker: &str, team: &str, word: &str, account: &Account) {
+    let role = TeamRole::by_word(word);
+    let seated = desk.store.set_member(team, &account.id, role, true, desk.now()).await;
+    match (seated, role) {
+        (Ok(Seated::Done), Some(role)) => {
+            let detail = format!("{} {}", account.id, role.word());
+            desk.note(maker, "team.member", team, &detail).await;
+        }
+        (seated, _) => tracing::error!(team, "an invited account did not join: {seated:?}"),
+    }
 }
 
 /// The role of an account made with this link, if such accounts are made here at the moment. An

@@ -12,6 +12,7 @@ use ledger::Micros;
 use maud::{Markup, html};
 use store::{By, Pace, Rank, Step, UsageFilter, UsagePoint, Used};
 
+use crate::acting::FOR;
 use crate::address;
 use crate::chart::{Chart, Row};
 use crate::desk::Desk;
@@ -105,6 +106,8 @@ struct View {
     range_word: &'static str,
     range: Range<Micros>,
     filter: UsageFilter,
+    /// The team this is of, if it is one's.
+    team: Option<String>,
 }
 
 impl View {
@@ -116,7 +119,7 @@ impl View {
         let (range_word, _, back) =
             RANGES.into_iter().find(|(word, ..)| *word == asked.get("range")).unwrap_or(MONTH);
         let account_id =
-            if signed.sees_all() { wish("account")? } else { Some(signed.account.id.clone()) };
+            if signed.sees_all() { wish("account")? } else { Some(signed.acts_for().to_owned()) };
         let filter = UsageFilter {
             account_id,
             key_id: wish("key")?,
@@ -133,6 +136,7 @@ impl View {
             range_word,
             range: now.saturating_sub(back)..now.saturating_add(1),
             filter,
+            team: signed.team.as_ref().map(|team| team.id.clone()),
         })
     }
 
@@ -149,6 +153,7 @@ impl View {
     fn with(&self, name: &str, value: &str) -> String {
         let status = self.filter.status.map(|status| status.to_string());
         let parts = [
+            (FOR, self.team.as_deref()),
             ("what", Some(self.what.word())),
             ("by", Some(self.by.word())),
             ("range", Some(self.range_word)),
@@ -197,13 +202,13 @@ struct Names {
 impl Names {
     async fn of_all(desk: &Desk, signed: &Signed) -> Result<Self, Trouble> {
         let (keys, accounts) = if signed.sees_all() {
-            (desk.store.keys().await?, desk.store.accounts().await?)
+            (desk.store.keys().await?, desk.store.owners().await?)
         } else {
-            (desk.store.keys_of(&signed.account.id).await?, Vec::new())
+            (desk.store.keys_of(signed.acts_for()).await?, Vec::new())
         };
         Ok(Self {
             keys: keys.into_iter().map(|key| (key.id, key.name)).collect(),
-            accounts: accounts.into_iter().map(|one| (one.id, one.username)).collect(),
+            accounts: accounts.iter().map(|o| (o.id().to_owned(), o.name().to_owned())).collect(),
         })
     }
 
@@ -246,7 +251,7 @@ pub(crate) async fn show(
         div.title {
             h1 { "Usage" }
             div.actions {
-                a.button.quiet href="/console/calls" { "Calls" }
+                a.button.quiet href=(signed.at("/console/calls")) { "Calls" }
                 a.button.quiet href=(csv(&view)) { "Export CSV" }
             }
         }
@@ -268,7 +273,7 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(good(&Shell::signed("Usage", &signed.account).at("/console/usage"), &body))
+    Ok(good(&Shell::signed("Usage", &signed).at("/console/usage"), &body))
 }
 
 /// The calls behind a view, as a file. The list of calls knows no lane and no status.

@@ -151,6 +151,7 @@ pub(crate) fn key(
     KeyRecord {
         id: id.to_owned(),
         account_id: account_id.to_owned(),
+        made_by: Some(account_id.to_owned()),
         name: name.to_owned(),
         hash: vec![7; 32],
         old_hash: None,

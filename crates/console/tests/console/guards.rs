@@ -13,6 +13,7 @@ fn filled(path: &str) -> String {
         .replace("{token}", "word")
         .replace("{id}", "nokey")
         .replace("{name}", "x.css")
+        .replace("{member}", "nobody")
         .replace("{identity}", "corp")
 }
 

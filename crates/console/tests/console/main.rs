@@ -21,6 +21,8 @@ mod people;
 mod playground;
 mod provider;
 mod recovery;
+mod rights;
 mod setup;
 mod signin;
+mod teams;
 mod usage;

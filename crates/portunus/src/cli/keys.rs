@@ -6,7 +6,7 @@ use ledger::{Clock as _, Period, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
-use store::{AccountTerms, BudgetTerms, KeyRecord, Limits, Store};
+use store::{AccountTerms, BudgetTerms, KeyRecord, Limits, Owner, Store};
 
 use super::{Common, say};
 use crate::app::{NewKey, open_store, owner_of, pepper};
@@ -34,7 +34,7 @@ pub(super) enum Keys {
         /// How long it lives, such as 30d
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
-        /// The account it belongs to; the owner's, if not given
+        /// The account or team it belongs to; the owner's, if not given
         #[arg(long, value_name = "NAME")]
         account: Option<String>,
         #[command(flatten)]
@@ -63,10 +63,10 @@ pub(super) enum Keys {
         #[command(flatten)]
         terms: Terms,
     },
-    /// Show or change what all keys of an account together may do
+    /// Show or change what all keys of an account or a team together may do
     #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
     Account {
-        /// The account's name; without one, all accounts are shown
+        /// The name of the account or team; without one, all are shown
         name: Option<String>,
         /// Without a spending cap
         #[arg(long)]
@@ -276,12 +276,12 @@ async fn account(
     not_negative(change.cap)?;
     let accounts = match name {
         Some(name) => vec![find_account(store, name).await?],
-        None if change.is_none() => store.accounts().await?,
+        None if change.is_none() => store.owners().await?,
         None => anyhow::bail!("name the account that is to be changed"),
     };
     let (all_limits, all_terms) = (store.account_limits().await?, store.account_terms().await?);
     for account in accounts {
-        let id = account.id.as_str();
+        let id = account.id();
         let limits = all_limits.iter().find(|(own, _)| own == id);
         let mut limits = limits.map(|(_, limits)| *limits).unwrap_or_default();
         let terms = all_terms.iter().find(|(own, _)| own == id);
@@ -299,7 +299,7 @@ async fn account(
             store.set_account_terms(id, terms).await?;
         }
         let (spent, _) = store.account_spending(id).await?;
-        show_account(common, &account.username, limits, terms, spent);
+        show_account(common, account.name(), limits, terms, spent);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -337,9 +337,9 @@ fn show_account(
     ));
 }
 
-async fn find_account(store: &Store, name: &str) -> anyhow::Result<store::Account> {
-    let found = store.account_by_login(name).await?;
-    found.ok_or_else(|| anyhow::anyhow!("there is no account `{name}`"))
+async fn find_account(store: &Store, name: &str) -> anyhow::Result<Owner> {
+    let found = store.owner_by_name(name).await?;
+    found.ok_or_else(|| anyhow::anyhow!("there is no account and no team `{name}`"))
 }
 
 fn not_negative(cap: Option<canon::Money>) -> anyhow::Result<()> {
@@ -370,9 +370,9 @@ async fn create(
     let ring = KeyRing::load(store.clone(), Arc::new(SystemClock), pepper).await?;
     let account = match account {
         Some(name) => find_account(store, name).await?,
-        None => owner,
+        None => Owner::Person(owner),
     };
-    let (mut record, text) = key.make(&account.id, &ring, now)?;
+    let (mut record, text) = key.make(account.id(), &ring, now)?;
     terms.apply(&mut record);
     store.add_key(&record).await?;
     if common.json {

@@ -30,6 +30,7 @@ pub(crate) fn told(key: &KeyRecord, now: i64) -> Value {
         "spent_usd": key.spent.to_string(),
         "models": key.models,
         "account_id": key.account_id,
+        "made_by": key.made_by,
         "limits": {
             "rpm": key.limits.rpm,
             "tpm": key.limits.tpm,

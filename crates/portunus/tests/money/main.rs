@@ -12,6 +12,7 @@
 mod accounts;
 mod overrun;
 mod receipt;
+mod teams;
 mod who_pays;
 
 use canon::Money;

@@ -157,10 +157,51 @@ price = {{ input = "10", output = "100" }}
     /// Makes a key with a cap of so many nanodollars.
     pub(crate) fn key(&self, cap: i64) -> Key {
         let cap = canon::Money::nanos(cap).to_string();
-        let made = self.run(&["keys", "create", "--name", "k", "--cap", &cap]);
+        self.made(&["keys", "create", "--name", "k", "--cap", &cap])
+    }
+
+    fn made(&self, arguments: &[&str]) -> Key {
+        let made = self.run(arguments);
         let made: Value = serde_json::from_str(&made).unwrap();
         let text = |name: &str| made[name].as_str().unwrap().to_owned();
         Key { id: text("id"), text: text("key") }
+    }
+
+    /// Makes a team with a cap of so many nanodollars.
+    pub(crate) async fn team(&self, name: &str, cap: i64) -> store::Team {
+        let url = self.server.clone().database(&self.database).to_url_lossy();
+        let store = store::Store::open(url.as_str()).await.unwrap();
+        let team = store::Team {
+            id: format!("team-{}", self.database),
+            name: name.to_owned(),
+            disabled: false,
+            created: 1,
+            changed: 1,
+        };
+        store.add_team(&team).await.unwrap();
+        store.close().await;
+        let cap = canon::Money::nanos(cap).to_string();
+        self.run(&["keys", "account", name, "--cap", &cap]);
+        team
+    }
+
+    /// Makes a key of a team, with a cap of its own or without.
+    pub(crate) fn team_key(&self, team: &store::Team, cap: Option<i64>) -> Key {
+        let cap = cap.map(|cap| canon::Money::nanos(cap).to_string());
+        let money = match &cap {
+            Some(cap) => vec!["--cap", cap.as_str()],
+            None => vec!["--unlimited"],
+        };
+        let create = ["keys", "create", "--name", "k", "--account", &team.name];
+        self.made(&[&create[..], &money].concat())
+    }
+
+    /// How the keys of a team stand together in the database: cap, spent, leased.
+    pub(crate) async fn team_sums(&self, db: &mut sqlx::PgConnection, id: &str) -> (i64, i64, i64) {
+        let sums = "SELECT a.cap, CAST(SUM(k.spent) AS BIGINT), CAST(SUM(k.leased) AS BIGINT) \
+                    FROM account_caps a JOIN keys k ON k.account_id = a.account_id \
+                    WHERE a.account_id = $1 GROUP BY a.cap";
+        sqlx::query_as(sums).bind(id).fetch_one(db).await.unwrap()
     }
 
     pub(crate) fn revoke(&self, id: &str) {

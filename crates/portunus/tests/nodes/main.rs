@@ -17,6 +17,7 @@ mod cluster;
 mod full;
 mod kills;
 mod soak;
+mod teams;
 
 use serde_json::Value;
 use std::sync::Arc;

@@ -24,6 +24,7 @@ mod samples;
 mod settings;
 mod sweep;
 mod tasks;
+mod teams;
 mod usage;
 mod vault;
 

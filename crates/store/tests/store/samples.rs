@@ -44,6 +44,7 @@ pub(crate) fn key(account_id: &str) -> KeyRecord {
     KeyRecord {
         id: id(),
         account_id: account_id.to_owned(),
+        made_by: Some(account_id.to_owned()),
         name: "a key".to_owned(),
         hash: vec![1, 2, 3],
         old_hash: None,
@@ -171,11 +172,11 @@ prop_compose! {
         expires: Option<i64>, revoked: Option<i64>, limits: (Option<u32>, Option<u32>, Option<u32>),
         ips in prop::collection::vec(text(), 0..3),
         budget in prop::option::of((any::<i64>(), prop::sample::select(Period::ALL.to_vec()))),
-        created: i64, changed in 0..i64::MAX,
+        created: i64, changed in 0..i64::MAX, made_by in prop::option::of("\\PC{0,20}"),
     ) -> KeyRecord {
         let (rpm, tpm, concurrency) = limits;
         KeyRecord {
-            id: id(), account_id: account_id.clone(), name, hash, old_hash, old_until,
+            id: id(), account_id: account_id.clone(), made_by, name, hash, old_hash, old_until,
             cap: cap.map(Money::nanos), spent: Money::ZERO,
             budget: budget.map(|(most, period)| BudgetTerms { most: Money::nanos(most), period }),
             models, expires, revoked,

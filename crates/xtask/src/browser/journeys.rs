@@ -11,23 +11,24 @@ use super::page::Page;
 type Journey = fn(&mut Stage) -> Result<()>;
 
 /// Every journey with its name.
-pub(super) const ALL: [(&str, Journey); 9] = [
+pub(super) const ALL: [(&str, Journey); 10] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
     ("a question in every format, and where its price is told", playground),
     ("a key is edited, rotated and revoked", keys),
     ("signing up with an address that is proved by mail", sign_up),
     ("another password by mail", reset),
+    ("a team, a member, a key they share, and what it cost", super::teams::journey),
     ("signing in through a provider of identities", identity),
     ("an app with codes as the second step", totp),
     ("a passkey as the second step and instead of a password", passkey),
 ];
 
-const PASSWORD: &str = "three harbour lights";
-const NEW: &str = "four quiet lanterns";
+pub(super) const PASSWORD: &str = "three harbour lights";
+pub(super) const NEW: &str = "four quiet lanterns";
 
 /// Signs in on the sign-in page.
-fn sign_in(page: &mut Page<'_>, url: &str, login: &str, password: &str) -> Result<()> {
+pub(super) fn sign_in(page: &mut Page<'_>, url: &str, login: &str, password: &str) -> Result<()> {
     page.go(&format!("{url}/login"))?;
     page.fill("#login", login)?;
     page.fill("#password", password)?;
@@ -58,12 +59,18 @@ fn first_call(stage: &mut Stage) -> Result<()> {
     page.send("Create key")?;
     page.says("Copy first steps now")?;
     page.inspect("key-shown", shots, axe)?;
+    call_as_shown(&mut page)?;
+    page.go(&format!("{url}/console"))?;
+    page.says("first steps")
+}
+
+/// Makes the call that the page of a new key shows.
+pub(super) fn call_as_shown(page: &mut Page<'_>) -> Result<()> {
     let curl = page.text("document.getElementById('curl').textContent")?;
     let answer = Command::new("sh").args(["-c", &format!("{curl} -s -S")]).output()?;
     let answer: Value = serde_json::from_slice(&answer.stdout).context("the call failed")?;
     ensure!(answer.pointer("/choices/0/message/content").is_some(), "no answer: {answer}");
-    page.go(&format!("{url}/console"))?;
-    page.says("first steps")
+    Ok(())
 }
 
 fn confirm(stage: &mut Stage) -> Result<()> {

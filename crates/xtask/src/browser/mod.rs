@@ -6,6 +6,7 @@ mod cdp;
 mod journeys;
 mod mailbox;
 mod page;
+mod teams;
 
 use std::fs;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use canon::{Fault, Money};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Account, BudgetTerms, KeyRecord};
+use store::{Account, BudgetTerms, KeyRecord, Limits, Owner};
 
 use super::{
     Asked, admin, away, body, id_in, invalid, may_change, missing, note, sent, thing, unchanged,
@@ -44,7 +44,7 @@ struct Wish {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Pace {
+pub(super) struct Pace {
     #[serde(default)]
     rpm: Option<u32>,
     #[serde(default)]
@@ -53,9 +53,21 @@ struct Pace {
     concurrency: Option<u32>,
 }
 
+impl Pace {
+    pub(super) fn limits(self) -> Result<Limits, Fault> {
+        let Self { rpm, tpm, concurrency } = self;
+        let limits =
+            [("limits.rpm", rpm), ("limits.tpm", tpm), ("limits.concurrency", concurrency)];
+        if let Some((field, _)) = limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
+            return Err(invalid(field, "must be above zero; leave it out for no limit"));
+        }
+        Ok(Limits { rpm, tpm, concurrency })
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Budget {
+pub(super) struct Budget {
     most_usd: String,
     per: String,
 }
@@ -79,13 +91,8 @@ impl Wish {
         if let Some(life) = expires_in {
             record.expires = life.map(|text| later(&text, now)).transpose()?;
         }
-        if let Some(Pace { rpm, tpm, concurrency }) = limits {
-            let limits =
-                [("limits.rpm", rpm), ("limits.tpm", tpm), ("limits.concurrency", concurrency)];
-            if let Some((field, _)) = limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
-                return Err(invalid(field, "must be above zero; leave it out for no limit"));
-            }
-            record.limits = store::Limits { rpm, tpm, concurrency };
+        if let Some(pace) = limits {
+            record.limits = pace.limits()?;
         }
         if let Some(ips) = ips {
             for text in &ips {
@@ -100,7 +107,7 @@ impl Wish {
     }
 }
 
-fn amount(field: &'static str, text: &str) -> Result<Money, Fault> {
+pub(super) fn amount(field: &'static str, text: &str) -> Result<Money, Fault> {
     let money: Money = text
         .parse()
         .map_err(|_| invalid(field, "write an amount in USD as text, such as \"5.00\""))?;
@@ -115,7 +122,7 @@ fn later(text: &str, now: i64) -> Result<i64, Fault> {
     Ok(now.saturating_add(i64::try_from(life.as_micros()).unwrap_or(i64::MAX)))
 }
 
-fn terms(Budget { most_usd, per }: Budget) -> Result<BudgetTerms, Fault> {
+pub(super) fn terms(Budget { most_usd, per }: Budget) -> Result<BudgetTerms, Fault> {
     let most = amount("budget.most_usd", &most_usd)?;
     let period = ledger::Period::by_word(&per)
         .ok_or_else(|| invalid("budget.per", "write day, week or month"))?;
@@ -142,10 +149,14 @@ async fn find(app: &App, key: &Key, id: String) -> Result<(Account, KeyRecord), 
     Ok((who, record))
 }
 
-async fn owned(app: &App, who: &Account, account_id: &str) -> Result<Account, Fault> {
-    let owner = app.store.account(account_id).await.map_err(away)?;
+/// Who owns what belongs to that account, if whoever asks may change it: what is a team's they may.
+async fn owned(app: &App, who: &Account, account_id: &str) -> Result<Owner, Fault> {
+    let owner = app.store.owner(account_id).await.map_err(away)?;
     let owner = owner.ok_or_else(|| invalid("account_id", "there is no such account"))?;
-    may_change(who, &owner)?;
+    match &owner {
+        Owner::Person(account) => may_change(who, account)?,
+        Owner::Team(_) => {}
+    }
     Ok(owner)
 }
 
@@ -169,9 +180,10 @@ pub(in crate::surfaces) async fn create(asked: Asked) -> Result<Response, Fault>
         return Err(invalid("cap_usd", say));
     }
     let key = NewKey { name: String::new(), cap: None, models: vec![], expires: None };
-    let made = key.make(&owner.id, &app.ring, now);
+    let made = key.make(owner.id(), &app.ring, now);
     let (mut record, text) = made.map_err(|e| Fault::internal(e.to_string()))?;
     wish.apply(&mut record, now)?;
+    record.made_by = Some(who.id.clone());
     app.store.add_key(&record).await.map_err(away)?;
     note(&app, &who, "key.create", &record.id, &record.name).await;
     console::Host::key_changed(app.as_ref(), record.clone());

@@ -9,6 +9,7 @@ mod look;
 mod models;
 mod places;
 mod providers;
+mod teams;
 mod users;
 mod vault;
 
@@ -22,6 +23,8 @@ pub(super) use models::{delete as delete_model, get as get_model};
 pub(super) use models::{list_all as list_models, put as put_model};
 pub(super) use providers::{delete as delete_provider, directory, get as get_provider};
 pub(super) use providers::{list_all as list_providers, put as put_provider};
+pub(super) use teams::{change as change_team, close as close_team, create as create_team};
+pub(super) use teams::{get as get_team, list as list_teams, put_member, remove_member};
 pub(super) use users::{change as change_user, create as create_user, get as get_user};
 pub(super) use users::{list as list_users, reset as reset_user};
 pub(super) use vault::{get as get_vault, rekey as rekey_vault};

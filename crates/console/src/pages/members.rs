@@ -1,0 +1,359 @@
+//! Who belongs to a team: adding somebody, giving another role, taking somebody out.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::StatusCode;
+use ledger::Micros;
+use maud::{Markup, html};
+use store::{KeyRecord, Member, Role, Seated, Team, TeamRole};
+
+use super::{people, team, teams, tell_owner};
+use crate::desk::Desk;
+use crate::fields::another_look;
+use crate::form::{Fields, Input, Wrongs};
+use crate::rights::TeamDeed;
+use crate::session::Signed;
+use crate::shell::{Shell, good, sent_to};
+use crate::trouble::Trouble;
+use crate::{address, names, show};
+
+const LONGEST: usize = 4_096;
+/// How many may belong to one team.
+const MOST_MEMBERS: usize = 500;
+const LAST: &str = "The team would have no manager. Make somebody else one first.";
+
+/// A team and one of its members, as an address names them.
+type Both = Result<Path<(String, String)>, PathRejection>;
+
+/// `POST /console/teams/{id}/members`
+///
+/// Whoever manages a team learns here whether there is somebody of a name, for else they could add
+/// nobody. They learn no more than that (an account that is locked is as good as none), of nobody
+/// whose name they do not know in full, and only a few times in an hour.
+pub(crate) async fn add(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    id: Result<Path<String>, PathRejection>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let team = team::find(&desk, &signed, id).await?;
+    if !signed.may_in(&team, TeamDeed::Members) {
+        return Err(Trouble::Forbidden);
+    }
+    let login = fields.one("login", LONGEST)?;
+    let mut wrongs = Wrongs::default();
+    let role = role_of(&fields, &mut wrongs);
+    if !signed.administers() {
+        desk.lookups.admit_name(&signed.account.id, desk.now()).map_err(Trouble::TooOften)?;
+    }
+    let known = desk.store.account_by_login(login).await?;
+    // Those who may invite people may invite them to a team.
+    let invites = known.is_none() && signed.may_invite() && names::is_address(login);
+    if let (Some(role), true) = (role, invites) {
+        if people::too_many(&desk).await? {
+            return Err(Trouble::Bad(people::TOO_MANY));
+        }
+        let place = Some((team.id, role.word().to_owned()));
+        return people::invitation(&desk, &signed, login, Role::Member, place).await;
+    }
+    let found = known.filter(|account| !account.disabled);
+    let members = desk.store.members(&team.id).await?;
+    match &found {
+        None => wrongs.add("login", "There is nobody with this username or address."),
+        Some(account) if members.iter().any(|member| member.account.id == account.id) => {
+            wrongs.add("login", "They belong to the team already; change their role above.");
+        }
+        Some(_) if members.len() >= MOST_MEMBERS => {
+            wrongs.add("login", format!("A team may have {MOST_MEMBERS} members."));
+        }
+        Some(_) => {}
+    }
+    let (Some(account), Some(role), true) = (found, role, wrongs.is_empty()) else {
+        let status = StatusCode::BAD_REQUEST;
+        return team::whole(&desk, signed, team, status, &fields, &wrongs).await;
+    };
+    seat(&desk, &signed, &team, &account.id, Some(role)).await?;
+    tell_owner(&desk, &account, &format!("it belongs to the team {} now", team.name));
+    Ok(sent_to(&team::address(&team)))
+}
+
+fn role_of(fields: &Fields, wrongs: &mut Wrongs) -> Option<TeamRole> {
+    let role = TeamRole::by_word(fields.get("role"));
+    if role.is_none() {
+        wrongs.add("role", "Choose a role.");
+    }
+    role
+}
+
+/// Gives somebody a role in a team, or takes them out, and notes it.
+async fn seat(
+    desk: &Desk,
+    signed: &Signed,
+    team: &Team,
+    who: &str,
+    role: Option<TeamRole>,
+) -> Result<Seated, Trouble> {
+    let by_hand = signed.administers();
+    let seated = desk.store.set_member(&team.id, who, role, by_hand, desk.now()).await?;
+    if seated == Seated::Done {
+        let (action, detail) = match role {
+            Some(role) => ("team.member", format!("{who} {}", role.word())),
+            None => ("team.remove_member", who.to_owned()),
+        };
+        desk.note(&signed.account.id, action, &team.id, &detail).await;
+    }
+    Ok(seated)
+}
+
+/// A team somebody may see, and one of its members.
+async fn find(desk: &Desk, signed: &Signed, both: Both) -> Result<(Team, Member), Trouble> {
+    let Path((id, who)) = both.map_err(|_| Trouble::NotFound)?;
+    let team = signed.find_team(desk, &id).await?;
+    let members = desk.store.members(&team.id).await?;
+    let member = members.into_iter().find(|member| member.account.id == who);
+    Ok((team, member.ok_or(Trouble::NotFound)?))
+}
+
+/// `POST /console/teams/{id}/members/{member}`: another role.
+pub(crate) async fn change(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    both: Both,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let (team, member) = find(&desk, &signed, both).await?;
+    if !signed.may_in(&team, TeamDeed::Members) {
+        return Err(Trouble::Forbidden);
+    }
+    let role = TeamRole::by_word(fields.get("role"));
+    let role = role.ok_or(Trouble::Bad("`role` is one of: manager, member, viewer."))?;
+    if role != member.role {
+        match seat(&desk, &signed, &team, &member.account.id, Some(role)).await? {
+            Seated::Done => {}
+            Seated::Missing => return Err(Trouble::NotFound),
+            Seated::LastManager => return Err(Trouble::Bad(LAST)),
+        }
+    }
+    Ok(sent_to(&team::address(&team)))
+}
+
+/// Whether somebody may take a member out: who manages the team, and everyone themselves.
+fn may_remove(signed: &Signed, team: &Team, member: &Member) -> bool {
+    signed.may_in(team, TeamDeed::Members) || member.account.id == signed.account.id
+}
+
+/// The keys of a team that somebody made and that work, if whoever asks may revoke them.
+async fn made_by(
+    desk: &Desk,
+    signed: &Signed,
+    team: &Team,
+    member: &Member,
+) -> Result<Vec<KeyRecord>, Trouble> {
+    let mut keys = desk.store.keys_of(&team.id).await?;
+    keys.retain(|key| key.revoked.is_none() && key.made_by.as_ref() == Some(&member.account.id));
+    let own = member.account.id == signed.account.id;
+    let may = signed.may_in(team, if own { TeamDeed::OwnKey } else { TeamDeed::OtherKey });
+    Ok(if may { keys } else { Vec::new() })
+}
+
+/// `GET /console/teams/{id}/members/{member}/remove`
+pub(crate) async fn ask_remove(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    both: Both,
+) -> Result<Response, Trouble> {
+    let (team, member) = find(&desk, &signed, both).await?;
+    if !may_remove(&signed, &team, &member) {
+        return Err(Trouble::Forbidden);
+    }
+    let keys = made_by(&desk, &signed, &team, &member).await?;
+    let own = member.account.id == signed.account.id;
+    let (title, button) = if own {
+        ("Leave this team?", "Leave the team")
+    } else {
+        ("Take somebody out?", "Take them out")
+    };
+    let name = html! { strong { bdi { (team.name) } } };
+    let body = html! {
+        section.card {
+            p.crumbs {
+                a href=(teams::HERE) { "Teams" } " / "
+                a href=(team::address(&team)) { bdi { (team.name) } }
+            }
+            h1 { (title) }
+            @if own { p { "You no longer see " (name) ", its keys and its usage." } }
+            @else {
+                p { strong { bdi { (member.account.username) } } " no longer sees " (name)
+                    ", its keys and its usage." }
+            }
+            form method="post" action={ (place(&team, &member)) "/remove" } {
+                @if !keys.is_empty() {
+                    p { "Keys of the team stay with the team. These were made by "
+                        @if own { "you" } @else { bdi { (member.account.username) } }
+                        ", who may have kept their values:" }
+                    ul.plain-list {
+                        @for key in &keys {
+                            li {
+                                bdi { (key.name) } " " code { "sk-pt-" (key.id) "-…" }
+                                span.muted { " · spent " (show::money(key.spent)) }
+                            }
+                        }
+                    }
+                    label.tick {
+                        input type="checkbox" name="revoke" value="yes";
+                        span {
+                            "Revoke these keys as well"
+                            span.help { "Programs that use them are refused from now on." }
+                        }
+                    }
+                }
+                div.actions {
+                    button.button.harm type="submit" { (button) }
+                    a.button.quiet href=(team::address(&team)) { "Cancel" }
+                }
+            }
+        }
+    };
+    Ok(good(&Shell::signed(title, &signed.account).at(teams::HERE), &body))
+}
+
+/// `POST /console/teams/{id}/members/{member}/remove`
+pub(crate) async fn remove(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    both: Both,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let (team, member) = find(&desk, &signed, both).await?;
+    if !may_remove(&signed, &team, &member) {
+        return Err(Trouble::Forbidden);
+    }
+    let keys = made_by(&desk, &signed, &team, &member).await?;
+    match seat(&desk, &signed, &team, &member.account.id, None).await? {
+        Seated::Done => {}
+        Seated::Missing => return Err(Trouble::NotFound),
+        Seated::LastManager => return Err(Trouble::Bad(LAST)),
+    }
+    if fields.ticked("revoke") {
+        for key in &keys {
+            super::keys::end(&desk, &signed, key).await?;
+        }
+    }
+    let stays = member.account.id != signed.account.id || signed.administers();
+    Ok(sent_to(&if stays { team::address(&team) } else { teams::HERE.to_owned() }))
+}
+
+fn place(team: &Team, member: &Member) -> String {
+    format!("{}/members/{}", team::address(team), address::value(&member.account.id))
+}
+
+/// Who belongs to a team.
+pub(super) fn table(
+    team: &Team,
+    members: &[Member],
+    keys: &[KeyRecord],
+    signed: &Signed,
+    now: Micros,
+) -> Markup {
+    let manages = signed.may_in(team, TeamDeed::Members);
+    let made = |member: &Member| {
+        keys.iter().filter(|key| key.made_by.as_ref() == Some(&member.account.id)).count()
+    };
+    html! {
+        @if members.is_empty() {
+            div.empty { h3 { "Nobody belongs to it" } p { "Administrators manage it until then." } }
+        } @else {
+            div.sheet {
+                table.list {
+                    thead { tr {
+                        th scope="col" { "Username" }
+                        th scope="col" { "Role" }
+                        th scope="col" { "Since" }
+                        th.num scope="col" { "Keys made" }
+                        th scope="col" { span.unseen { "Actions" } }
+                    } }
+                    tbody {
+                        @for member in members {
+                            tr.off[member.account.disabled] {
+                                th scope="row" {
+                                    bdi { (member.account.username) }
+                                    @if member.account.id == signed.account.id {
+                                        span.muted { " · you" }
+                                    }
+                                    @if member.account.disabled { " " span.badge.off { "Locked" } }
+                                }
+                                td data-label="Role" {
+                                    @if manages { (role_form(team, member)) }
+                                    @else { (member.role.word()) }
+                                }
+                                td data-label="Since" { (show::when(member.since, now)) }
+                                td.num data-label="Keys made" { (made(member)) }
+                                td.act {
+                                    @if may_remove(signed, team, member) {
+                                        a.danger href={ (place(team, member)) "/remove" } {
+                                            @if member.account.id == signed.account.id { "Leave" }
+                                            @else { "Take out" }
+                                            span.unseen { " " (member.account.username) }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn role_form(team: &Team, member: &Member) -> Markup {
+    let label = format!("Role of {}", member.account.username);
+    html! {
+        form.inline method="post" action=(place(team, member)) {
+            select name="role" aria-label=(label) { (roles(member.role)) }
+            button.button.quiet type="submit" { "Set" span.unseen { " the " (label) } }
+        }
+    }
+}
+
+fn roles(chosen: TeamRole) -> Markup {
+    html! {
+        @for role in TeamRole::ALL {
+            option value=(role.word()) selected[role == chosen] { (role.word()) }
+        }
+    }
+}
+
+/// The form that adds somebody.
+pub(super) fn add_form(team: &Team, signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Markup {
+    let help = if signed.may_invite() {
+        "In full. An address without an account here is invited."
+    } else {
+        "Of somebody who has an account here, in full."
+    };
+    let chosen = TeamRole::by_word(fields.get("role")).unwrap_or(TeamRole::Member);
+    html! {
+        h2 { "Add somebody" }
+        @if fields.ticked("login") { (another_look(wrongs)) }
+        form method="post" action={ (team::address(team)) "/members" } {
+            (Input {
+                name: "login",
+                label: "Username or e-mail",
+                value: fields.get("login"),
+                required: true,
+                help: Some(help),
+                ..Input::default()
+            }.show(wrongs))
+            div.field {
+                label for="role" { "Role" }
+                select #role name="role" { (roles(chosen)) }
+                p.help { "Managers look after members and all keys, members make keys and change "
+                    "those they made, viewers look." }
+            }
+            button.button type="submit" { "Add" }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Who may do what in which team: every cell of the table, tried through the pages.
+
+use http::{Method, StatusCode};
+use store::{Account, AccountTerms, KeyRecord, Limits, Role, Team, TeamRole};
+
+use crate::gateway::{Gateway, START, key};
+
+/// Whoever tries, in this order: their role at the gateway, and the seat they have in their own team.
+const ACTORS: [(&str, Role, TeamRole); 6] = [
+    ("olga", Role::Owner, TeamRole::Viewer),
+    ("ada", Role::Admin, TeamRole::Viewer),
+    ("max", Role::Member, TeamRole::Manager),
+    ("mia", Role::Member, TeamRole::Member),
+    ("vic", Role::Member, TeamRole::Viewer),
+    // May only look at the gateway, whatever a team lets them.
+    ("wim", Role::Viewer, TeamRole::Manager),
+];
+
+/// Which team it is tried in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    /// The one they belong to.
+    Own,
+    /// One they do not belong to (any more: a key they made is there).
+    Other,
+    /// One that is not there.
+    None,
+}
+
+/// Something to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    See,
+    SeeOverview,
+    SeeReceipt,
+    MakeKey,
+    EditOwn,
+    RotateOwn,
+    RevokeOwn,
+    PlayOwn,
+    EditOther,
+    RotateOther,
+    RevokeOther,
+    PlayOther,
+    AddMember,
+    ChangeMember,
+    AskRemove,
+    RemoveMember,
+    Leave,
+    SetTerms,
+    Close,
+    Open,
+}
+
+/// What comes of it, one letter for each actor: `d` it is done, `f` they may not, `n` there is no
+/// such thing for them.
+const TABLE: [(Deed, &str, &str, &str); 20] = [
+    (Deed::See, "dddddd", "ddnnnn", "nnnnnn"),
+    (Deed::SeeOverview, "dddddd", "ddnnnn", "nnnnnn"),
+    (Deed::SeeReceipt, "dddddd", "ddnnnn", "nnnnnn"),
+    (Deed::MakeKey, "ddddff", "ddnnnn", "nnnnnn"),
+    (Deed::EditOwn, "ddddff", "ddnnnn", "nnnnnn"),
+    (Deed::RotateOwn, "ddddff", "ddnnnn", "nnnnnn"),
+    (Deed::RevokeOwn, "ddddff", "ddnnnn", "nnnnnn"),
+    (Deed::PlayOwn, "ddddnf", "ddnnnf", "nnnnnf"),
+    (Deed::EditOther, "dddfff", "ddnnnn", "nnnnnn"),
+    (Deed::RotateOther, "dddfff", "ddnnnn", "nnnnnn"),
+    (Deed::RevokeOther, "dddfff", "ddnnnn", "nnnnnn"),
+    (Deed::PlayOther, "dddnnf", "ddnnnf", "nnnnnf"),
+    (Deed::AddMember, "dddfff", "ddnnnn", "nnnnnn"),
+    (Deed::ChangeMember, "dddfff", "ddnnnn", "nnnnnn"),
+    (Deed::AskRemove, "dddfff", "ddnnnn", "nnnnnn"),
+    (Deed::RemoveMember, "dddfff", "ddnnnn", "nnnnnn"),
+    (Deed::Leave, "dddddd", "nnnnnn", "nnnnnn"),
+    (Deed::SetTerms, "ddffff", "ddnnnn", "nnnnnn"),
+    (Deed::Close, "ddffff", "ddnnnn", "nnnnnn"),
+    (Deed::Open, "ddffff", "ddnnnn", "nnnnnn"),
+];
+
+/// A team to try something in.
+struct Ground {
+    team: Team,
+    own: KeyRecord,
+    other: KeyRecord,
+    /// A member who may be changed.
+    member: Account,
+}
+
+/// Everything of a team that a deed could change.
+type Print = (
+    Option<Team>,
+    Vec<(String, AccountTerms)>,
+    Vec<(String, Limits)>,
+    Vec<(String, TeamRole)>,
+    Vec<KeyRecord>,
+);
+
+struct World {
+    gateway: Gateway,
+    /// Belongs to every team, so that it never lacks a manager.
+    head: Account,
+    member: Account,
+    newcomer: Account,
+    made: usize,
+}
+
+impl World {
+    async fn new() -> Self {
+        let gateway = Gateway::new().await;
+        let head = gateway.account("head", Role::Member).await;
+        let member = gateway.account("rob", Role::Member).await;
+        let newcomer = gateway.account("zoe", Role::Member).await;
+        Self { gateway, head, member, newcomer, made: 0 }
+    }
+
+    async fn ground(&mut self, actor: &Account, seat: Option<TeamRole>, closed: bool) -> Ground {
+        self.made += 1;
+        let store = &self.gateway.store;
+        let team = Team {
+            id: uuid::Uuid::now_v7().to_string(),
+            name: format!("Team {}", self.made),
+            disabled: false,
+            created: START,
+            changed: START,
+        };
+        store.add_team(&team).await.unwrap();
+        let seats = [
+            (&self.head, Some(TeamRole::Manager)),
+            (&self.member, Some(TeamRole::Viewer)),
+            (actor, seat),
+        ];
+        for (who, role) in seats.into_iter().filter(|(_, role)| role.is_some()) {
+            store.set_member(&team.id, &who.id, role, false, START).await.unwrap();
+        }
+        let mut keys = Vec::new();
+        for (word, maker) in [("own", actor), ("other", &self.head)] {
+            let id = format!("{word}{}", self.made);
+            let mut record = key(&id, &team.id, word, None, Vec::new(), None);
+            record.made_by = Some(maker.id.clone());
+            store.add_key(&record).await.unwrap();
+            let entry = crate::gateway::entry(&record, &format!("req_{id}"), "demo-chat", 5);
+            store.post(&[entry]).await.unwrap();
+            keys.push(record);
+        }
+        if closed {
+            store.set_disabled(&team.id, true, START).await.unwrap();
+        }
+        let [own, other] = <[KeyRecord; 2]>::try_from(keys).unwrap();
+        Ground { team, own, other, member: self.member.clone() }
+    }
+
+    async fn print(&self, team_id: &str) -> Print {
+        let store = &self.gateway.store;
+        let members = store.members(team_id).await.unwrap();
+        (
+            store.team(team_id).await.unwrap(),
+            store.account_terms().await.unwrap(),
+            store.account_limits().await.unwrap(),
+            members.into_iter().map(|member| (member.account.id, member.role)).collect(),
+            store.keys_of(team_id).await.unwrap(),
+        )
+    }
+
+    async fn attempt(&self, deed: Deed, ground: &Ground, actor: &Account, cookie: &str) -> u16 {
+        let Ground { team, own, other, member } = ground;
+        let team = format!("/console/teams/{}", team.id);
+        let person = format!("{team}/members/{}", member.id);
+        let get = |path: String| (Method::GET, path, vec![]);
+        let post =
+            |path: String, fields: Vec<(&'static str, &'static str)>| (Method::POST, path, fields);
+        let edit = vec![("name", "edited"), ("unlimited", "yes")];
+        let rotate = vec![("overlap", "none")];
+        let of = |key: &KeyRecord, verb: &str| format!("/console/keys/{}/{verb}", key.id);
+        let (method, path, fields) = match deed {
+            Deed::See => get(team),
+            Deed::SeeOverview => get(format!("/console?for={}", ground.team.id)),
+            Deed::SeeReceipt => get(format!("/console/calls/req_{}", other.id)),
+            Deed::MakeKey => post(format!("/console/keys?for={}", ground.team.id), edit),
+            Deed::EditOwn => post(of(own, "edit"), edit),
+            Deed::EditOther => post(of(other, "edit"), edit),
+            Deed::RotateOwn => post(of(own, "rotate"), rotate),
+            Deed::RotateOther => post(of(other, "rotate"), rotate),
+            Deed::RevokeOwn => post(of(own, "revoke"), vec![]),
+            Deed::RevokeOther => post(of(other, "revoke"), vec![]),
+            Deed::PlayOwn | Deed::PlayOther => {
+                let key = if deed == Deed::PlayOwn { own } else { other };
+                let path = "/console/playground/call/v1/chat/completions";
+                let ask = self.gateway.ask(Method::POST, path).cookie(cookie);
+                let ask = ask.with("sec-fetch-site", "same-origin");
+                return ask.with("x-playground-key", &key.id).send().await.status.as_u16();
+            }
+            Deed::AddMember => {
+                post(format!("{team}/members"), vec![("login", "zoe"), ("role", "member")])
+            }
+            Deed::ChangeMember => post(person, vec![("role", "member")]),
+            Deed::AskRemove => get(format!("{person}/remove")),
+            Deed::RemoveMember => post(format!("{person}/remove"), vec![]),
+            Deed::Leave => post(format!("{team}/members/{}/remove", actor.id), vec![]),
+            Deed::SetTerms => {
+                let fields = [("name", ground.team.name.as_str()), ("cap", "7"), ("rpm", "9")];
+                let ask = self.gateway.post(&team, &fields).cookie(cookie);
+                return ask.send().await.status.as_u16();
+            }
+            Deed::Close => post(format!("{team}/close"), vec![]),
+            Deed::Open => post(format!("{team}/open"), vec![]),
+        };
+        let ask = match method {
+            Method::GET => self.gateway.get(&path),
+            _ => self.gateway.post(&path, &fields),
+        };
+        ask.cookie(cookie).send().await.status.as_u16()
+    }
+}
+
+#[tokio::test]
+async fn every_cell_of_the_table_of_rights() {
+    let mut world = World::new().await;
+    let nowhere = Ground {
+        team: Team {
+            id: uuid::Uuid::now_v7().to_string(),
+            name: String::new(),
+            disabled: false,
+            created: 0,
+            changed: 0,
+        },
+        own: key("nokey", "", "", None, Vec::new(), None),
+        other: key("nokey", "", "", None, Vec::new(), None),
+        member: world.newcomer.clone(),
+    };
+    let mut tried = 0;
+    for (place, (name, role, seat)) in ACTORS.into_iter().enumerate() {
+        let actor = world.gateway.account(name, role).await;
+        let cookie = world.gateway.sign_in(name).await;
+        for (deed, own, other, none) in TABLE {
+            for (which, letters) in [(Which::Own, own), (Which::Other, other), (Which::None, none)]
+            {
+                let seat = (which == Which::Own).then_some(seat);
+                let made = match which {
+                    Which::None => None,
+                    Which::Own | Which::Other => {
+                        Some(world.ground(&actor, seat, deed == Deed::Open).await)
+                    }
+                };
+                let ground = made.as_ref().unwrap_or(&nowhere);
+                let before = world.print(&ground.team.id).await;
+                let noted = world.gateway.store.audits(9_999).await.unwrap().len();
+                let status = world.attempt(deed, ground, &actor, &cookie).await;
+                let after = world.print(&ground.team.id).await;
+                let notes = world.gateway.store.audits(9_999).await.unwrap().len() - noted;
+                let cell = format!("{name}, {deed:?}, {which:?} team");
+                let letter = letters.chars().nth(place).unwrap();
+                let expected: &[u16] = match letter {
+                    'd' => &[200, 303],
+                    'f' => &[403],
+                    'n' => &[404],
+                    other => panic!("{other}"),
+                };
+                assert!(expected.contains(&status), "{cell}: {status}");
+                let changes = !matches!(
+                    deed,
+                    Deed::See
+                        | Deed::SeeOverview
+                        | Deed::SeeReceipt
+                        | Deed::AskRemove
+                        | Deed::PlayOwn
+                        | Deed::PlayOther
+                );
+                let done = letter == 'd' && changes;
+                assert_eq!(before != after, done, "{cell}: what it changed");
+                assert_eq!(notes > 0, done, "{cell}: what was noted of it");
+                tried += 1;
+            }
+        }
+    }
+    assert_eq!(tried, ACTORS.len() * TABLE.len() * 3);
+}
+
+#[tokio::test]
+async fn teams_are_made_by_administrators() {
+    let gateway = Gateway::new().await;
+    for (name, role, _) in ACTORS {
+        gateway.account(name, role).await;
+        let cookie = gateway.sign_in(name).await;
+        let fields = [("name", &*format!("Crew of {name}")), ("cap", "5")];
+        let got = gateway.post("/console/teams", &fields).cookie(&cookie).send().await;
+        let may = matches!(role, Role::Owner | Role::Admin);
+        assert_eq!(got.status.as_u16(), if may { 303 } else { 403 }, "{name}");
+    }
+    let teams = gateway.store.teams().await.unwrap();
+    let names: Vec<&str> = teams.iter().map(|total| total.team.name.as_str()).collect();
+    assert_eq!(names, ["Crew of olga", "Crew of ada"]);
+}
+
+#[tokio::test]
+async fn fields_nobody_asked_for_change_nothing() {
+    let mut world = World::new().await;
+    let mia = world.gateway.account("mia", Role::Member).await;
+    let ground = world.ground(&mia, Some(TeamRole::Manager), false).await;
+    let gateway = &world.gateway;
+    let cookie = gateway.sign_in("mia").await;
+    let team = format!("/console/teams/{}", ground.team.id);
+    let extra = [
+        ("account_id", mia.id.as_str()),
+        ("made_by", mia.id.as_str()),
+        ("team_id", "other"),
+        ("for", "other"),
+        ("cap", "1000000"),
+        ("unlimited", "yes"),
+        ("budget", "1000000"),
+        ("spent", "0"),
+        ("disabled", "true"),
+        ("is_admin", "true"),
+    ];
+    let person = format!("{team}/members/{}", ground.member.id);
+    for (path, fields) in [
+        (format!("{team}/members"), vec![("login", "zoe"), ("role", "viewer")]),
+        (person.clone(), vec![("role", "manager")]),
+        (format!("{person}/remove"), vec![]),
+    ] {
+        let fields = [fields.as_slice(), extra.as_slice()].concat();
+        let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::SEE_OTHER, "{path}");
+    }
+    assert_eq!(gateway.store.account_terms().await.unwrap(), []);
+    assert_eq!(gateway.store.team(&ground.team.id).await.unwrap(), Some(ground.team.clone()));
+    for who in [&mia, &world.newcomer, &ground.member] {
+        let seen = gateway.store.account(&who.id).await.unwrap().unwrap();
+        assert_eq!(&seen, who, "a team's roles are not the gateway's");
+    }
+    let path = format!("/console/keys?for={}", ground.team.id);
+    let fields = [[("name", "mine")].as_slice(), extra[..4].as_ref(), &[("cap", "3")]].concat();
+    let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::OK);
+    let keys = gateway.store.keys_of(&ground.team.id).await.unwrap();
+    let made = keys.iter().find(|key| key.name == "mine").unwrap();
+    assert_eq!(made.made_by.as_ref(), Some(&mia.id));
+    assert_eq!(gateway.store.keys_of(&mia.id).await.unwrap(), []);
+}

@@ -1,0 +1,277 @@
+//! Teams on their pages: whom one acts for, who is added and who leaves, what becomes of keys.
+
+use http::StatusCode;
+use store::{Account, KeyRecord, Role, Seated, Team, TeamRole};
+
+use crate::gateway::{Gateway, PASSWORD, START, entry, key};
+
+async fn team(gateway: &Gateway, name: &str, seats: &[(&Account, TeamRole)]) -> Team {
+    let team = Team {
+        id: uuid::Uuid::now_v7().to_string(),
+        name: name.to_owned(),
+        disabled: false,
+        created: START,
+        changed: START,
+    };
+    gateway.store.add_team(&team).await.unwrap();
+    for (who, role) in seats {
+        let set = gateway.store.set_member(&team.id, &who.id, Some(*role), false, START);
+        assert_eq!(set.await.unwrap(), Seated::Done);
+    }
+    team
+}
+
+async fn key_by(gateway: &Gateway, team: &Team, maker: &Account, id: &str) -> KeyRecord {
+    let mut record = key(id, &team.id, &format!("{id} key"), None, Vec::new(), None);
+    record.made_by = Some(maker.id.clone());
+    gateway.store.add_key(&record).await.unwrap();
+    record
+}
+
+fn at(team: &Team) -> String {
+    format!("/console/teams/{}", team.id)
+}
+
+#[tokio::test]
+async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
+    let gateway = Gateway::new().await;
+    let mia = gateway.account("mia", Role::Member).await;
+    let rob = gateway.account("rob", Role::Member).await;
+    let night =
+        team(&gateway, "Night shift", &[(&mia, TeamRole::Member), (&rob, TeamRole::Manager)]).await;
+    let own = gateway.key_of(&mia, "abc", "private key").await;
+    let shared = key_by(&gateway, &night, &rob, "shared").await;
+    let mine = key_by(&gateway, &night, &mia, "mine").await;
+    let calls = [
+        entry(&own, "req_own", "model-own", 1_000_000),
+        entry(&shared, "req_team", "model-team", 2_000_000),
+    ];
+    gateway.store.post(&calls).await.unwrap();
+    let cookie = gateway.sign_in("mia").await;
+    for (path, own_says, team_says) in [
+        ("/console", "private key", "shared key"),
+        ("/console/usage", "model-own", "model-team"),
+        ("/console/calls", "model-own", "model-team"),
+        ("/console/calls.csv", "req_own", "req_team"),
+        ("/console/playground", "private key", "mine key"),
+    ] {
+        let page = gateway.get(path).cookie(&cookie).send().await;
+        page.shows(own_says);
+        page.hides(team_says);
+        let page = gateway.get(&format!("{path}?for={}", night.id)).cookie(&cookie).send().await;
+        page.shows(team_says);
+        page.hides(own_says);
+    }
+    let page = gateway.get(&format!("/console?for={}", night.id)).cookie(&cookie).send().await;
+    page.shows("made by <bdi>rob</bdi>");
+    page.shows(&format!("/console/usage?for={}", night.id));
+    page.shows(&format!("/console/keys/new?for={}", night.id));
+    let play = format!("/console/playground?for={}", night.id);
+    gateway.get(&play).cookie(&cookie).send().await.hides("shared key");
+    for wrong in ["/console?for=none", &format!("/console?for={}", rob.id)] {
+        let got = gateway.get(wrong).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::NOT_FOUND, "{wrong}");
+    }
+    let twice = format!("/console?for={0}&for={0}", night.id);
+    let got = gateway.get(&twice).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST);
+    gateway.account("sam", Role::Member).await;
+    let stranger = gateway.sign_in("sam").await;
+    gateway.get("/console").cookie(&stranger).send().await.hides("Acting for");
+    gateway.get("/console/teams").cookie(&stranger).send().await.hides("Night shift");
+    // A key that is edited leads back to the team it belongs to.
+    let path = format!("/console/keys/{}/edit", mine.id);
+    let fields = [("name", "renamed"), ("unlimited", "yes")];
+    let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
+    got.goes_to(&format!("/console?for={}", night.id));
+}
+
+#[tokio::test]
+async fn somebody_is_added_by_name_and_nobody_is_found_out() {
+    let gateway = Gateway::with_mail().await;
+    let max = gateway.account("max", Role::Member).await;
+    let mia = gateway.account("mia", Role::Member).await;
+    let lea = gateway.account("lea", Role::Member).await;
+    gateway.store.set_disabled(&lea.id, true, START).await.unwrap();
+    let crew = team(&gateway, "Crew", &[(&max, TeamRole::Manager)]).await;
+    team(&gateway, "Other crew", &[]).await;
+    let cookie = gateway.sign_in("max").await;
+    let path = format!("{}/members", at(&crew));
+    let add = |login: &str| {
+        gateway.post(&path, &[("login", login), ("role", "member")]).cookie(&cookie).send()
+    };
+    add("MIA@example.com").await.goes_to(&at(&crew));
+    assert!(gateway.host.mail().await.text.contains("Crew"), "they hear of it");
+    let page = gateway.get(&at(&crew)).cookie(&cookie).send().await;
+    page.shows("mia");
+    page.hides("mia@example.com");
+    let unknown = add("nobody").await;
+    assert_eq!(unknown.status, StatusCode::BAD_REQUEST);
+    unknown.shows("There is nobody with this username or address.");
+    for login in ["lea", "lea@example.com", "Other crew", "mi", ""] {
+        let got = add(login).await;
+        assert_eq!(got.status, unknown.status, "{login}");
+        let same = got.body.replace(&format!("value=\"{login}\""), "value=\"nobody\"");
+        assert_eq!(same, unknown.body, "{login}");
+    }
+    assert_eq!(add("mia").await.status, StatusCode::BAD_REQUEST, "once is enough");
+    let mut tries = 0;
+    while add("nobody").await.status == StatusCode::BAD_REQUEST {
+        tries += 1;
+        assert!(tries < 30, "names cannot be tried without end");
+    }
+    assert_eq!(add("mia").await.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(gateway.store.seats_of(&mia.id).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
+    let gateway = Gateway::new().await;
+    let max = gateway.account("max", Role::Member).await;
+    let mia = &gateway.account("mia", Role::Member).await;
+    let rob = &gateway.account("rob", Role::Member).await;
+    let crew = team(
+        &gateway,
+        "Crew",
+        &[(&max, TeamRole::Manager), (mia, TeamRole::Member), (rob, TeamRole::Member)],
+    )
+    .await;
+    let (of_mia, of_rob) =
+        (key_by(&gateway, &crew, mia, "mias").await, key_by(&gateway, &crew, rob, "robs").await);
+    let cookies = [gateway.sign_in("mia").await, gateway.sign_in("max").await];
+    let [as_mia, as_max] = &cookies;
+    let remove = |who: &Account| format!("{}/members/{}/remove", at(&crew), who.id);
+    let page = gateway.get(&remove(mia)).cookie(as_max).send().await;
+    page.shows("mias key");
+    page.hides("robs key");
+    gateway
+        .post(&remove(mia), &[("revoke", "yes")])
+        .cookie(as_max)
+        .send()
+        .await
+        .goes_to(&at(&crew));
+    gateway.post(&remove(rob), &[]).cookie(as_max).send().await.goes_to(&at(&crew));
+    let revoked = |key: &KeyRecord| {
+        let (store, id) = (gateway.store.clone(), key.id.clone());
+        async move { store.key(&id).await.unwrap().unwrap().revoked.is_some() }
+    };
+    assert!(revoked(&of_mia).await && !revoked(&of_rob).await);
+    let told = gateway.host.changed.lock().iter().any(|key| key.id == of_mia.id);
+    assert!(told, "calls learn of it at once");
+    // The session goes on; the team is gone from it.
+    for path in [at(&crew), format!("/console?for={}", crew.id)] {
+        let got = gateway.get(&path).cookie(as_mia).send().await;
+        assert_eq!(got.status, StatusCode::NOT_FOUND, "{path}");
+    }
+    let actions: Vec<String> =
+        gateway.store.audits(9).await.unwrap().into_iter().map(|audit| audit.action).collect();
+    assert_eq!(actions[..3], ["team.remove_member", "key.revoke", "team.remove_member"]);
+}
+
+#[tokio::test]
+async fn a_team_loses_its_last_manager_by_an_administrators_hand_only() {
+    let gateway = Gateway::new().await;
+    let max = gateway.account("max", Role::Member).await;
+    gateway.account("ada", Role::Admin).await;
+    let crew = team(&gateway, "Crew", &[(&max, TeamRole::Manager)]).await;
+    let person = format!("{}/members/{}", at(&crew), max.id);
+    let cookie = gateway.sign_in("max").await;
+    for (path, fields) in
+        [(format!("{person}/remove"), vec![]), (person.clone(), vec![("role", "viewer")])]
+    {
+        let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST, "{path}");
+        got.shows("no manager");
+    }
+    let cookie = gateway.sign_in("ada").await;
+    let got = gateway.post(&format!("{person}/remove"), &[]).cookie(&cookie).send().await;
+    got.goes_to(&at(&crew));
+    gateway.get(&at(&crew)).cookie(&cookie).send().await.shows("Administrators manage it");
+}
+
+#[tokio::test]
+async fn a_team_has_a_cap_a_budget_and_limits_and_can_be_closed() {
+    let gateway = Gateway::new().await;
+    let olga = gateway.account("olga", Role::Owner).await;
+    let cookie = gateway.sign_in("olga").await;
+    for (fields, wrong) in [
+        (vec![("name", "x")], "Between 2 and 60"),
+        (vec![("name", "olga")], "taken"),
+        (vec![("name", "Crew"), ("cap", "-1")], "At least 0.01"),
+        (vec![("name", "Crew"), ("budget", "5"), ("budget_period", "year")], "Choose a day"),
+        (vec![("name", "Crew"), ("rpm", "0")], "above zero"),
+    ] {
+        let got = gateway.post("/console/teams", &fields).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST, "{fields:?}");
+        got.shows(wrong);
+    }
+    assert_eq!(gateway.store.teams().await.unwrap(), []);
+    let fields = [
+        ("name", "<b>Crew</b>"),
+        ("cap", "2.5"),
+        ("budget", "1"),
+        ("budget_period", "week"),
+        ("rpm", "60"),
+    ];
+    let got = gateway.post("/console/teams", &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::SEE_OTHER);
+    let crew = gateway.store.teams().await.unwrap().remove(0).team;
+    let page = gateway.get(&at(&crew)).cookie(&cookie).send().await;
+    page.hides("<b>");
+    for says in ["2.5", "Spent this week", "value=\"60\""] {
+        page.shows(says);
+    }
+    let shared = key_by(&gateway, &crew, &olga, "shared").await;
+    gateway.post(&format!("{}/close", at(&crew)), &[]).cookie(&cookie).send().await;
+    let told = gateway.host.changed.lock().last().cloned().unwrap();
+    assert_eq!((told.id, told.revoked.is_some()), (shared.id.clone(), true));
+    let path = format!("/console/keys?for={}", crew.id);
+    let fields = [("name", "late"), ("unlimited", "yes")];
+    let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::FORBIDDEN, "a closed team has no use for keys");
+    gateway.post(&format!("{}/open", at(&crew)), &[]).cookie(&cookie).send().await;
+    let stored = gateway.store.key(&shared.id).await.unwrap().unwrap();
+    assert_eq!(stored.revoked, None);
+}
+
+#[tokio::test]
+async fn nobody_signs_in_as_a_team() {
+    let gateway = Gateway::with_mail().await;
+    team(&gateway, "crew", &[]).await;
+    let unknown = gateway.post("/login", &[("login", "nobody"), ("password", "x")]).send().await;
+    let got = gateway.post("/login", &[("login", "crew"), ("password", "x")]).send().await;
+    assert_eq!(got.status, unknown.status);
+    assert_eq!(got.body.replace("crew", "nobody"), unknown.body);
+    gateway.post("/reset", &[("login", "crew")]).send().await;
+    assert!(gateway.host.no_mail().await);
+}
+
+#[tokio::test]
+async fn somebody_without_an_account_is_invited_to_a_team_by_those_who_may_invite() {
+    let gateway = Gateway::with_mail().await;
+    let max = gateway.account("max", Role::Member).await;
+    let ada = gateway.account("ada", Role::Admin).await;
+    let crew = team(&gateway, "Crew", &[(&max, TeamRole::Manager)]).await;
+    let path = format!("{}/members", at(&crew));
+    let fields = [("login", "zoe@example.com"), ("role", "viewer")];
+    let cookie = gateway.sign_in("max").await;
+    let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST, "a manager invites nobody to the gateway");
+    assert!(gateway.host.no_mail().await);
+    let cookie = gateway.sign_in("ada").await;
+    let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
+    got.shows("The invitation");
+    let (link, to) = gateway.host.link().await;
+    assert_eq!(to, "zoe@example.com");
+    let word = gateway.open(&link, "/signup/new").await;
+    let fields = [("username", "zoe"), ("password", PASSWORD), ("again", PASSWORD)];
+    let got = gateway.post("/signup/new", &fields).cookie(&word).send().await;
+    got.goes_to("/console");
+    let zoe = gateway.store.account_by_login("zoe").await.unwrap().unwrap();
+    assert_eq!(zoe.role, Role::Member);
+    let seats = gateway.store.seats_of(&zoe.id).await.unwrap();
+    assert_eq!(seats, [store::Seat { team: crew.clone(), role: TeamRole::Viewer }]);
+    let audits = gateway.store.audits(9).await.unwrap();
+    let note = audits.iter().find(|audit| audit.action == "team.member").unwrap();
+    assert_eq!((&note.actor, &note.subject), (&ada.id, &crew.id));
+}
