@@ -10,7 +10,9 @@ mod assets;
 mod byhand;
 mod catalog_view;
 mod chart;
+mod clerk;
 mod cookies;
+mod csv;
 mod desk;
 mod fields;
 mod form;
@@ -37,6 +39,7 @@ mod totp;
 mod trouble;
 
 pub use byhand::{hash_password, invite_link, names_objection, reset_link};
+pub use csv::csv_line;
 pub use host::{Host, IdentityProvider, KeyAsk, Later, Mail};
 pub use pages::people::may_give;
 pub use routes::{Guard, Route, router, routes};

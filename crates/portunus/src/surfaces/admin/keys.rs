@@ -44,7 +44,7 @@ struct Wish {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Pace {
+pub(super) struct Pace {
     #[serde(default)]
     rpm: Option<u32>,
     #[serde(default)]
@@ -55,7 +55,7 @@ struct Pace {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Budget {
+pub(super) struct Budget {
     most_usd: String,
     per: String,
 }
@@ -79,13 +79,8 @@ impl Wish {
         if let Some(life) = expires_in {
             record.expires = life.map(|text| later(&text, now)).transpose()?;
         }
-        if let Some(Pace { rpm, tpm, concurrency }) = limits {
-            let limits =
-                [("limits.rpm", rpm), ("limits.tpm", tpm), ("limits.concurrency", concurrency)];
-            if let Some((field, _)) = limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
-                return Err(invalid(field, "must be above zero; leave it out for no limit"));
-            }
-            record.limits = store::Limits { rpm, tpm, concurrency };
+        if let Some(pace) = limits {
+            record.limits = pace.limits()?;
         }
         if let Some(ips) = ips {
             for text in &ips {
@@ -100,7 +95,19 @@ impl Wish {
     }
 }
 
-fn amount(field: &'static str, text: &str) -> Result<Money, Fault> {
+impl Pace {
+    pub(super) fn limits(self) -> Result<store::Limits, Fault> {
+        let Self { rpm, tpm, concurrency } = self;
+        let limits =
+            [("limits.rpm", rpm), ("limits.tpm", tpm), ("limits.concurrency", concurrency)];
+        if let Some((field, _)) = limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
+            return Err(invalid(field, "must be above zero; leave it out for no limit"));
+        }
+        Ok(store::Limits { rpm, tpm, concurrency })
+    }
+}
+
+pub(super) fn amount(field: &'static str, text: &str) -> Result<Money, Fault> {
     let money: Money = text
         .parse()
         .map_err(|_| invalid(field, "write an amount in USD as text, such as \"5.00\""))?;
@@ -115,7 +122,7 @@ fn later(text: &str, now: i64) -> Result<i64, Fault> {
     Ok(now.saturating_add(i64::try_from(life.as_micros()).unwrap_or(i64::MAX)))
 }
 
-fn terms(Budget { most_usd, per }: Budget) -> Result<BudgetTerms, Fault> {
+pub(super) fn terms(Budget { most_usd, per }: Budget) -> Result<BudgetTerms, Fault> {
     let most = amount("budget.most_usd", &most_usd)?;
     let period = ledger::Period::by_word(&per)
         .ok_or_else(|| invalid("budget.per", "write day, week or month"))?;

@@ -3,13 +3,21 @@
 //! Everything that can be changed carries an `ETag`; a change that names one with `If-Match` is
 //! made only if nobody changed the thing in between. Every change is in the audit log.
 
+mod audit;
 mod keys;
 mod look;
+mod settings;
+mod system;
+mod terms;
 mod users;
 
+pub(super) use audit::list as audit;
 pub(super) use keys::{change as change_key, create as create_key, get as get_key};
 pub(super) use keys::{list as list_keys, revoke as revoke_key, rotate as rotate_key};
-pub(super) use look::{audit, health, models, providers, set_settings, settings, usage};
+pub(super) use look::{models, providers, usage};
+pub(super) use settings::{change as set_settings, get as settings};
+pub(super) use system::health;
+pub(super) use terms::{get as get_terms, set as set_terms, sign_out as sign_user_out};
 pub(super) use users::{change as change_user, create as create_user, get as get_user};
 pub(super) use users::{list as list_users, reset as reset_user};
 
