@@ -42,7 +42,7 @@ for (const label of document.querySelectorAll("[data-live]")) {
     setTimeout(look, 2000);
   };
   box.addEventListener("change", look);
-  look();
+  setTimeout(look, 2000);
 }
 
 // A ticked box switches the field off that it makes meaningless.

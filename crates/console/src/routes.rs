@@ -57,7 +57,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [Route; 94] = [
+static ROUTES: [Route; 98] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -111,6 +111,10 @@ static ROUTES: [Route; 94] = [
     route!(Session POST "/console/account/email" => account::email::change),
     route!(Session GET  "/console/account/email" => account::back),
     route!(Session POST "/console/account/sessions/end" => account::end_sessions),
+    route!(Session GET  "/console/account/prove" => account::prove::ask),
+    route!(Session POST "/console/account/prove" => account::prove::enter),
+    route!(Session POST "/console/account/prove/passkey" => account::prove::passkey),
+    route!(Session POST "/console/account/prove/passkey/begin" => account::prove::begin),
     route!(Session GET  "/console/account/totp" => account::totp::ask),
     route!(Session POST "/console/account/totp" => account::totp::add),
     route!(Session POST "/console/account/recovery" => account::totp::recovery),

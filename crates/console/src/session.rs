@@ -5,10 +5,11 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ledger::Micros;
-use store::{Account, Role, Session};
+use store::{Account, Purpose, Role, Session};
 
 use crate::cookies::{self, Jar};
 use crate::desk::Desk;
+use crate::links::{self, Note};
 use crate::random;
 use crate::shell::{see_other, sent_to};
 use crate::trouble::Trouble;
@@ -21,6 +22,8 @@ const LIFE: Micros = 30 * DAY;
 const IDLE: Micros = 7 * DAY;
 /// How old the note of its last use may grow: not every look at a page is worth a write.
 const STALE: Micros = 10 * MINUTE;
+/// How long it holds that somebody proved who they are.
+const PROOF: Micros = links::LIFE.step;
 /// How far two nodes' clocks may differ.
 const SKEW: Micros = 5 * MINUTE;
 
@@ -29,6 +32,7 @@ const SKEW: Micros = 5 * MINUTE;
 pub(crate) struct Signed {
     pub(crate) account: Account,
     hash: Vec<u8>,
+    began: Micros,
 }
 
 impl Signed {
@@ -59,6 +63,27 @@ impl Signed {
             Role::Owner | Role::Admin => true,
             Role::Member | Role::Viewer => false,
         }
+    }
+
+    /// Whether they proved lately who they are: by signing in, or once more since.
+    pub(crate) async fn is_fresh(&self, desk: &Desk) -> Result<bool, Trouble> {
+        if desk.now().saturating_sub(self.began) < PROOF {
+            return Ok(true);
+        }
+        let proof = desk.store.link(&self.proof()).await?;
+        Ok(proof.is_some_and(|link| link.purpose == Purpose::Proof && links::alive(desk, &link)))
+    }
+
+    /// Notes that they proved it once more, in this session and no other.
+    pub(crate) async fn prove(&self, desk: &Desk) -> Result<(), Trouble> {
+        let (hash, id) = (self.proof(), &self.account.id);
+        desk.store.take_link(&hash, Purpose::Proof).await?;
+        links::add(desk, hash, Purpose::Proof, Some(id), &Note::default(), PROOF).await
+    }
+
+    /// The name of that note, which nobody has who has not the session.
+    fn proof(&self) -> Vec<u8> {
+        random::digest(&format!("proof of {}", random::hex(&self.hash)))
     }
 
     /// Ends the session and sends the browser to the sign-in page.
@@ -103,7 +128,7 @@ pub(crate) async fn find(desk: &Desk, headers: &HeaderMap) -> Result<Option<Sign
     if now.saturating_sub(session.seen) > STALE {
         desk.store.touch_session(&hash, now).await?;
     }
-    Ok(Some(Signed { account, hash }))
+    Ok(Some(Signed { account, hash, began: session.created }))
 }
 
 /// Starts a session and sends the browser on. Whatever session the browser had ends, so that a

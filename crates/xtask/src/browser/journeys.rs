@@ -6,12 +6,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::Stage;
+use super::office;
 use super::page::Page;
 
 type Journey = fn(&mut Stage) -> Result<()>;
 
 /// Every journey with its name.
-pub(super) const ALL: [(&str, Journey); 9] = [
+pub(super) const ALL: [(&str, Journey); 11] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
     ("a question in every format, and where its price is told", playground),
@@ -21,13 +22,15 @@ pub(super) const ALL: [(&str, Journey); 9] = [
     ("signing in through a provider of identities", identity),
     ("an app with codes as the second step", totp),
     ("a passkey as the second step and instead of a password", passkey),
+    ("what the gateway is made of, seen by an administrator", office::look_around),
+    ("an account is capped and its ways in are kept", office::person),
 ];
 
-const PASSWORD: &str = "three harbour lights";
+pub(super) const PASSWORD: &str = "three harbour lights";
 const NEW: &str = "four quiet lanterns";
 
 /// Signs in on the sign-in page.
-fn sign_in(page: &mut Page<'_>, url: &str, login: &str, password: &str) -> Result<()> {
+pub(super) fn sign_in(page: &mut Page<'_>, url: &str, login: &str, password: &str) -> Result<()> {
     page.go(&format!("{url}/login"))?;
     page.fill("#login", login)?;
     page.fill("#password", password)?;
@@ -138,8 +141,12 @@ fn sign_up(stage: &mut Stage) -> Result<()> {
         sign_in(&mut page, url, "olga", PASSWORD)?;
         page.go(&format!("{url}/console/people"))?;
         page.inspect("people", shots, axe)?;
+        page.send("Settings")?;
         page.press("input[name=signup][value=open]")?;
+        page.fill("#signup_cap_usd", "5")?;
+        page.inspect("settings", shots, axe)?;
         page.send("Save")?;
+        page.says("Saved.")?;
         page.go(&format!("{url}/signup"))?;
         page.inspect("signup", shots, axe)?;
         page.fill("#email", "mia@example.com")?;
@@ -237,7 +244,6 @@ fn totp(stage: &mut Stage) -> Result<()> {
     let secret = page.text("document.querySelector('input[name=secret]').value")?;
     let now = code(&mut page, &secret, 0)?;
     page.fill("#code", &now)?;
-    page.fill("#current", NEW)?;
     page.send("Add it")?;
     page.says("Your recovery codes")?;
     page.inspect("recovery-codes", shots, axe)?;
