@@ -26,6 +26,9 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
+// Where the places of the console do not fit the screen, the one that is shown is in sight.
+document.querySelector(".places [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // What is watched is fetched again every two seconds, and left alone while somebody is at work in it.
 for (const label of document.querySelectorAll("[data-live]")) {
   const box = label.querySelector("input");

@@ -44,7 +44,8 @@ pub(crate) fn per_unit(price: Price) -> String {
     with_cents(&price.to_per_unit())
 }
 
-fn with_cents(text: &str) -> String {
+/// A decimal with at least two digits behind the point: `$3.00`.
+pub(crate) fn with_cents(text: &str) -> String {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     format!("${whole}.{fraction:0<2}")
 }

@@ -141,8 +141,8 @@ fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
 /// A price as the list has it.
 fn dollars(pricing: &Value, name: &str) -> String {
     match pricing.get(name) {
-        Some(Value::Number(number)) => format!("${number}"),
-        Some(Value::String(text)) => format!("${text}"),
+        Some(Value::Number(number)) => show::with_cents(&number.to_string()),
+        Some(Value::String(text)) => show::with_cents(text),
         _ => "–".to_owned(),
     }
 }

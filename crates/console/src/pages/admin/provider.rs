@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::provider_form::{self, FIELDS};
+use super::provider_form::{self, CREDENTIAL, FIELDS};
 use super::providers::{HERE, lanes, page_of, source};
 use super::{TAG, tag_field, warned};
 use crate::address;
@@ -21,6 +21,9 @@ use crate::session::Signed;
 use crate::shell::{Shell, page, sent_to};
 use crate::show;
 use crate::trouble::Trouble;
+
+/// How many lanes are shown, so that the page stays small.
+const MOST_LANES: usize = 150;
 
 type Id = Result<Path<String>, PathRejection>;
 
@@ -78,7 +81,6 @@ pub(crate) async fn show(
     let place = Place::of(&desk, &signed, id)?;
     let told = match asked.get("told") {
         "added" => Some("The provider is there. Check whether it accepts the credential."),
-        "refused" => Some("The provider is there, but its credential was not taken. Add it anew."),
         "saved" => Some("Saved. It counts at once, for calls from now on."),
         "dropped" => {
             Some("Saved. The address is another one, so its credentials are gone: add them anew.")
@@ -131,32 +133,35 @@ pub(crate) async fn add_credential(
     fields: Fields,
 ) -> Result<Response, Trouble> {
     let place = Place::of(&desk, &signed, id)?;
-    match send_credential(&place.clerk, &place.id, &fields).await? {
+    let (path, body) = (place.at("/credentials"), credential(&fields));
+    match place.clerk.change(Method::POST, &path, "", &body).await? {
         Ok(_) => Ok(place.page_with("credential")),
         Err(refusal) => {
             let now = place.now().await?;
             // A credential that was not taken is not shown again either.
             let entered = Fields::of(vec![("name", fields.get("name").to_owned())]);
-            let wrongs = refusal.beside(&["name", "value"]);
+            let wrongs = refusal.beside(&["name", "value", "auth"]);
             let say = Say { entered: Some(&entered), wrongs, ..Say::default() };
             Ok(whole(&signed, &now, refusal.status, &say))
         }
     }
 }
 
-/// Gives a provider the credential of a form.
-pub(super) async fn send_credential(
-    clerk: &Clerk,
-    id: &str,
-    fields: &Fields,
-) -> Result<Result<Told, crate::clerk::Refusal>, Trouble> {
+/// The credential of a form. What is an object in the words of the configuration says itself how it
+/// is shown to the provider.
+pub(super) fn credential(fields: &Fields) -> Value {
     let name = match fields.get("name").trim() {
         "" => "default",
         name => name,
     };
-    let body = json!({ "name": name, "value": fields.get("value").trim() });
-    let path = format!("/providers/{}/credentials", address::value(id));
-    clerk.change(Method::POST, &path, "", &body).await
+    let value = fields.get("value").trim();
+    let auth = serde_json::from_str::<Value>(value).ok().filter(|auth| {
+        ["bearer", "header", "google", "sigv4"].iter().any(|way| auth.get(way).is_some())
+    });
+    match auth {
+        Some(auth) => json!({ "name": name, "auth": auth }),
+        None => json!({ "name": name, "value": value }),
+    }
 }
 
 /// `POST /console/providers/{id}/credentials/{credential}/remove`
@@ -194,8 +199,8 @@ pub(crate) async fn remove(
     fields: Fields,
 ) -> Result<Response, Trouble> {
     let place = Place::of(&desk, &signed, id)?;
-    let tag = fields.get(TAG);
-    match place.clerk.change(Method::DELETE, &place.at(""), tag, &Value::Null).await? {
+    let path = place.at(if fields.ticked("force") { "?force=true" } else { "" });
+    match place.clerk.change(Method::DELETE, &path, fields.get(TAG), &Value::Null).await? {
         Ok(gone) => Ok(warned(&signed, HERE, &gone.value, HERE)),
         Err(refusal) => {
             let now = place.now().await?;
@@ -230,7 +235,7 @@ fn whole(signed: &Signed, now: &Told, status: StatusCode, say: &Say<'_>) -> Resp
         section {
             h2 { "Lanes" }
             (super::live("lanes", "How lanes stand is fetched again by itself."))
-            div.sheet #lanes { (lanes(list(provider, "lanes"))) }
+            div.sheet #lanes { (lanes(list(provider, "lanes"), MOST_LANES)) }
         }
         div.columns {
             section.card {
@@ -270,6 +275,10 @@ fn whole(signed: &Signed, now: &Told, status: StatusCode, say: &Say<'_>) -> Resp
                             (tag_field(now))
                             p.help { "Its credentials are forgotten for good, and its lanes end; calls \
                                 that run go on." }
+                            label.tick {
+                                input type="checkbox" name="force" value="true";
+                                span { "Even if models are left without a lane" }
+                            }
                             button.button.harm type="submit" { "Remove it" }
                         }
                     }
@@ -284,7 +293,7 @@ fn whole(signed: &Signed, now: &Told, status: StatusCode, say: &Say<'_>) -> Resp
 fn elsewhere(provider: &Value) -> Markup {
     let id = text(provider, "id");
     html! {
-        dl.facts {
+        @if provider.get("base").is_some() { dl.facts {
             @if !text(provider, "base").is_empty() {
                 div { dt { "Address" } dd { bdi { (text(provider, "base")) } } }
             }
@@ -294,7 +303,7 @@ fn elsewhere(provider: &Value) -> Markup {
             @if let Some(most) = count(provider, "max_in_flight") {
                 div { dt { "Calls at once" } dd { (show::count(most)) } }
             }
-        }
+        } }
         p.muted {
             @match text(provider, "source") {
                 "file" => { "To change it, edit " code { "[providers." (id) "]" } " in the \
@@ -364,9 +373,10 @@ fn credential_fields(name: &str, wrongs: &Wrongs) -> Markup {
             kind: "password",
             complete: "off",
             required: true,
-            help: Some("Stored sealed, and not shown again."),
+            help: Some(CREDENTIAL),
             ..Input::default()
         }.show(wrongs))
+        @if let Some(why) = wrongs.of("auth") { p.objection { (why) } }
     }
 }
 

@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-use super::provider::send_credential;
+use super::provider::credential;
 use super::providers::{HERE, page_of};
 use crate::address;
 use crate::clerk::{Clerk, list, text, texts};
@@ -46,6 +46,9 @@ pub(super) const FIELDS: [&str; 9] = [
     "like",
 ];
 const LONGEST_ID: usize = 64;
+/// What is said of a credential's field.
+pub(super) const CREDENTIAL: &str = "Stored sealed, and not shown again. Where a provider takes more \
+    than one word, as JSON: {\"sigv4\": {\"access_key\": \"…\", \"secret_key\": \"…\"}}";
 
 /// The settings a form stands for: those that were there, with what it says put in their place.
 /// What it does not know stays.
@@ -201,28 +204,30 @@ pub(crate) async fn add(
     let known = known(&directory, fields.short("like", LONGEST_ID)?)?;
     let id = fields.short("id", LONGEST_ID)?;
     let mut wrongs = Wrongs::default();
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
     let told = clerk.get("/providers").await?.value;
-    if id.is_empty() || !id.chars().all(plain) {
-        wrongs.add("id", "Lower-case letters, digits, - and _, please.");
+    if id.is_empty() {
+        wrongs.add("id", "What it is to be called, please.");
     } else if list(&told, "data").iter().any(|one| text(one, "id") == id) {
         wrongs.add("id", "There is a provider of this name already.");
     }
     let mut settings = body(Map::new(), &fields);
-    if let Ok(Value::Object(settings)) = &mut settings
-        && text(known, "id") == id
-    {
-        // One of the directory under its own name is known there without a word.
-        settings.remove("like");
+    if let Ok(Value::Object(settings)) = &mut settings {
+        if text(known, "id") == id {
+            // One of the directory under its own name is known there without a word.
+            settings.remove("like");
+        }
+        if !fields.get("value").trim().is_empty() {
+            settings.insert("credentials".to_owned(), json!([credential(&fields)]));
+        }
     }
     let mut status = StatusCode::BAD_REQUEST;
     match settings {
         Ok(settings) if wrongs.is_empty() => {
             let path = format!("/providers/{}", address::value(id));
             match clerk.change(Method::PUT, &path, "", &settings).await? {
-                Ok(_) => return credential(&clerk, id, &fields).await,
+                Ok(_) => return Ok(sent_to(&format!("{}?told=added", page_of(id)))),
                 Err(refusal) => {
-                    let names: Vec<&str> = FIELDS.into_iter().chain(["id"]).collect();
+                    let names: Vec<&str> = FIELDS.into_iter().chain(["id", "value"]).collect();
                     (status, wrongs) = (refusal.status, refusal.beside(&names));
                 }
             }
@@ -232,18 +237,6 @@ pub(crate) async fn add(
         Err(_) => {}
     }
     Ok(new(&signed, status, known, &fields, &wrongs))
-}
-
-/// The first credential of a new provider, which is there whether or not this one is taken.
-async fn credential(clerk: &Clerk, id: &str, fields: &Fields) -> Result<Response, Trouble> {
-    if fields.get("value").trim().is_empty() {
-        return Ok(sent_to(&page_of(id)));
-    }
-    let told = match send_credential(clerk, id, fields).await? {
-        Ok(_) => "?told=added",
-        Err(_) => "?told=refused",
-    };
-    Ok(sent_to(&format!("{}{told}", page_of(id))))
 }
 
 async fn directory(clerk: &Clerk) -> Result<Vec<Value>, Trouble> {
@@ -321,7 +314,7 @@ fn new(
                         name: "value",
                         label: "API key of the provider",
                         kind: "password",
-                        help: Some("Stored sealed, and not shown again."),
+                        help: Some(CREDENTIAL),
                         optional: false,
                         ..Input::default()
                     }.show(wrongs))

@@ -16,6 +16,8 @@ use crate::show;
 use crate::trouble::Trouble;
 
 pub(super) const HERE: &str = "/console/providers";
+/// How many lanes of each provider stand in the list of all.
+const AT_A_GLANCE: usize = 12;
 
 /// `GET /console/providers`
 pub(crate) async fn show(
@@ -68,7 +70,13 @@ fn card(provider: &Value) -> Markup {
             @if let Some(why) = provider.get("trouble").and_then(Value::as_str) {
                 p.objection role="alert" { (why) }
             }
-            (lanes(list(provider, "lanes")))
+            (lanes(list(provider, "lanes"), AT_A_GLANCE))
+            @let more = list(provider, "lanes").len().saturating_sub(AT_A_GLANCE);
+            @if more > 0 {
+                p.inset.small {
+                    a href=(page_of(id)) { (show::many(more, "more lane", "more lanes")) }
+                }
+            }
         }
     }
 }
@@ -86,8 +94,10 @@ pub(super) fn source(thing: &Value) -> Markup {
     html! { span.badge.off { (word) } }
 }
 
-/// How each lane stands.
-pub(super) fn lanes(lanes: &[Value]) -> Markup {
+/// How each lane stands, the unwell first, as far as there is room.
+pub(super) fn lanes(lanes: &[Value], most: usize) -> Markup {
+    let mut shown: Vec<&Value> = lanes.iter().collect();
+    shown.sort_by_key(|lane| text(lane, "standing") == "good");
     html! {
         @if lanes.is_empty() {
             p.muted.small.inset { "No model is served by it yet." }
@@ -101,7 +111,7 @@ pub(super) fn lanes(lanes: &[Value]) -> Markup {
                     th scope="col" { "Last failure" }
                 } }
                 tbody {
-                    @for lane in lanes { (row(lane)) }
+                    @for lane in shown.into_iter().take(most) { (row(lane)) }
                 }
             }
         }

@@ -168,6 +168,9 @@ fn sealed(vault: &Value) -> Markup {
         h2 { "Vault" }
         p.muted { "Credentials of providers are stored sealed. After you added a newer key to the "
             "configuration, seal what is there anew, then take the old key away." }
+        @if let Some(why) = vault.get("trouble").and_then(Value::as_str) {
+            p.objection role="alert" { (why) }
+        }
         dl.facts {
             @for key in texts(vault, "keys") {
                 div {

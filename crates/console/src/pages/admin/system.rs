@@ -23,16 +23,16 @@ pub(crate) async fn show(
 ) -> Result<Response, Trouble> {
     let clerk = Clerk::of(&desk, &signed);
     let health = clerk.get("/health").await?.value;
-    let vault = clerk.maybe("/vault").await?;
+    let vault = clerk.maybe("/vault").await?.map(|told| text(&told.value, "trouble").to_owned());
     let body = html! {
         div.title {
             h1 { "System" }
             (super::live("system", "The page keeps itself fresh."))
         }
-        div #system {
+        div.stack #system {
             (figures(&health))
             div.columns {
-                section { h2 { "Parts" } (parts(&health, vault.is_some())) }
+                section { h2 { "Parts" } (parts(&health, vault.as_deref())) }
                 section { h2 { "Nodes" } (nodes(&health)) }
             }
         }
@@ -67,7 +67,7 @@ fn state(well: bool, word: &str) -> Markup {
     html! { span.badge.good[well].bad[!well] { (word) } }
 }
 
-fn parts(health: &Value, vault: bool) -> Markup {
+fn parts(health: &Value, vault: Option<&str>) -> Markup {
     let none = Value::Null;
     let yes = |name: &str| health.get(name).and_then(Value::as_bool).unwrap_or_default();
     let database = health.get("database").unwrap_or(&none);
@@ -103,7 +103,11 @@ fn parts(health: &Value, vault: bool) -> Markup {
                 }
             } }
             div { dt { "Vault" } dd {
-                @if vault { "open" } @else { span.muted { "none" } }
+                @match vault {
+                    Some("") => (state(true, "open")),
+                    Some(why) => { (state(false, "shut")) " " (why) },
+                    None => span.muted { "none" },
+                }
             } }
         }
     }
