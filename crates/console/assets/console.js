@@ -26,7 +26,10 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
-// A list that is watched is fetched again every two seconds.
+// Where the places of the console do not fit the screen, the one that is shown is in sight.
+document.querySelector(".places [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+// What is watched is fetched again every two seconds, and left alone while somebody is at work in it.
 for (const label of document.querySelectorAll("[data-live]")) {
   const box = label.querySelector("input");
   label.hidden = false;
@@ -36,11 +39,13 @@ for (const label of document.querySelectorAll("[data-live]")) {
       const got = await fetch(location.href, { credentials: "same-origin" });
       const fresh = new DOMParser().parseFromString(await got.text(), "text/html").getElementById(label.dataset.live);
       const shown = document.getElementById(label.dataset.live);
-      if (got.ok && fresh && fresh.innerHTML !== shown.innerHTML) shown.replaceChildren(...fresh.childNodes);
+      const busy = shown.contains(document.activeElement) || shown.querySelector("details[open]");
+      if (got.ok && fresh && !busy && fresh.innerHTML !== shown.innerHTML) shown.replaceChildren(...fresh.childNodes);
     } catch { /* The next look may go better. */ }
     setTimeout(look, 2000);
   };
   box.addEventListener("change", look);
+  setTimeout(look, 2000);
 }
 
 // A ticked box switches the field off that it makes meaningless.

@@ -58,6 +58,11 @@ impl Host for Preview {
         Box::pin(async move { Response::new(Body::from(said)) })
     }
 
+    fn administer(self: Arc<Self>, _: Account, _: Request<Body>) -> Later<Response> {
+        let nothing = r#"{"success":true,"data":[]}"#;
+        Box::pin(async move { Response::new(Body::from(nothing)) })
+    }
+
     fn now(&self) -> Micros {
         SystemClock.now()
     }

@@ -46,7 +46,9 @@ pub(crate) fn own_password(name: &'static str, wrongs: &Wrongs) -> Markup {
 pub(crate) fn another_look(wrongs: &Wrongs) -> Markup {
     html! {
         @if !wrongs.is_empty() {
-            p.objection role="alert" { "Some fields need another look." }
+            p.objection role="alert" {
+                (wrongs.of("").unwrap_or("Some fields need another look."))
+            }
         }
     }
 }

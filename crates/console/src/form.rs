@@ -33,6 +33,11 @@ impl Fields {
         self.0.iter().any(|(own, _)| own == name)
     }
 
+    /// Everything that was sent under that name.
+    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
+        self.0.iter().filter(|(own, _)| own == name).map(|(_, value)| value.as_str()).collect()
+    }
+
     /// What was sent under that name, trimmed, unless it is longer than any honest value.
     pub(crate) fn short(&self, name: &str, longest: usize) -> Result<&str, Trouble> {
         let value = self.get(name).trim();
@@ -81,12 +86,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Asked {
 
 /// What is wrong with which field.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wrongs(BTreeMap<&'static str, String>);
+pub(crate) struct Wrongs(BTreeMap<String, String>);
 
 impl Wrongs {
-    /// Objects to a field; the first objection stands.
-    pub(crate) fn add(&mut self, field: &'static str, why: impl Into<String>) {
-        self.0.entry(field).or_insert_with(|| why.into());
+    /// Objects to a field, or to the whole under an empty name; the first objection stands.
+    pub(crate) fn add(&mut self, field: &str, why: impl Into<String>) {
+        self.0.entry(field.to_owned()).or_insert_with(|| why.into());
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -10,7 +10,7 @@ use canon::Money;
 use catalog::Catalog;
 use http::Request;
 use ledger::Micros;
-use store::{KeyRecord, Role, Vault};
+use store::{Account, KeyRecord, Role, Vault};
 
 /// Something that takes its time.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -37,6 +37,10 @@ pub trait Host: Send + Sync + 'static {
         peer: SocketAddr,
         request: Request<Body>,
     ) -> Later<Response>;
+
+    /// Serves a request for administration (`/api/admin/…`) in the name of somebody signed in, with
+    /// the rights of their account.
+    fn administer(self: Arc<Self>, account: Account, request: Request<Body>) -> Later<Response>;
 
     /// The time.
     fn now(&self) -> Micros;

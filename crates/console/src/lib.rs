@@ -11,7 +11,9 @@ mod assets;
 mod byhand;
 mod catalog_view;
 mod chart;
+mod clerk;
 mod cookies;
+mod csv;
 mod desk;
 mod fields;
 mod form;
@@ -40,6 +42,7 @@ mod totp;
 mod trouble;
 
 pub use byhand::{hash_password, invite_link, names_objection, reset_link};
+pub use csv::csv_line;
 pub use host::{Host, IdentityProvider, KeyAsk, Later, Mail};
 pub use names::team_objection;
 pub use pages::people::may_give;

@@ -132,7 +132,9 @@ pub(crate) async fn open(
         Purpose::SignUp | Purpose::Invite => "/signup/new",
         Purpose::Reset => "/reset/new",
         Purpose::Email => "/confirm",
-        Purpose::Second | Purpose::Challenge | Purpose::Return => return Err(Trouble::DeadLink),
+        Purpose::Second | Purpose::Challenge | Purpose::Return | Purpose::Proof => {
+            return Err(Trouble::DeadLink);
+        }
     };
     let mut response = see_other(page);
     response.headers_mut().insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));

@@ -1,4 +1,6 @@
-//! Usernames and e-mail addresses: what they may look like.
+//! Usernames and e-mail addresses: what they may look like; and what the gateway itself is called.
+
+use store::Store;
 
 use crate::form::disguised;
 use crate::password;
@@ -87,6 +89,13 @@ pub(crate) fn password_objection(
     }
     let differ = "The two passwords differ. Type the same one twice.";
     (password != again).then(|| ("again", differ.to_owned()))
+}
+
+/// What this gateway is called: a setting. Without an answer of the store, and unless somebody chose,
+/// it has the name of the program.
+pub(crate) async fn gateway(store: &Store) -> String {
+    let chosen = store.setting("name").await.ok().flatten();
+    chosen.unwrap_or_else(|| "Portunus".to_owned())
 }
 
 #[cfg(test)]

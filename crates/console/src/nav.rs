@@ -17,13 +17,18 @@ const EVERYONE: &[Role] = &Role::ALL;
 const SPENDERS: &[Role] = &[Role::Owner, Role::Admin, Role::Member];
 const ADMINISTRATORS: &[Role] = &[Role::Owner, Role::Admin];
 
-const PLACES: [Place; 7] = [
+const PLACES: [Place; 12] = [
     Place { path: "/console", title: "Overview", seen_by: EVERYONE },
     Place { path: "/console/usage", title: "Usage", seen_by: EVERYONE },
     Place { path: "/console/calls", title: "Calls", seen_by: EVERYONE },
     Place { path: "/console/playground", title: "Playground", seen_by: SPENDERS },
     Place { path: "/console/teams", title: "Teams", seen_by: EVERYONE },
     Place { path: "/console/people", title: "People", seen_by: ADMINISTRATORS },
+    Place { path: "/console/providers", title: "Providers", seen_by: ADMINISTRATORS },
+    Place { path: "/console/models", title: "Models & prices", seen_by: ADMINISTRATORS },
+    Place { path: "/console/settings", title: "Settings", seen_by: ADMINISTRATORS },
+    Place { path: "/console/audit", title: "Audit log", seen_by: ADMINISTRATORS },
+    Place { path: "/console/system", title: "System", seen_by: ADMINISTRATORS },
     Place { path: "/console/account", title: "Your account", seen_by: EVERYONE },
 ];
 

@@ -12,6 +12,10 @@ use store::Store;
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 use crate::desk::Desk;
+use crate::pages::admin::{
+    audit, model as price, models as priced, person, provider, provider_form, providers, settings,
+    system,
+};
 use crate::pages::{
     account, calls, confirm, front, identity, keys, login, members, model, models, overview,
     people, playground, reference, reset, second, setup, signup, team, teams, usage,
@@ -53,7 +57,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [Route; 75] = [
+static ROUTES: [Route; 108] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -107,6 +111,10 @@ static ROUTES: [Route; 75] = [
     route!(Session POST "/console/account/email" => account::email::change),
     route!(Session GET  "/console/account/email" => account::back),
     route!(Session POST "/console/account/sessions/end" => account::end_sessions),
+    route!(Session GET  "/console/account/prove" => account::prove::ask),
+    route!(Session POST "/console/account/prove" => account::prove::enter),
+    route!(Session POST "/console/account/prove/passkey" => account::prove::passkey),
+    route!(Session POST "/console/account/prove/passkey/begin" => account::prove::begin),
     route!(Session GET  "/console/account/totp" => account::totp::ask),
     route!(Session POST "/console/account/totp" => account::totp::add),
     route!(Session POST "/console/account/recovery" => account::totp::recovery),
@@ -128,7 +136,36 @@ static ROUTES: [Route; 75] = [
     route!(Session GET  "/console/people" => people::show),
     route!(Session POST "/console/people/invites" => people::invite),
     route!(Session POST "/console/people/invites/{id}/revoke" => people::revoke),
-    route!(Session POST "/console/people/signup" => people::sign_up),
+    route!(Session GET  "/console/people/{id}" => person::show),
+    route!(Session POST "/console/people/{id}/role" => person::role),
+    route!(Session POST "/console/people/{id}/lock" => person::lock),
+    route!(Session POST "/console/people/{id}/terms" => person::terms),
+    route!(Session POST "/console/people/{id}/reset" => person::reset),
+    route!(Session POST "/console/people/{id}/sign-out" => person::sign_out),
+    route!(Session GET  "/console/providers" => providers::show),
+    route!(Session POST "/console/providers" => provider_form::add),
+    route!(Session GET  "/console/providers/new" => provider_form::ask),
+    route!(Session GET  "/console/providers/{id}" => provider::show),
+    route!(Session POST "/console/providers/{id}" => provider::change),
+    route!(Session GET  "/console/providers/{id}/check" => provider::back),
+    route!(Session POST "/console/providers/{id}/check" => provider::check),
+    route!(Session POST "/console/providers/{id}/remove" => provider::remove),
+    route!(Session GET  "/console/providers/{id}/credentials" => provider::back),
+    route!(Session POST "/console/providers/{id}/credentials" => provider::add_credential),
+    route!(Session POST "/console/providers/{id}/credentials/{credential}/remove" => provider::remove_credential),
+    route!(Session GET  "/console/models" => priced::show),
+    route!(Session POST "/console/models" => price::add),
+    route!(Session GET  "/console/models/new" => price::ask),
+    route!(Session GET  "/console/models/edit" => price::show),
+    route!(Session POST "/console/models/edit" => price::change),
+    route!(Session POST "/console/models/remove" => price::remove),
+    route!(Session GET  "/console/settings" => settings::show),
+    route!(Session POST "/console/settings" => settings::change),
+    route!(Session GET  "/console/settings/rekey" => settings::back),
+    route!(Session POST "/console/settings/rekey" => settings::rekey),
+    route!(Session GET  "/console/audit" => audit::show),
+    route!(Session GET  "/console/audit.csv" => audit::csv),
+    route!(Session GET  "/console/system" => system::show),
 ];
 
 /// Every route with its guard. [`router`] is built from this list, so the two cannot differ.
@@ -163,6 +200,7 @@ pub fn router(store: Store, host: Arc<dyn Host>) -> Router {
             same_site(&desk)
                 .with_rejection_response(|_: ProtectionError| Trouble::OtherSite.into_response()),
         )
+        .layer(from_fn_with_state(Arc::clone(&desk), shell::named))
         .layer(map_response(|response| async { shell::with_headers(response) }))
         .with_state(desk)
 }

@@ -5,11 +5,12 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ledger::Micros;
-use store::{Account, KeyRecord, Owner, Role, Seat, Session, Team, TeamRole};
+use store::{Account, KeyRecord, Owner, Purpose, Role, Seat, Session, Team, TeamRole};
 
 use crate::acting;
 use crate::cookies::{self, Jar};
 use crate::desk::Desk;
+use crate::links::{self, Note};
 use crate::random;
 use crate::rights::{TeamDeed, administers, may_in_team};
 use crate::shell::{see_other, sent_to};
@@ -23,6 +24,8 @@ const LIFE: Micros = 30 * DAY;
 const IDLE: Micros = 7 * DAY;
 /// How old the note of its last use may grow: not every look at a page is worth a write.
 const STALE: Micros = 10 * MINUTE;
+/// How long it holds that somebody proved who they are.
+const PROOF: Micros = links::LIFE.step;
 /// How far two nodes' clocks may differ.
 const SKEW: Micros = 5 * MINUTE;
 
@@ -35,6 +38,7 @@ pub(crate) struct Signed {
     /// The team they act for in this request; `None` is themselves.
     pub(crate) team: Option<Team>,
     hash: Vec<u8>,
+    began: Micros,
 }
 
 impl Signed {
@@ -109,6 +113,27 @@ impl Signed {
         self.administers()
     }
 
+    /// Whether they proved lately who they are: by signing in, or once more since.
+    pub(crate) async fn is_fresh(&self, desk: &Desk) -> Result<bool, Trouble> {
+        if desk.now().saturating_sub(self.began) < PROOF {
+            return Ok(true);
+        }
+        let proof = desk.store.link(&self.proof()).await?;
+        Ok(proof.is_some_and(|link| link.purpose == Purpose::Proof && links::alive(desk, &link)))
+    }
+
+    /// Notes that they proved it once more, in this session and no other.
+    pub(crate) async fn prove(&self, desk: &Desk) -> Result<(), Trouble> {
+        let (hash, id) = (self.proof(), &self.account.id);
+        desk.store.take_link(&hash, Purpose::Proof).await?;
+        links::add(desk, hash, Purpose::Proof, Some(id), &Note::default(), PROOF).await
+    }
+
+    /// The name of that note, which nobody has who has not the session.
+    fn proof(&self) -> Vec<u8> {
+        random::digest(&format!("proof of {}", random::hex(&self.hash)))
+    }
+
     /// Ends the session and sends the browser to the sign-in page.
     pub(crate) async fn end(self, desk: &Desk) -> Result<Response, Trouble> {
         desk.store.drop_session(&self.hash).await?;
@@ -152,7 +177,7 @@ pub(crate) async fn find(desk: &Desk, headers: &HeaderMap) -> Result<Option<Sign
         desk.store.touch_session(&hash, now).await?;
     }
     let seats = desk.store.seats_of(&account.id).await?;
-    Ok(Some(Signed { account, seats, team: None, hash }))
+    Ok(Some(Signed { account, seats, team: None, hash, began: session.created }))
 }
 
 /// Starts a session and sends the browser on. Whatever session the browser had ends, so that a

@@ -1,11 +1,16 @@
 //! What all pages have in common: the frame around them and the headers that protect them.
 
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, html};
 
 use crate::acting::Who;
-use crate::{assets, nav};
+use crate::desk::Desk;
+use crate::{assets, names, nav};
 
 /// Nothing but our own style, script and forms; no frame may show us.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
@@ -17,6 +22,25 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
     viewBox='0 0 32 32'%3E%3Cpath fill='%230b5d66' d='M4 30V14a12 12 0 0 1 24 0v16z'/%3E\
     %3Cpath fill='%23f3d9a4' d='M16 9a4 4 0 0 1 1.8 7.6L19 24h-6l1.2-7.4A4 4 0 0 1 16 9z'/%3E\
     %3C/svg%3E";
+
+tokio::task_local! {
+    /// What the gateway is called on the page that is being made.
+    static NAME: String;
+}
+
+/// Has pages know what the gateway is called.
+pub(crate) async fn named(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
+    if request.uri().path().starts_with("/assets/") {
+        return next.run(request).await;
+    }
+    let name = names::gateway(&desk.store).await;
+    NAME.scope(name, next.run(request)).await
+}
+
+/// What the gateway is called; outside of a request, what the program is.
+pub(crate) fn name() -> String {
+    NAME.try_with(Clone::clone).unwrap_or_else(|_| "Portunus".to_owned())
+}
 
 /// Which part of the site a page belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +85,7 @@ impl<'a> Shell<'a> {
 /// A page.
 pub(crate) fn page(status: StatusCode, shell: &Shell<'_>, body: &Markup) -> Response {
     let Shell { title, part, who, here: place } = shell;
+    let name = name();
     let here = |this: Part| (*part == this).then_some("page");
     let markup = html! {
         (DOCTYPE)
@@ -68,7 +93,7 @@ pub(crate) fn page(status: StatusCode, shell: &Shell<'_>, body: &Markup) -> Resp
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) " · Portunus" }
+                title { (title) " · " (name) }
                 link rel="icon" href=(ICON);
                 link rel="stylesheet" href=(assets::style().path());
                 script src=(assets::script().path()) defer {}
@@ -77,7 +102,7 @@ pub(crate) fn page(status: StatusCode, shell: &Shell<'_>, body: &Markup) -> Resp
                 a.skip href="#main" { "Skip to the content" }
                 header.top {
                     div.bar {
-                        a.brand href="/" aria-current=[here(Part::Front)] { (mark()) "Portunus" }
+                        a.brand href="/" aria-current=[here(Part::Front)] { (mark()) bdi { (name) } }
                         nav aria-label="Main" {
                             a href="/models" aria-current=[here(Part::Models)] { "Models" }
                             a href="/docs" aria-current=[here(Part::Reference)] { "API" }

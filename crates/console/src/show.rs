@@ -44,7 +44,8 @@ pub(crate) fn per_unit(price: Price) -> String {
     with_cents(&price.to_per_unit())
 }
 
-fn with_cents(text: &str) -> String {
+/// A decimal with at least two digits behind the point: `$3.00`.
+pub(crate) fn with_cents(text: &str) -> String {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     format!("${whole}.{fraction:0<2}")
 }
@@ -126,6 +127,28 @@ pub(crate) fn wait(seconds: u64) -> String {
     }
 }
 
+/// How long something has lasted: `40 s`, `12 min`, `5 h 20 min`, `3 days`.
+pub(crate) fn lasting(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// A size: `512 B`, `1.5 MiB`.
+pub(crate) fn bytes(size: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.into_iter().find(|(_, bits)| size >> bits > 0) {
+        Some((unit, bits)) => {
+            let tenths = (u128::from(size) * 10) >> bits;
+            format!("{}.{} {unit}", tenths / 10, tenths % 10)
+        }
+        None => format!("{size} B"),
+    }
+}
+
 /// `1 model`, `2 models`.
 pub(crate) fn many(n: usize, one: &str, more: &str) -> String {
     format!("{} {}", count(n as u64), if n == 1 { one } else { more })
@@ -175,5 +198,10 @@ mod tests {
         assert_eq!(distance(now - 90 * 86_400 * s, now), "16 Aug 2023");
         assert_eq!(moment(now), "2023-11-14 22:13:20 UTC");
         assert_eq!(moment(i64::MAX), "never");
+        assert_eq!(
+            [59, 600, 19_200, 999_999].map(lasting),
+            ["59 s", "10 min", "5 h 20 min", "11 days"]
+        );
+        assert_eq!([9, 1_536, 5 << 30].map(bytes), ["9 B", "1.5 KiB", "5.0 GiB"]);
     }
 }

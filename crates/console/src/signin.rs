@@ -62,6 +62,11 @@ impl Halfway {
         Ok(Some(Self { account, factors, next, hash: link.hash }))
     }
 
+    /// Somebody who is signed in and is to show a second step once more.
+    pub(crate) const fn once_more(account: Account, factors: Vec<Factor>) -> Self {
+        Self { account, factors, next: String::new(), hash: Vec::new() }
+    }
+
     /// The second step was passed too. Of all who try with one first step, one gets in.
     pub(crate) async fn welcome(
         self,

@@ -1,11 +1,13 @@
 //! Who may make an account: anyone, whoever was invited, or nobody. A setting in the store.
 
-use store::StoreError;
+use store::{AccountTerms, Role, StoreError};
 
 use crate::desk::Desk;
 
-/// The store's name for it.
+/// The store's names for it, and for what such accounts may do and spend.
 const NAME: &str = "signup";
+const ROLE: &str = "signup_role";
+const CAP: &str = "signup_cap_usd";
 
 /// Who may make an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +49,18 @@ impl SignUp {
         let word = desk.store.setting(NAME).await?;
         Ok(word.as_deref().and_then(Self::by_word).unwrap_or(Self::Invited))
     }
+}
 
-    pub(crate) async fn set(self, desk: &Desk) -> Result<(), StoreError> {
-        desk.store.put_setting(NAME, self.word()).await
-    }
+/// The role of whoever signs up by themselves.
+pub(crate) async fn role(desk: &Desk) -> Result<Role, StoreError> {
+    let word = desk.store.setting(ROLE).await?;
+    Ok(if word.as_deref() == Some(Role::Viewer.word()) { Role::Viewer } else { Role::Member })
+}
+
+/// Caps what all keys of an account may spend that somebody made by themselves. It has none yet.
+pub(crate) async fn cap(desk: &Desk, account_id: &str) -> Result<(), StoreError> {
+    let text = desk.store.setting(CAP).await?;
+    let Some(cap) = text.and_then(|text| text.parse().ok()) else { return Ok(()) };
+    let terms = AccountTerms { cap: Some(cap), budget: None };
+    desk.store.set_account_terms(account_id, terms).await
 }

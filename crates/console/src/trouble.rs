@@ -12,6 +12,8 @@ use crate::shell::{Shell, page};
 pub(crate) enum Trouble {
     /// The request makes no sense; the text tells why.
     Bad(&'static str),
+    /// What was asked for is not done; the text tells why.
+    Not(String),
     /// The account may not do this.
     Forbidden,
     /// Somebody is not let in; the text tells why.
@@ -53,6 +55,7 @@ impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         let (status, title, say) = match &self {
             Self::Bad(why) => (StatusCode::BAD_REQUEST, "This does not work", (*why).to_owned()),
+            Self::Not(why) => (StatusCode::BAD_REQUEST, "This does not work", why.clone()),
             Self::Forbidden => (
                 StatusCode::FORBIDDEN,
                 "Not for this account",

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, Limited};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{KeyRecord, Vault};
+use store::{Account, KeyRecord, Vault};
 use upstream::{Client, Pieces};
 
 use crate::app::{App, NewKey};
@@ -48,6 +48,10 @@ impl Host for App {
         request: Request<Body>,
     ) -> Later<Response> {
         Box::pin(async move { crate::surfaces::serve_as(self, &key, peer, request).await })
+    }
+
+    fn administer(self: Arc<Self>, account: Account, request: Request<Body>) -> Later<Response> {
+        Box::pin(async move { crate::surfaces::administer(self, &account, request).await })
     }
 
     fn new_key(&self, account_id: &str, ask: KeyAsk) -> Result<(KeyRecord, String), String> {

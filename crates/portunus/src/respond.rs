@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 pub(crate) enum Voice {
     /// A wire format's.
     Dialect(&'static dyn Dialect),
-    /// Our own JSON: `{"success":false,"message","code"}`.
+    /// Our own JSON: `{"success":false,"message","code"}`, and `field` where one is to blame.
     Plain,
 }
 
@@ -119,6 +119,9 @@ fn plain(fault: &Fault) -> (u16, Vec<u8>) {
         .ok()
         .and_then(|body| body.pointer("/error/code").cloned())
         .unwrap_or_default();
-    let body = serde_json::json!({ "success": false, "message": fault.say(), "code": code });
+    let mut body = serde_json::json!({ "success": false, "message": fault.say(), "code": code });
+    if let (Some(field), Some(told)) = (fault.path(), body.as_object_mut()) {
+        told.insert("field".to_owned(), field.into());
+    }
     (status, body.to_string().into_bytes())
 }

@@ -1,7 +1,7 @@
 //! The audit log: who changed what, when. Append-only.
 
 use ledger::Micros;
-use sqlx::FromRow;
+use sqlx::{FromRow, QueryBuilder};
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::{Store, StoreError};
@@ -9,6 +9,8 @@ use crate::{Store, StoreError};
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, FromRow)]
 pub struct Audit {
+    /// Its number; later ones have higher ones.
+    pub id: i64,
     /// When.
     pub at: Micros,
     /// Who: an account id, or the name of a command.
@@ -23,8 +25,23 @@ pub struct Audit {
 
 const ADD: &str =
     "INSERT INTO audits (at, actor, action, subject, detail) VALUES ($1, $2, $3, $4, $5)";
-const LATEST: &str = "SELECT at, actor, action, subject, detail FROM audits \
-    ORDER BY at DESC, id DESC LIMIT $1";
+const LIST: &str = "SELECT id, at, actor, action, subject, detail FROM audits";
+
+/// Which changes to list; `None` is no condition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// Made by this account or command.
+    pub actor: Option<String>,
+    /// Of this kind: `key.revoke`, or `key` for all that is done to keys.
+    pub action: Option<String>,
+    /// At this time or later.
+    pub since: Option<Micros>,
+    /// Before this time.
+    pub until: Option<Micros>,
+    /// Older than this one, told by its time and number: the next page begins behind the last
+    /// change of this one.
+    pub before: Option<(Micros, i64)>,
+}
 
 impl Store {
     /// Notes a change.
@@ -51,8 +68,41 @@ impl Store {
 
     /// The latest changes, newest first.
     pub async fn audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError> {
-        Ok(on_reader!(&self.db, pool => {
-            sqlx::query_as(LATEST).bind(i64::from(limit)).fetch_all(pool).await?
+        self.audits_of(&AuditFilter::default(), limit).await
+    }
+
+    /// The latest changes of those, newest first.
+    pub async fn audits_of(
+        &self,
+        filter: &AuditFilter,
+        limit: u32,
+    ) -> Result<Vec<Audit>, StoreError> {
+        let AuditFilter { actor, action, since, until, before } = filter;
+        Ok(on_reader!(&self.db, pool: Kind => {
+            let mut query = QueryBuilder::<Kind>::new(LIST);
+            query.push(" WHERE 1 = 1");
+            if let Some(actor) = actor {
+                query.push(" AND actor = ").push_bind(clean(actor));
+            }
+            if let Some(action) = action {
+                let kind = format!("{}.", clean(action));
+                let long = i32::try_from(kind.chars().count()).unwrap_or(i32::MAX);
+                query.push(" AND (action = ").push_bind(clean(action));
+                query.push(" OR substr(action, 1, ").push_bind(long);
+                query.push(") = ").push_bind(kind).push(")");
+            }
+            if let Some(since) = since {
+                query.push(" AND at >= ").push_bind(*since);
+            }
+            if let Some(until) = until {
+                query.push(" AND at < ").push_bind(*until);
+            }
+            if let Some((at, id)) = before {
+                query.push(" AND (at, id) < (").push_bind(*at);
+                query.push(", ").push_bind(*id).push(")");
+            }
+            query.push(" ORDER BY at DESC, id DESC LIMIT ").push_bind(i64::from(limit));
+            query.build_query_as().fetch_all(pool).await?
         }))
     }
 }

@@ -36,7 +36,7 @@ mod vault;
 
 pub use account_caps::{AccountTerms, AccountTotal};
 pub use accounts::{Account, Role};
-pub use audit::Audit;
+pub use audit::{Audit, AuditFilter};
 pub use configured::{AllConfigured, Change, Configured, ConfiguredKind, StoredCredential};
 pub use entries::{EntryFilter, KeyTotal};
 pub use error::StoreError;
@@ -73,6 +73,14 @@ impl Store {
             sqlx::query("SELECT 1").execute(pool).await?;
         });
         Ok(())
+    }
+
+    /// Which of the two databases it is.
+    pub const fn kind(&self) -> &'static str {
+        match &self.db {
+            Db::Sqlite { .. } => "SQLite",
+            Db::Pg(_) => "PostgreSQL",
+        }
     }
 
     /// Waits for running work and closes every connection; SQLite folds its write-ahead file back.

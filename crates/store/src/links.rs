@@ -24,10 +24,12 @@ pub enum Purpose {
     Challenge,
     /// To come back from a provider of identities.
     Return,
+    /// That whoever has a session proved once more who they are.
+    Proof,
 }
 
 impl Purpose {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::SignUp,
         Self::Invite,
         Self::Reset,
@@ -35,6 +37,7 @@ impl Purpose {
         Self::Second,
         Self::Challenge,
         Self::Return,
+        Self::Proof,
     ];
 
     /// The word in records.
@@ -47,6 +50,7 @@ impl Purpose {
             Self::Second => "second",
             Self::Challenge => "challenge",
             Self::Return => "return",
+            Self::Proof => "proof",
         }
     }
 }

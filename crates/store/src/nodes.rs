@@ -43,6 +43,9 @@ const CALLS_OF_GONE: &str = "SELECT body FROM holds WHERE NOT EXISTS (SELECT 1 F
     WHERE nodes.id = holds.node_id AND nodes.seen >= (SELECT now FROM store_clock) - $1) \
     AND NOT EXISTS (SELECT 1 FROM leases WHERE token = holds.lease AND closed = 0) LIMIT $2";
 
+const SEEN: &str =
+    "SELECT id, (SELECT now FROM store_clock) - seen FROM nodes ORDER BY seen DESC, id";
+
 /// Calls as they were last told, settled as far as they had come.
 fn settled(bodies: &[String], now: Micros) -> Result<Vec<Settled>, StoreError> {
     let calls = bodies.iter().map(|body| {
@@ -154,6 +157,11 @@ impl Store {
             sqlx::query(FORGET).bind(REMEMBERED).execute(pool).await?;
         });
         Ok(closed)
+    }
+
+    /// Every node that is remembered: its name, and for how long it was not heard.
+    pub async fn nodes(&self) -> Result<Vec<(String, Micros)>, StoreError> {
+        Ok(on_reader!(&self.db, pool => sqlx::query_as(SEEN).fetch_all(pool).await?))
     }
 
     /// The time by the database's clock.

@@ -20,7 +20,7 @@ pub(crate) use signup::signup;
 use maud::{DOCTYPE, html};
 
 use crate::desk::Desk;
-use crate::{Host, Mail};
+use crate::{Host, Mail, names};
 
 /// A letter before it is a mail.
 struct Letter<'a> {
@@ -41,7 +41,7 @@ impl Letter<'_> {
         if let Some((url, _)) = button {
             text.push_str(&format!("\n\n{url}"));
         }
-        text.push_str(&format!("\n\n{small}\n\nPortunus\n"));
+        text.push_str(&format!("\n\n{small}\n"));
         // Mail programs know nothing of stylesheets, so the styles stand in the elements.
         let html = html! {
             (DOCTYPE)
@@ -71,13 +71,20 @@ impl Letter<'_> {
     }
 }
 
-/// Sends a mail. Whoever waits for it is told nothing; a failure is in the log.
+/// Sends a mail, below which the gateway's name stands. Whoever waits for it is told nothing; a
+/// failure is in the log.
 pub(crate) async fn send(desk: &Desk, mail: Mail) {
-    send_by(desk.host.as_ref(), mail).await;
+    let name = names::gateway(&desk.store).await;
+    send_by(desk.host.as_ref(), &name, mail).await;
 }
 
 /// Sends a mail where there is no desk any more.
-pub(crate) async fn send_by(host: &dyn Host, mail: Mail) {
+pub(crate) async fn send_by(host: &dyn Host, name: &str, mut mail: Mail) {
+    mail.text.push_str(&format!("\n{name}\n"));
+    let signed = html! {
+        p style="max-width:30em;margin:16px auto 0;font-size:13px;color:#566166" { (name) }
+    };
+    mail.html = mail.html.replacen("</body>", &format!("{}</body>", signed.into_string()), 1);
     let subject = mail.subject.clone();
     match host.send_mail(mail).await {
         Ok(()) => tracing::info!(subject, "a mail was sent: {subject}"),

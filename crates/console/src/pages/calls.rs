@@ -17,6 +17,7 @@ use store::{EntryFilter, Store};
 use super::overview::call_table;
 use crate::acting::FOR;
 use crate::address;
+use crate::csv::csv_line;
 use crate::desk::Desk;
 use crate::form::{Asked, Fields};
 use crate::session::Signed;
@@ -329,31 +330,5 @@ fn line(call: &Entry, names: &HashMap<String, String>) -> String {
         call.first_byte_us.map(|micros| (micros / 1_000).to_string()).unwrap_or_default(),
         (call.ended.saturating_sub(call.started) / 1_000).to_string(),
     ];
-    let fields: Vec<String> = fields.iter().map(|field| quoted(field)).collect();
-    format!("{}\r\n", fields.join(","))
-}
-
-/// A field of the file. What a spreadsheet would take for a formula is kept from being one.
-fn quoted(field: &str) -> String {
-    let formula =
-        field.starts_with(['=', '+', '-', '@', '\t', '\r']) && field.parse::<f64>().is_err();
-    let guard = if formula { "'" } else { "" };
-    if formula || field.contains([',', '"', '\n', '\r']) {
-        format!("\"{guard}{}\"", field.replace('"', "\"\""))
-    } else {
-        field.to_owned()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_field_is_no_formula_and_stays_in_its_place() {
-        assert_eq!(quoted("plain"), "plain");
-        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
-        assert_eq!(quoted("=1+1"), "\"'=1+1\"");
-        assert_eq!(quoted("-0.5"), "-0.5");
-    }
+    csv_line(fields)
 }

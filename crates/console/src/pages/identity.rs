@@ -57,7 +57,8 @@ pub(crate) async fn arrive(
         return Ok(taken(&provider.name));
     }
     let open = SignUp::of(&desk).await? == SignUp::Open;
-    let role = provider.admits.or(open.then_some(Role::Member));
+    let own = crate::signup::role(&desk).await?;
+    let role = provider.admits.or(open.then_some(own));
     let role = role.ok_or(Trouble::Refused(
         "You have no account here yet. Ask an administrator of this gateway for an invitation.",
     ))?;
@@ -67,6 +68,7 @@ pub(crate) async fn arrive(
         ));
     }
     let account = newcomer(&desk, &person, role).await?;
+    crate::signup::cap(&desk, &account.id).await?;
     desk.note(&account.id, "account.create", &account.id, &provider.name).await;
     signin::welcome(&desk, &headers, &account, &provider.name, &next).await
 }

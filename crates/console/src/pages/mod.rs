@@ -1,6 +1,7 @@
 //! The pages, one file per part of the site.
 
 pub(crate) mod account;
+pub(crate) mod admin;
 pub(crate) mod calls;
 pub(crate) mod confirm;
 pub(crate) mod front;
@@ -32,7 +33,7 @@ use store::Account;
 
 use crate::desk::Desk;
 use crate::mails;
-use crate::shell::{Shell, good};
+use crate::shell::{self, Shell, good};
 
 /// A page that says one thing.
 fn told(title: &str, says: &str) -> Response {
@@ -50,8 +51,8 @@ fn told(title: &str, says: &str) -> Response {
 fn tell_owner(desk: &Desk, account: &Account, what: &str) {
     let Some(to) = account.email.as_deref().filter(|_| desk.host.can_mail()) else { return };
     let mail = mails::changed(to, &account.username, what);
-    let host = Arc::clone(&desk.host);
-    tokio::spawn(async move { mails::send_by(host.as_ref(), mail).await });
+    let (host, name) = (Arc::clone(&desk.host), shell::name());
+    tokio::spawn(async move { mails::send_by(host.as_ref(), &name, mail).await });
 }
 
 /// Text to copy, with a button that the script brings to life.

@@ -17,7 +17,7 @@ use crate::session::Signed;
 use crate::shell::{Shell, good, page, see_other};
 use crate::signup::SignUp;
 use crate::trouble::Trouble;
-use crate::{fields, mails, names, random, show};
+use crate::{address, fields, mails, names, random, show};
 
 const HERE: &str = "/console/people";
 const LONGEST: usize = 4_096;
@@ -141,22 +141,6 @@ pub(crate) async fn revoke(
     Ok(see_other(HERE))
 }
 
-/// `POST /console/people/signup`
-pub(crate) async fn sign_up(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    if !signed.may_invite() {
-        return Err(Trouble::Forbidden);
-    }
-    let mode = SignUp::by_word(fields.get("signup"));
-    let mode = mode.ok_or(Trouble::Bad("`signup` is one of: open, invited, closed."))?;
-    mode.set(&desk).await?;
-    desk.note(&signed.account.id, "setting.signup", "signup", mode.word()).await;
-    Ok(see_other(HERE))
-}
-
 async fn list(
     desk: &Desk,
     signed: &Signed,
@@ -185,7 +169,11 @@ async fn list(
         }
         div.columns {
             section.card { (invite_form(signed, fields, wrongs)) }
-            section.card { (mode_form(mode, desk.host.can_mail())) }
+            section.card {
+                h2 { "Who may sign up" }
+                p { (mode.about()) "." }
+                p.actions { a.button.quiet href="/console/settings" { "Settings" } }
+            }
         }
     };
     Ok(page(status, &Shell::signed("People", &signed.account).at(HERE), &body))
@@ -205,7 +193,9 @@ fn account_table(accounts: &[Account], signed: &Signed) -> Markup {
                     @for account in accounts {
                         tr {
                             th scope="row" {
-                                bdi { (account.username) }
+                                a href={ (HERE) "/" (address::value(&account.id)) } {
+                                    bdi { (account.username) }
+                                }
                                 @if account.id == signed.account.id { span.muted { " · you" } }
                             }
                             td data-label="E-mail" {
@@ -296,35 +286,12 @@ fn invite_form(signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Markup {
     }
 }
 
-const fn about(role: Role) -> &'static str {
+pub(crate) const fn about(role: Role) -> &'static str {
     match role {
         Role::Owner => "Owner: everything, other owners included",
         Role::Admin => "Admin: administration, but not of owners",
         Role::Member => "Member: own keys and usage",
         Role::Viewer => "Viewer: looks, does not touch",
-    }
-}
-
-fn mode_form(mode: SignUp, can_mail: bool) -> Markup {
-    html! {
-        h2 { "Who may sign up" }
-        @if mode == SignUp::Open && !can_mail {
-            p.objection { "Sign-up is open, but without mail nobody can prove an address. Set "
-                code { "[mail]" } " in the configuration." }
-        }
-        form method="post" action={ (HERE) "/signup" } {
-            fieldset.plain {
-                legend.unseen { "Who may sign up" }
-                @for choice in SignUp::ALL {
-                    label.tick {
-                        input type="radio" name="signup" value=(choice.word())
-                            checked[choice == mode];
-                        span { (choice.about()) }
-                    }
-                }
-            }
-            button.button.quiet type="submit" { "Save" }
-        }
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) async fn enter(
 }
 
 /// What a code is worth: one of the generator's, or one of the paper's, each good once.
-async fn accepted(
+pub(crate) async fn accepted(
     desk: &Desk,
     halfway: &Halfway,
     code: &str,

@@ -179,6 +179,9 @@ pub(crate) async fn create(
             return Err(error.into());
         }
     }
+    if link.purpose == Purpose::SignUp {
+        crate::signup::cap(&desk, &account.id).await?;
+    }
     let maker = links::note(&link).maker.unwrap_or_else(|| account.id.clone());
     desk.note(&maker, "account.create", &account.id, account.role.word()).await;
     if let Some((team, word)) = links::note(&link).team {
@@ -207,7 +210,8 @@ async fn permitted(desk: &Desk, link: &Link) -> Result<Role, Trouble> {
     let mode = SignUp::of(desk).await?;
     let note = links::note(link);
     if link.purpose == Purpose::SignUp {
-        return if mode == SignUp::Open { Ok(Role::Member) } else { Err(Trouble::DeadLink) };
+        let role = crate::signup::role(desk).await?;
+        return if mode == SignUp::Open { Ok(role) } else { Err(Trouble::DeadLink) };
     }
     let role = note.role.as_deref().and_then(Role::by_word).ok_or(Trouble::DeadLink)?;
     if mode == SignUp::Closed {

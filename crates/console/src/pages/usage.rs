@@ -28,6 +28,8 @@ const DAY: Micros = 24 * HOUR;
 const APART: usize = 8;
 /// How many stand in the list below the chart.
 const LISTED: usize = 25;
+/// How many stand in the choice of a filter.
+const OFFERED: usize = 100;
 const LONGEST: usize = 256;
 
 /// What is shown unless something else is asked for.
@@ -172,25 +174,6 @@ impl View {
             .collect();
         format!("/console/usage?{}", parts.join("&"))
     }
-
-    /// The filters that are set: their name, their value, and how they are told.
-    fn set(&self, names: &Names) -> Vec<(&'static str, String)> {
-        let UsageFilter { account_id, key_id, model, lane, status } = &self.filter;
-        let mut set = Vec::new();
-        let mut add = |name, value: &Option<String>, by| {
-            if let Some(value) = value {
-                set.push((name, names.of(by, value)));
-            }
-        };
-        add("account", account_id, By::Account);
-        add("key", key_id, By::Key);
-        add("model", model, By::Model);
-        add("lane", lane, By::Lane);
-        if let Some(status) = status {
-            set.push(("status", status.to_string()));
-        }
-        set
-    }
 }
 
 /// What ids are called.
@@ -247,6 +230,7 @@ pub(crate) async fn show(
         let points = desk.store.usage_over(range, step, Some(view.by), &view.filter).await?;
         sums(&view, &axis, &points, &top, &names)
     };
+    let offers = Offer::all(&desk, &signed, &view, &names).await?;
     let body = html! {
         div.title {
             h1 { "Usage" }
@@ -255,7 +239,8 @@ pub(crate) async fn show(
                 a.button.quiet href=(csv(&view)) { "Export CSV" }
             }
         }
-        (choices(&view, &signed, &names))
+        (choices(&view, &signed))
+        (filters(&view, &offers))
         (figures(&all, &pace))
         @if all.calls == 0 {
             div.empty {
@@ -281,7 +266,7 @@ fn csv(view: &View) -> String {
     view.with("", "").replacen("/console/usage?", "/console/calls.csv?", 1)
 }
 
-fn choices(view: &View, signed: &Signed, names: &Names) -> Markup {
+fn choices(view: &View, signed: &Signed) -> Markup {
     let chosen = |yes: bool| yes.then_some("true");
     let fields = By::ALL.into_iter().filter(|by| signed.sees_all() || *by != By::Account);
     html! {
@@ -302,13 +287,78 @@ fn choices(view: &View, signed: &Signed, names: &Names) -> Markup {
                 }
             }
         }
-        @let set = view.set(names);
-        @let shown = set.iter().filter(|(name, _)| signed.sees_all() || *name != "account");
-        @if set.len() > usize::from(!signed.sees_all()) {
-            p.filters-set {
-                @for (name, value) in shown {
-                    a.tag-off href=(view.with(name, "")) title="Take this filter away" {
-                        (name) ": " bdi { (value) } " ×"
+    }
+}
+
+/// What there is to choose from for one filter.
+struct Offer {
+    by: By,
+    chosen: String,
+    /// How each value is told, and the value.
+    values: Vec<(String, String)>,
+}
+
+impl Offer {
+    async fn all(
+        desk: &Desk,
+        signed: &Signed,
+        view: &View,
+        names: &Names,
+    ) -> Result<Vec<Self>, Trouble> {
+        let UsageFilter { account_id, key_id, model, lane, status } = &view.filter;
+        let status = status.map(|status| status.to_string());
+        // What was used in this time, whatever else is chosen.
+        let own = UsageFilter {
+            account_id: account_id.clone().filter(|_| !signed.sees_all()),
+            ..UsageFilter::default()
+        };
+        let mut offers = Vec::new();
+        for (by, chosen) in [
+            (By::Model, model),
+            (By::Key, key_id),
+            (By::Account, account_id),
+            (By::Lane, lane),
+            (By::Status, &status),
+        ] {
+            if by == By::Account && !signed.sees_all() {
+                continue;
+            }
+            let used = desk.store.top(view.range.clone(), by, Rank::Calls, &own, OFFERED).await?;
+            let mut values: Vec<String> = used.into_iter().map(|(value, _)| value).collect();
+            values.retain(|value| !value.is_empty());
+            if let Some(chosen) = chosen.as_ref().filter(|chosen| !values.contains(chosen)) {
+                values.push(chosen.clone());
+            }
+            let mut values: Vec<(String, String)> =
+                values.into_iter().map(|value| (names.of(by, &value), value)).collect();
+            values.sort();
+            offers.push(Self { by, chosen: chosen.clone().unwrap_or_default(), values });
+        }
+        Ok(offers)
+    }
+}
+
+fn filters(view: &View, offers: &[Offer]) -> Markup {
+    let kept = [("what", view.what.word()), ("by", view.by.word()), ("range", view.range_word)];
+    html! {
+        form.filters method="get" action="/console/usage" {
+            @for (name, value) in kept { input type="hidden" name=(name) value=(value); }
+            @for Offer { by, chosen, values } in offers {
+                div.field {
+                    label.capital for=(by.word()) { (by.word()) }
+                    select id=(by.word()) name=(by.word()) {
+                        option value="" { "Any" }
+                        @for (told, value) in values {
+                            option value=(value) selected[value == chosen] { (told) }
+                        }
+                    }
+                }
+            }
+            div.field.go { button.button.quiet type="submit" { "Show" } }
+            @if offers.iter().any(|offer| !offer.chosen.is_empty()) {
+                div.field.go {
+                    a.button.quiet href={ "/console/usage?" (kept.map(|(n, v)| format!("{n}={v}")).join("&")) } {
+                        "Show all"
                     }
                 }
             }

@@ -5,7 +5,7 @@ use http::StatusCode;
 use store::{Factor, FactorKind, Role, Sealed};
 
 use crate::device::{Device, send};
-use crate::gateway::{Gateway, Got, PASSWORD, SECOND, START};
+use crate::gateway::{Gateway, Got, PASSWORD, SECOND};
 
 /// What an app would show at that time.
 fn code(secret: &str, at: i64) -> String {
@@ -35,16 +35,19 @@ async fn add_app(gateway: &Gateway, cookie: &str) -> (String, Vec<String>) {
     page.shows("<svg class=\"qr\"");
     let secret = page.body.split("name=\"secret\" value=\"").nth(1).unwrap();
     let secret = secret.split('"').next().unwrap().to_owned();
-    let fields = [
-        ("secret", secret.as_str()),
-        ("code", &code(&secret, now(gateway))),
-        ("current", PASSWORD),
-    ];
+    let fields = [("secret", secret.as_str()), ("code", &code(&secret, now(gateway)))];
     let got = gateway.post("/console/account/totp", &fields).cookie(cookie).send().await;
     assert_eq!(got.status, StatusCode::OK, "{}", got.body);
     let codes = got.body.split("<code id=\"codes\">").nth(1).unwrap();
     let codes = codes.split('<').next().unwrap().lines().map(str::to_owned).collect();
     (secret, codes)
+}
+
+/// Proves once more, with the password, who has that session.
+async fn prove(gateway: &Gateway, cookie: &str) {
+    let fields = [("current", PASSWORD), ("next", "/console/account")];
+    let got = gateway.post("/console/account/prove", &fields).cookie(cookie).send().await;
+    got.goes_to("/console/account");
 }
 
 /// The cookie of a browser whose password was right.
@@ -150,24 +153,27 @@ async fn adding_and_removing_an_app_takes_the_password() {
     gateway.account("bert", Role::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let secret = "A".repeat(32);
-    for (given, current, status) in
-        [(code(&secret, START), "wrong wrong", 403), ("000000".to_owned(), PASSWORD, 400)]
-    {
-        let fields = [("secret", secret.as_str()), ("code", given.as_str()), ("current", current)];
-        let got = gateway.post("/console/account/totp", &fields).cookie(&cookie).send().await;
-        assert_eq!(got.status, status);
-    }
+    let fields = [("secret", secret.as_str()), ("code", "000000")];
+    let got = gateway.post("/console/account/totp", &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, 400);
+    gateway.host.clock.pass(601 * SECOND);
+    let right = code(&secret, now(&gateway));
+    let fields = [("secret", secret.as_str()), ("code", &right)];
+    let got = gateway.post("/console/account/totp", &fields).cookie(&cookie).send().await;
+    got.goes_to("/console/account/prove?next=%2Fconsole%2Faccount%2Ftotp");
     assert!(gateway.store.factors_of(&anna.id).await.unwrap().is_empty());
+    prove(&gateway, &cookie).await;
     add_app(&gateway, &cookie).await;
     let factors = gateway.store.factors_of(&anna.id).await.unwrap();
     let app = factors.iter().find(|factor| factor.kind == FactorKind::Totp).unwrap();
     let path = format!("/console/account/factors/{}/remove", app.id);
     let as_bert = gateway.sign_in("bert").await;
-    let right = [("proof", PASSWORD)];
-    assert_eq!(gateway.post(&path, &right).cookie(&as_bert).send().await.status, 404);
-    let wrong = [("proof", "wrong wrong")];
-    assert_eq!(gateway.post(&path, &wrong).cookie(&cookie).send().await.status, 403);
-    let got = gateway.post(&path, &right).cookie(&cookie).send().await;
+    assert_eq!(gateway.post(&path, &[]).cookie(&as_bert).send().await.status, 404);
+    gateway.host.clock.pass(601 * SECOND);
+    let got = gateway.post(&path, &[]).cookie(&cookie).send().await;
+    got.goes_to("/console/account/prove?next=%2Fconsole%2Faccount");
+    prove(&gateway, &cookie).await;
+    let got = gateway.post(&path, &[]).cookie(&cookie).send().await;
     got.goes_to("/console/account?told=factor");
     assert!(gateway.store.factors_of(&anna.id).await.unwrap().is_empty(), "codes go too");
     gateway.sign_in("anna").await;
@@ -268,6 +274,7 @@ async fn a_passkey_shown_wrongly_opens_nothing() {
     assert_eq!(send(&gateway, ENTER, &device.sign(&begun), "").await.status, 403, "too late");
     let nothing = gateway.post(ENTER, &[("id", "x")]).send().await;
     assert_eq!(nothing.status, StatusCode::FORBIDDEN);
+    prove(&gateway, &cookie).await;
     let begun = begin(&gateway, BEGIN_NEW, &cookie).await;
     let mut answer = other.make(&begun);
     answer[4].1 = "-65535".to_owned();
@@ -296,4 +303,93 @@ async fn having_a_passkey_is_no_proof_and_anothers_is_none_either() {
     let begun = begin(&gateway, BEGIN_NEW, &as_bert).await;
     let got = send(&gateway, NEW, &anna.make(&begun), &as_bert).await;
     assert_eq!(got.status, StatusCode::BAD_REQUEST, "a passkey that is another's");
+}
+
+#[tokio::test]
+async fn ways_into_an_account_are_changed_by_whoever_proved_lately_that_it_is_theirs() {
+    let gateway = Gateway::with_mail().await;
+    gateway.account("anna", Role::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    let there = gateway.sign_in("anna").await;
+    let changes = [
+        BEGIN_NEW,
+        NEW,
+        "/console/account/email",
+        "/console/account/recovery",
+        "/console/account/identities/corp",
+        "/console/account/identities/remove",
+    ];
+    gateway.get("/console/account").cookie(&cookie).send().await.hides("It is me");
+    gateway.host.clock.pass(601 * SECOND);
+    let page = gateway.get("/console/account").cookie(&cookie).send().await;
+    page.shows("It is me");
+    for hidden in ["/console/account/passkeys", "/console/account/totp", "/console/account/email"] {
+        page.hides(&format!("{hidden}\""));
+    }
+    for path in changes {
+        let got = gateway.post(path, &[]).cookie(&cookie).send().await;
+        got.goes_to("/console/account/prove?next=%2Fconsole%2Faccount");
+    }
+    gateway
+        .get("/console/account/totp")
+        .cookie(&cookie)
+        .send()
+        .await
+        .goes_to("/console/account/prove?next=%2Fconsole%2Faccount%2Ftotp");
+    let wrong = [("current", "wrong wrong"), ("next", "/console/account")];
+    let got = gateway.post("/console/account/prove", &wrong).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::FORBIDDEN);
+    got.shows("current-wrong");
+    let away = [("current", PASSWORD), ("next", "https://evil.example")];
+    let got = gateway.post("/console/account/prove", &away).cookie(&cookie).send().await;
+    got.goes_to("/console/account");
+    begin(&gateway, BEGIN_NEW, &cookie).await;
+    let got = gateway.post(BEGIN_NEW, &[]).cookie(&there).send().await;
+    got.goes_to("/console/account/prove?next=%2Fconsole%2Faccount");
+    gateway.host.clock.pass(601 * SECOND);
+    let got = gateway.post(BEGIN_NEW, &[]).cookie(&cookie).send().await;
+    got.goes_to("/console/account/prove?next=%2Fconsole%2Faccount");
+    for _ in 0..4 {
+        gateway.post("/console/account/prove", &wrong).cookie(&cookie).send().await;
+    }
+    gateway.post("/console/account/prove", &wrong).cookie(&cookie).send().await;
+    let held = gateway.post("/console/account/prove", &away).cookie(&cookie).send().await;
+    assert_eq!(held.status, StatusCode::TOO_MANY_REQUESTS, "guessing has an end");
+}
+
+#[tokio::test]
+async fn without_a_password_a_passkey_or_a_code_proves_it() {
+    let gateway = Gateway::new().await;
+    let mut device = Device::new(1);
+    let cookie = with_passkey(&gateway, "anna", &device).await;
+    let anna = gateway.store.account_by_login("anna").await.unwrap().unwrap();
+    // Ends the session too, so that the way in is the passkey from here on.
+    gateway.store.set_password(&anna.id, None, now(&gateway)).await.unwrap();
+    gateway.get("/console").cookie(&cookie).send().await.goes_to("/login");
+    let begun = begin(&gateway, BEGIN, "").await;
+    let cookie = send(&gateway, ENTER, &device.sign(&begun), "").await.cookie();
+    gateway.host.clock.pass(601 * SECOND);
+    let page = gateway.get("/console/account/prove").cookie(&cookie).send().await;
+    page.shows("Use your passkey");
+    page.hides("name=\"current\"");
+    let empty = gateway.post("/console/account/prove", &[("current", "")]).cookie(&cookie);
+    assert_eq!(empty.send().await.status, StatusCode::FORBIDDEN, "no password is no proof");
+    let path = "/console/account/prove/passkey";
+    let begun = begin(&gateway, &format!("{path}/begin"), &cookie).await;
+    let other = Device::new(2).sign(&begun);
+    assert_eq!(send(&gateway, path, &other, &cookie).await.status, StatusCode::FORBIDDEN);
+    let begun = begin(&gateway, &format!("{path}/begin"), &cookie).await;
+    device.count += 1;
+    send(&gateway, path, &device.sign(&begun), &cookie).await.goes_to("/console/account");
+    let got = gateway.post("/console/account/recovery", &[]).cookie(&cookie).send().await;
+    let codes = got.body.split("<code id=\"codes\">").nth(1).unwrap();
+    let code = codes.lines().next().unwrap().to_owned();
+    gateway.host.clock.pass(601 * SECOND);
+    let prove = async |code: &str| {
+        gateway.post("/console/account/prove", &[("code", code)]).cookie(&cookie).send().await
+    };
+    assert_eq!(prove("000000").await.status, StatusCode::FORBIDDEN);
+    prove(&code).await.goes_to("/console/account");
+    gateway.host.clock.pass(601 * SECOND);
+    assert_eq!(prove(&code).await.status, StatusCode::FORBIDDEN, "a recovery code is good once");
 }

@@ -21,6 +21,7 @@ use store::{Account, KeyRecord, Limits, Role, Store, Vault};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tower::ServiceExt;
 
+use crate::office::Office;
 use crate::provider::Provider;
 
 pub(crate) const PASSWORD: &str = "three harbour lights";
@@ -39,6 +40,8 @@ pub(crate) struct Keeper {
     pub(crate) mail: AtomicBool,
     outgoing: UnboundedSender<Mail>,
     incoming: tokio::sync::Mutex<UnboundedReceiver<Mail>>,
+    /// Who answers for administration.
+    pub(crate) office: Office,
     /// The provider of identities, if there is one.
     pub(crate) provider: Mutex<Option<Arc<Provider>>>,
     pub(crate) vault: Vault,
@@ -89,6 +92,10 @@ impl Host for Keeper {
     ) -> Later<Response> {
         let said = format!("{key} asked for {}", request.uri());
         Box::pin(async move { Response::new(Body::from(said)) })
+    }
+
+    fn administer(self: Arc<Self>, account: Account, request: Request<Body>) -> Later<Response> {
+        Box::pin(async move { self.office.answer(&account, request).await })
     }
 
     fn now(&self) -> Micros {
@@ -311,6 +318,7 @@ impl Gateway {
             mail: AtomicBool::new(false),
             outgoing,
             incoming: tokio::sync::Mutex::new(incoming),
+            office: Office::default(),
             provider: Mutex::default(),
             vault: Vault::new(folder.join("vault.key"), None, false),
         });

@@ -32,6 +32,17 @@ async fn usage_adds_up_and_stays_with_its_account() {
     none.shows("No calls in this time");
     let one = format!("/console/usage?model={}", escape(ODD));
     gateway.get(&one).cookie(&annas).send().await.shows("$3.00");
+    let chosen = gateway.get("/console/usage?key=abc&status=200&by=lane").cookie(&annas);
+    let chosen = chosen.send().await;
+    chosen.shows("$2.50");
+    for control in ["model", "key", "account", "lane", "status"] {
+        chosen.shows(&format!("<select id=\"{control}\" name=\"{control}\">"));
+    }
+    chosen.shows("<option value=\"abc\" selected>website</option>");
+    chosen.shows("<option value=\"def\">robot</option>");
+    chosen.shows("name=\"by\" value=\"lane\"");
+    mine.hides("name=\"account\"");
+    mine.hides("value=\"abc\"");
     for view in
         ["what=latency", "what=tokens&by=status", "what=calls&by=lane&range=1y", "range=24h"]
     {

@@ -1,6 +1,7 @@
 //! `portunus ledger`: prove that the books balance, or export them.
 
 use clap::{Args, Subcommand, ValueEnum};
+use console::csv_line;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -119,7 +120,7 @@ async fn export(store: &Store, wanted: Export) -> anyhow::Result<ExitCode> {
     let mut after = None;
     let mut line = String::new();
     if matches!(format, Format::Csv) {
-        row(&mut line, cells(&write_entry(&Entry::default())).map(|(name, _)| name));
+        line = csv_line(cells(&write_entry(&Entry::default())).map(|(name, _)| name));
     }
     loop {
         // A closed pipe is no reason to fail.
@@ -135,7 +136,7 @@ async fn export(store: &Store, wanted: Export) -> anyhow::Result<ExitCode> {
             match format {
                 // Writing to a text cannot fail.
                 Format::Json => drop(writeln!(line, "{told}")),
-                Format::Csv => row(&mut line, cells(&told).map(|(_, value)| value)),
+                Format::Csv => line.push_str(&csv_line(cells(&told).map(|(_, value)| value))),
             }
         }
     }
@@ -172,23 +173,6 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// A row of RFC 4180.
-fn row(out: &mut String, cells: impl Iterator<Item = String>) {
-    for (place, cell) in cells.enumerate() {
-        if place > 0 {
-            out.push(',');
-        }
-        if cell.contains([',', '"', '\n', '\r']) {
-            out.push('"');
-            out.push_str(&cell.replace('"', "\"\""));
-            out.push('"');
-        } else {
-            out.push_str(&cell);
-        }
-    }
-    out.push_str("\r\n");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,11 +188,9 @@ mod tests {
     #[test]
     fn a_row_keeps_what_could_be_taken_for_its_own_marks() {
         let told = json!({ "a": 1, "b": { "c": "x,y", "d": null }, "e": ["\"q\"\n"] });
-        let mut names = String::new();
-        row(&mut names, cells(&told).map(|(name, _)| name));
+        let names = csv_line(cells(&told).map(|(name, _)| name));
         assert_eq!(names, "a,b_c,b_d,e\r\n");
-        let mut values = String::new();
-        row(&mut values, cells(&told).map(|(_, value)| value));
+        let values = csv_line(cells(&told).map(|(_, value)| value));
         assert_eq!(values, "1,\"x,y\",,\"[\"\"\\\"\"q\\\"\"\\n\"\"]\"\r\n");
     }
 }

@@ -94,7 +94,7 @@ impl Shared {
     }
 
     /// Whether Valkey failed to answer a moment ago.
-    pub(super) fn is_away(&self) -> bool {
+    pub(crate) fn is_away(&self) -> bool {
         self.clock.now() < self.apart_until.load(Ordering::Relaxed)
     }
 

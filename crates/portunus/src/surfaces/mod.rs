@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt as _;
 
-use crate::app::App;
+use crate::app::{App, NewKey};
 use crate::guard;
 use crate::idempotency;
 use crate::keys::Key;
@@ -173,6 +173,9 @@ fn table() -> Vec<Route> {
         keyed!(GET "/api/admin/directory" => admin::directory),
         keyed!(GET "/api/admin/vault" => admin::get_vault),
         keyed!(POST "/api/admin/vault/rekey" => admin::rekey_vault),
+        keyed!(GET "/api/admin/users/{id}/terms" => admin::get_terms),
+        keyed!(PUT "/api/admin/users/{id}/terms" => admin::set_terms),
+        keyed!(POST "/api/admin/users/{id}/sign-out" => admin::sign_user_out),
         keyed!(GET "/api/admin/usage" => admin::usage),
         keyed!(GET "/api/admin/teams" => admin::list_teams),
         keyed!(POST "/api/admin/teams" => admin::create_team),
@@ -344,6 +347,36 @@ pub(crate) async fn serve_as(
         Some(key) => with_key((&app, &key, &id), voice, (handler, paid), peer, request).await,
         None => voice.answer(&Fault::new(Trouble::NoKey, "this key does not work any more"), &id.0),
     }
+}
+
+/// Answers a request of the console's for administration, in the name of somebody signed in: the
+/// same handlers, rights and notes as for a key of theirs.
+pub(crate) async fn administer(
+    app: Arc<App>,
+    account: &store::Account,
+    request: Request<Body>,
+) -> Response {
+    let path = request.uri().path();
+    let fits = |route: &Route| {
+        route.path.starts_with("/api/admin/")
+            && route.method == *request.method()
+            && fits(route.path, path)
+    };
+    let (handler, paid) = match table().into_iter().find(fits).map(|route| route.handler) {
+        Some(Handler::Paid(handler)) => (handler, true),
+        Some(Handler::Keyed(handler)) => (handler, false),
+        Some(Handler::Public(_)) | None => return nothing_here(request).await,
+    };
+    let id = RequestId(app.ids.next(app.clock.now()));
+    let key = NewKey { name: "console".to_owned(), cap: None, models: vec![], expires: None };
+    let answered = match key.make(&account.id, &app.ring, app.clock.now()) {
+        Ok((record, _)) => {
+            let key = app.ring.stand_in(record);
+            keyed((&app, &key, &id), Ok(()), handler, paid, request).await
+        }
+        Err(error) => Err(Fault::internal(error.to_string())),
+    };
+    answered.unwrap_or_else(|fault| Voice::Plain.answer(&fault, &id.0))
 }
 
 /// Answers a request whose key is good, and tells what is left of its limits.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use store::Audit;
+use store::{Audit, AuditFilter};
 use tokio::task::JoinSet;
 
 use crate::on_both;
@@ -73,10 +73,30 @@ async fn the_latest_audits_come_first(place: Arc<Place>) {
     let subjects = |audits: Vec<Audit>| audits.into_iter().map(|a| a.subject).collect::<Vec<_>>();
     assert_eq!(subjects(store.audits(10).await.unwrap()), ["third", "second", "late", "first"]);
     assert_eq!(subjects(store.audits(2).await.unwrap()), ["third", "second"]);
-    let Audit { at, actor, action, subject, detail } = store.audits(1).await.unwrap().remove(0);
+    let Audit { id: _, at, actor, action, subject, detail } =
+        store.audits(1).await.unwrap().remove(0);
     assert_eq!(
         (at, &*actor, &*action, &*subject, &*detail),
         (7, "someone", "key.revoke", "third", "because")
+    );
+    store.add_audit(9, "another", "key", "whole", "").await.unwrap();
+    store.add_audit(9, "another", "keys.list", "alike", "").await.unwrap();
+    let which = |actor: &str, action: &str| AuditFilter {
+        actor: (!actor.is_empty()).then(|| actor.to_owned()),
+        action: (!action.is_empty()).then(|| action.to_owned()),
+        ..AuditFilter::default()
+    };
+    let of = async |filter: AuditFilter| subjects(store.audits_of(&filter, 9).await.unwrap());
+    assert_eq!(of(which("another", "")).await, ["alike", "whole"]);
+    assert_eq!(of(which("", "key")).await, ["whole", "third", "second", "late", "first"]);
+    assert_eq!(of(which("another", "key.revoke")).await, [""; 0]);
+    let time = AuditFilter { since: Some(6), until: Some(9), ..AuditFilter::default() };
+    assert_eq!(of(time).await, ["third", "second", "late"]);
+    let last = store.audits(4).await.unwrap().pop().unwrap();
+    let before = AuditFilter { before: Some((last.at, last.id)), ..AuditFilter::default() };
+    assert_eq!(
+        (last.subject.as_str(), of(before).await),
+        ("second", vec!["late".to_owned(), "first".to_owned()])
     );
     store.close().await;
 }

@@ -6,12 +6,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::Stage;
+use super::office;
 use super::page::Page;
 
 type Journey = fn(&mut Stage) -> Result<()>;
 
 /// Every journey with its name.
-pub(super) const ALL: [(&str, Journey); 10] = [
+pub(super) const ALL: [(&str, Journey); 12] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
     ("a question in every format, and where its price is told", playground),
@@ -22,6 +23,8 @@ pub(super) const ALL: [(&str, Journey); 10] = [
     ("signing in through a provider of identities", identity),
     ("an app with codes as the second step", totp),
     ("a passkey as the second step and instead of a password", passkey),
+    ("what the gateway is made of, seen by an administrator", office::look_around),
+    ("an account is capped and its ways in are kept", office::person),
 ];
 
 pub(super) const PASSWORD: &str = "three harbour lights";
@@ -145,8 +148,12 @@ fn sign_up(stage: &mut Stage) -> Result<()> {
         sign_in(&mut page, url, "olga", PASSWORD)?;
         page.go(&format!("{url}/console/people"))?;
         page.inspect("people", shots, axe)?;
+        page.send("Settings")?;
         page.press("input[name=signup][value=open]")?;
+        page.fill("#signup_cap_usd", "5")?;
+        page.inspect("settings", shots, axe)?;
         page.send("Save")?;
+        page.says("Saved.")?;
         page.go(&format!("{url}/signup"))?;
         page.inspect("signup", shots, axe)?;
         page.fill("#email", "mia@example.com")?;
@@ -244,7 +251,6 @@ fn totp(stage: &mut Stage) -> Result<()> {
     let secret = page.text("document.querySelector('input[name=secret]').value")?;
     let now = code(&mut page, &secret, 0)?;
     page.fill("#code", &now)?;
-    page.fill("#current", NEW)?;
     page.send("Add it")?;
     page.says("Your recovery codes")?;
     page.inspect("recovery-codes", shots, axe)?;

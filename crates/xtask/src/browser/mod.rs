@@ -5,6 +5,7 @@
 mod cdp;
 mod journeys;
 mod mailbox;
+mod office;
 mod page;
 mod teams;
 

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 
-use super::{proved, whole};
+use super::{HERE, prove, whole};
 use crate::desk::Desk;
 use crate::form::{Fields, Wrongs};
 use crate::session::Signed;
@@ -21,20 +21,19 @@ pub(crate) async fn change(
     signed: Signed,
     fields: Fields,
 ) -> Result<Response, Trouble> {
+    if let Some(way) = prove::first(&desk, &signed, HERE).await? {
+        return Ok(way);
+    }
     let account = &signed.account;
     let email = fields.one("email", 4_096)?;
     let mut wrongs = Wrongs::default();
-    let mut status = StatusCode::BAD_REQUEST;
     if !desk.host.can_mail() {
         wrongs.add("email", "This gateway sends no mail, so that no address can be confirmed.");
     } else if !names::is_address(email) {
         wrongs.add("email", "This does not look like an e-mail address.");
-    } else if !proved(&desk, &signed, fields.get("email_proof")).await? {
-        wrongs.add("email_proof", "This is not your password.");
-        status = StatusCode::FORBIDDEN;
     }
     if !wrongs.is_empty() {
-        return whole(&desk, &signed, status, &fields, &wrongs, None).await;
+        return whole(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs, None).await;
     }
     desk.mails.admit_name(email, desk.now()).map_err(Trouble::TooOften)?;
     let (account, email) = (account.clone(), email.to_owned());

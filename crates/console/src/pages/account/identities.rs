@@ -6,6 +6,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 
+use super::{HERE, prove};
 use crate::desk::Desk;
 use crate::form::Fields;
 use crate::oidc;
@@ -21,6 +22,9 @@ pub(crate) async fn link(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Trouble> {
     let Path(name) = name.map_err(|_| Trouble::NotFound)?;
+    if let Some(way) = prove::first(&desk, &signed, HERE).await? {
+        return Ok(way);
+    }
     oidc::depart(&desk, &name, Some(&signed.account.id), "/console/account?told=identity").await
 }
 
@@ -30,6 +34,9 @@ pub(crate) async fn remove(
     signed: Signed,
     fields: Fields,
 ) -> Result<Response, Trouble> {
+    if let Some(way) = prove::first(&desk, &signed, HERE).await? {
+        return Ok(way);
+    }
     let account = &signed.account;
     let (issuer, subject) = (fields.short("issuer", 512)?, fields.short("subject", 512)?);
     let identities = desk.store.identities_of(&account.id).await?;
@@ -43,5 +50,5 @@ pub(crate) async fn remove(
     if desk.store.drop_identity(&account.id, issuer, subject).await? {
         desk.note(&account.id, "identity.remove", &account.id, issuer).await;
     }
-    Ok(see_other(super::HERE))
+    Ok(see_other(HERE))
 }

@@ -4,6 +4,7 @@ pub(crate) mod email;
 pub(crate) mod identities;
 pub(crate) mod passkeys;
 pub(crate) mod password;
+pub(crate) mod prove;
 pub(crate) mod totp;
 
 use std::sync::Arc;
@@ -59,7 +60,6 @@ pub(crate) async fn remove_factor(
     State(desk): State<Arc<Desk>>,
     signed: Signed,
     id: Result<Path<String>, PathRejection>,
-    fields: Fields,
 ) -> Result<Response, Trouble> {
     let Path(id) = id.map_err(|_| Trouble::NotFound)?;
     let account = &signed.account;
@@ -67,11 +67,8 @@ pub(crate) async fn remove_factor(
     if !factors.iter().any(|factor| factor.id == id) {
         return Err(Trouble::NotFound);
     }
-    if !proved(&desk, &signed, fields.get("proof")).await? {
-        let mut wrongs = Wrongs::default();
-        wrongs.add("proof", "This is not your password.");
-        let none = Fields::default();
-        return whole(&desk, &signed, StatusCode::FORBIDDEN, &none, &wrongs, None).await;
+    if let Some(way) = prove::first(&desk, &signed, HERE).await? {
+        return Ok(way);
     }
     desk.store.drop_factor(&account.id, &id).await?;
     let left = factors.iter().filter(|factor| factor.id != id);
@@ -114,10 +111,17 @@ pub(super) async fn whole(
     let identities = desk.store.identities_of(&account.id).await?;
     let now = desk.now();
     let has_password = account.password_hash.is_some();
+    let fresh = signed.is_fresh(desk).await?;
     let body = html! {
         div.title { h1 { "Your account" } }
         @if let Some(told) = told { p.told role="status" { (told) } }
         (another_look(wrongs))
+        @if !fresh {
+            div.title.notice {
+                p { "To change the ways into this account, prove once more that it is yours." }
+                a.button.quiet href={ (HERE) "/prove" } { "It is me" }
+            }
+        }
         div.columns {
             section.card {
                 h2 { "Who you are" }
@@ -131,8 +135,8 @@ pub(super) async fn whole(
                     } }
                     div { dt { "Role" } dd { (account.role.word()) } }
                 }
-                @if has_password && desk.host.can_mail() {
-                    details open[wrongs.of("email").is_some() || wrongs.of("email_proof").is_some()] {
+                @if fresh && desk.host.can_mail() {
+                    details open[wrongs.of("email").is_some()] {
                         summary { "Use another address" }
                         form method="post" action={ (HERE) "/email" } {
                             (Input {
@@ -145,7 +149,6 @@ pub(super) async fn whole(
                                 help: Some("We send a link there that confirms it."),
                                 ..Input::default()
                             }.show(wrongs))
-                            (own_password("email_proof", wrongs))
                             button.button.quiet type="submit" { "Send the link" }
                         }
                     }
@@ -172,10 +175,10 @@ pub(super) async fn whole(
             }
             section.card {
                 h2 { "Second step" }
-                (second_step(&factors, has_password, wrongs, now))
+                (second_step(&factors, has_password, fresh, wrongs, now))
             }
             section.card {
-                (linked(desk, &identities, now))
+                (linked(desk, &identities, fresh, now))
                 h2 { "Sessions" }
                 p.muted { "Ends every session of this account, on every device, this one too." }
                 form method="post" action={ (HERE) "/sessions/end" } {
@@ -187,7 +190,13 @@ pub(super) async fn whole(
     Ok(page(status, &Shell::signed("Your account", account).at(HERE), &body))
 }
 
-fn second_step(factors: &[Factor], has_password: bool, wrongs: &Wrongs, now: i64) -> Markup {
+fn second_step(
+    factors: &[Factor],
+    has_password: bool,
+    fresh: bool,
+    wrongs: &Wrongs,
+    now: i64,
+) -> Markup {
     let shown: Vec<&Factor> =
         factors.iter().filter(|factor| crate::signin::counts(factor.kind)).collect();
     let papers = factors.iter().filter(|factor| factor.kind == FactorKind::Recovery).count();
@@ -209,16 +218,12 @@ fn second_step(factors: &[Factor], has_password: bool, wrongs: &Wrongs, now: i64
                                 }
                             }
                         }
-                        @if has_password {
+                        @if fresh {
                             details {
                                 summary { "Remove" span.unseen { " " (factor.name) } }
                                 form method="post" action={
                                     (HERE) "/factors/" (address::value(&factor.id)) "/remove"
                                 } {
-                                    label.unseen for={ "proof-" (factor.id) } { "Your password" }
-                                    input id={ "proof-" (factor.id) } name="proof" type="password"
-                                        autocomplete="current-password" required
-                                        placeholder="Your password";
                                     button.button.harm type="submit" { "Remove it" }
                                 }
                             }
@@ -226,12 +231,11 @@ fn second_step(factors: &[Factor], has_password: bool, wrongs: &Wrongs, now: i64
                     }
                 }
             }
-            @if let Some(why) = wrongs.of("proof") { p.objection { (why) } }
             p.small.muted { (show::many(papers, "recovery code", "recovery codes")) " left." }
         }
-        @if has_password {
+        @if fresh {
             div.actions {
-                @if !has_totp { a.button.quiet href={ (HERE) "/totp" } { "Add an app with codes" } }
+                @if has_password && !has_totp { a.button.quiet href={ (HERE) "/totp" } { "Add an app with codes" } }
                 @if !shown.is_empty() {
                     form.inline method="post" action={ (HERE) "/recovery" } {
                         button.button.quiet type="submit" { "New recovery codes" }
@@ -239,7 +243,7 @@ fn second_step(factors: &[Factor], has_password: bool, wrongs: &Wrongs, now: i64
                 }
             }
         }
-        form hidden method="post" action={ (HERE) "/passkeys" } data-passkey="create"
+        @if fresh { form hidden method="post" action={ (HERE) "/passkeys" } data-passkey="create"
             data-begin={ (HERE) "/passkeys/begin" } {
             (super::login::passkey_fields())
             input type="hidden" name="key";
@@ -254,7 +258,7 @@ fn second_step(factors: &[Factor], has_password: bool, wrongs: &Wrongs, now: i64
             }.show(wrongs))
             button.button.quiet type="submit" { "Add a passkey" }
             p.objection role="alert" hidden {}
-        }
+        } }
     }
 }
 
@@ -267,7 +271,7 @@ const fn kind_title(kind: FactorKind) -> &'static str {
 }
 
 /// The providers of identities this account is linked to, and those it could be.
-fn linked(desk: &Desk, identities: &[Identity], now: i64) -> Markup {
+fn linked(desk: &Desk, identities: &[Identity], fresh: bool, now: i64) -> Markup {
     let providers = desk.host.identities();
     let free = |issuer: &str| !identities.iter().any(|identity| identity.issuer == issuer);
     html! {
@@ -282,18 +286,18 @@ fn linked(desk: &Desk, identities: &[Identity], now: i64) -> Markup {
                                 span.small.muted { (identity.issuer) " · linked "
                                     (show::when(identity.created, now)) }
                             }
-                            form.inline method="post" action={ (HERE) "/identities/remove" } {
+                            @if fresh { form.inline method="post" action={ (HERE) "/identities/remove" } {
                                 input type="hidden" name="issuer" value=(identity.issuer);
                                 input type="hidden" name="subject" value=(identity.subject);
                                 button.link.danger type="submit" {
                                     "Unlink" span.unseen { " " (identity.label) }
                                 }
-                            }
+                            } }
                         }
                     }
                 }
             }
-            div.actions {
+            @if fresh { div.actions {
                 @for provider in providers.iter().filter(|provider| free(&provider.issuer)) {
                     form.inline method="post" action={
                         (HERE) "/identities/" (address::value(&provider.name))
@@ -301,7 +305,7 @@ fn linked(desk: &Desk, identities: &[Identity], now: i64) -> Markup {
                         button.button.quiet type="submit" { "Link " (provider.name) }
                     }
                 }
-            }
+            } }
         }
     }
 }

@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde_json::json;
 use store::{Factor, FactorKind, StoreError};
 
-use super::{totp, whole};
+use super::{HERE, prove, totp, whole};
 use crate::desk::Desk;
 use crate::form::{Fields, Wrongs, disguised};
 use crate::passkey::{self, Shown};
@@ -27,6 +27,9 @@ pub(crate) async fn begin(
     State(desk): State<Arc<Desk>>,
     signed: Signed,
 ) -> Result<Response, Trouble> {
+    if let Some(way) = prove::first(&desk, &signed, HERE).await? {
+        return Ok(way);
+    }
     let account = &signed.account;
     let factors = desk.store.factors_of(&account.id).await?;
     let known = factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
@@ -51,6 +54,9 @@ pub(crate) async fn add(
     signed: Signed,
     fields: Fields,
 ) -> Result<Response, Trouble> {
+    if let Some(way) = prove::first(&desk, &signed, HERE).await? {
+        return Ok(way);
+    }
     let account = &signed.account;
     let name = fields.short("name", 4_096)?;
     let mut wrongs = Wrongs::default();

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use qrcodegen::{QrCode, QrCodeEcc};
 use store::{Account, Factor, FactorKind};
 
-use super::HERE;
+use super::{HERE, prove};
 use crate::desk::Desk;
 use crate::form::{Fields, Input, Wrongs};
 use crate::pages::copyable;
@@ -26,6 +26,9 @@ pub(crate) async fn ask(
     if signed.account.password_hash.is_none() || has_one(&desk, &signed.account).await? {
         return Ok(see_other(HERE));
     }
+    if let Some(way) = prove::first(&desk, &signed, "/console/account/totp").await? {
+        return Ok(way);
+    }
     let secret = totp::new_secret()?;
     form(&desk, StatusCode::OK, &signed.account, &secret, &Wrongs::default())
 }
@@ -40,21 +43,19 @@ pub(crate) async fn add(
     if account.password_hash.is_none() || has_one(&desk, account).await? {
         return Ok(see_other(HERE));
     }
+    if let Some(way) = prove::first(&desk, &signed, "/console/account/totp").await? {
+        return Ok(way);
+    }
     let text = fields.short("secret", 64)?;
     let secret = totp::from_base32(text).filter(|secret| secret.len() == 20);
     let secret = secret.ok_or(Trouble::Bad("`secret` is not one of ours."))?;
     let mut wrongs = Wrongs::default();
-    let mut status = StatusCode::BAD_REQUEST;
     let step = totp::step_of(&secret, fields.short("code", 64)?, desk.now());
     if step.is_none() {
         wrongs.add("code", "This is not the code the app shows now. Try the next one.");
     }
-    if !super::proved(&desk, &signed, fields.get("current")).await? {
-        wrongs.add("current", "This is not your password.");
-        status = StatusCode::FORBIDDEN;
-    }
-    let (Some(step), true) = (step, wrongs.is_empty()) else {
-        return form(&desk, status, account, text, &wrongs);
+    let Some(step) = step else {
+        return form(&desk, StatusCode::BAD_REQUEST, account, text, &wrongs);
     };
     let factor = Factor {
         id: uuid::Uuid::now_v7().to_string(),
@@ -79,6 +80,9 @@ pub(crate) async fn recovery(
     State(desk): State<Arc<Desk>>,
     signed: Signed,
 ) -> Result<Response, Trouble> {
+    if let Some(way) = prove::first(&desk, &signed, HERE).await? {
+        return Ok(way);
+    }
     let factors = desk.store.factors_of(&signed.account.id).await?;
     if !factors.iter().any(|factor| crate::signin::counts(factor.kind)) {
         return Ok(see_other(HERE));
@@ -152,7 +156,6 @@ fn form(
                     help: Some("Six digits."),
                     ..Input::default()
                 }.show(wrongs))
-                (fields::own_password("current", wrongs))
                 div.actions {
                     button.button type="submit" { "Add it" }
                     a.button.quiet href=(HERE) { "Cancel" }

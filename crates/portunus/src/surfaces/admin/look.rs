@@ -1,26 +1,21 @@
-//! What administrators look at: usage, the audit log, settings, the health of the whole.
+//! What administrators look at: usage.
 
 use axum::response::Response;
 use canon::{Fault, Money};
-use http::StatusCode;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use store::{By, Pace, Rank, Step, Times, UsageFilter, Used};
 
-use super::{Asked, admin, away, body, invalid, list, note, thing, time, unchanged};
-use crate::app::App;
+use super::{Asked, admin, away, invalid, time};
 use crate::surfaces::query::pairs;
 
 const DAY: i64 = 24 * 3_600 * 1_000_000;
-/// The settings that can be changed here, and the words each takes.
-const SETTINGS: [(&str, &[&str]); 1] = [("signup", &["open", "invited", "closed"])];
 
-fn wishes(asked: &Asked) -> Map<String, Value> {
+pub(super) fn wishes(asked: &Asked) -> Map<String, Value> {
     let pairs = pairs(asked.request.uri().query().unwrap_or_default());
     pairs.into_iter().map(|(name, value)| (name, Value::from(value))).collect()
 }
 
-fn wish(wishes: &Map<String, Value>, name: &str) -> Option<String> {
+pub(super) fn wish(wishes: &Map<String, Value>, name: &str) -> Option<String> {
     wishes.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
@@ -103,80 +98,4 @@ fn pace_json(Pace { took, waited }: &Pace) -> Value {
 
 fn ms(micros: Option<i64>) -> Option<i64> {
     micros.map(|micros| micros / 1_000)
-}
-
-/// The latest changes, newest first.
-pub(in crate::surfaces) async fn audit(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked.app, &asked.key).await?;
-    let most = match wish(&wishes(&asked), "limit") {
-        None => 100,
-        Some(text) => match text.parse::<u32>() {
-            Ok(limit) if (1..=1_000).contains(&limit) => limit,
-            _ => return Err(invalid("limit", "write a whole number from 1 to 1000")),
-        },
-    };
-    let audits = asked.app.store.audits(most).await.map_err(away)?;
-    let told = |one: &store::Audit| {
-        json!({
-            "at": time(one.at), "actor": one.actor, "action": one.action,
-            "subject": one.subject, "detail": one.detail,
-        })
-    };
-    Ok(list(audits.iter().map(told).collect()))
-}
-
-async fn settings_now(app: &App) -> Result<Value, Fault> {
-    let mut all = Map::new();
-    for (name, _) in SETTINGS {
-        let value = app.store.setting(name).await.map_err(away)?;
-        all.insert(name.to_owned(), Value::from(value));
-    }
-    Ok(Value::Object(all))
-}
-
-pub(in crate::surfaces) async fn settings(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked.app, &asked.key).await?;
-    Ok(thing(StatusCode::OK, &settings_now(&asked.app).await?))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Settings {
-    #[serde(default)]
-    signup: Option<String>,
-}
-
-pub(in crate::surfaces) async fn set_settings(asked: Asked) -> Result<Response, Fault> {
-    let who = admin(&asked.app, &asked.key).await?;
-    let Asked { app, request, .. } = asked;
-    unchanged(request.headers(), &settings_now(&app).await?)?;
-    let Settings { signup } = body(request).await?;
-    for (name, value) in [("signup", signup)] {
-        let Some(value) = value else { continue };
-        let words = SETTINGS.iter().find(|(own, _)| *own == name).map(|(_, words)| *words);
-        let words = words.unwrap_or_default();
-        if !words.contains(&value.as_str()) {
-            return Err(invalid(name, format!("write one of {}", words.join(", "))));
-        }
-        app.store.put_setting(name, &value).await.map_err(away)?;
-        note(&app, &who, "setting.change", name, &value).await;
-    }
-    Ok(thing(StatusCode::OK, &settings_now(&app).await?))
-}
-
-/// Whether the parts of the whole are well.
-pub(in crate::surfaces) async fn health(asked: Asked) -> Result<Response, Fault> {
-    admin(&asked.app, &asked.key).await?;
-    let app = &asked.app;
-    let lanes = app.config().health(app.ticks());
-    let good = lanes.iter().filter(|lane| lane.health.standing.word() == "good").count();
-    let value = json!({
-        "success": true,
-        "version": env!("CARGO_PKG_VERSION"),
-        "ready": app.is_ready(),
-        "store": app.store.ping().await.is_ok(),
-        "lanes": { "all": lanes.len(), "good": good },
-        "troubles": app.troubles(),
-    });
-    Ok(super::super::json(value.to_string()))
 }

@@ -3,28 +3,36 @@
 //! Everything that can be changed carries an `ETag`; a change that names one with `If-Match` is
 //! made only if nobody changed the thing in between. Every change is in the audit log.
 
+mod audit;
 mod credentials;
 mod keys;
 mod look;
 mod models;
 mod places;
 mod providers;
+mod settings;
+mod system;
 mod teams;
+mod terms;
 mod users;
 mod vault;
 
+pub(super) use audit::list as audit;
 pub(super) use credentials::{
     add as add_credential, check as check_provider, delete as delete_credential,
 };
 pub(super) use keys::{change as change_key, create as create_key, get as get_key};
 pub(super) use keys::{list as list_keys, revoke as revoke_key, rotate as rotate_key};
-pub(super) use look::{audit, health, set_settings, settings, usage};
+pub(super) use look::usage;
 pub(super) use models::{delete as delete_model, get as get_model};
 pub(super) use models::{list_all as list_models, put as put_model};
 pub(super) use providers::{delete as delete_provider, directory, get as get_provider};
 pub(super) use providers::{list_all as list_providers, put as put_provider};
+pub(super) use settings::{change as set_settings, get as settings};
+pub(super) use system::health;
 pub(super) use teams::{change as change_team, close as close_team, create as create_team};
 pub(super) use teams::{get as get_team, list as list_teams, put_member, remove_member};
+pub(super) use terms::{get as get_terms, set as set_terms, sign_out as sign_user_out};
 pub(super) use users::{change as change_user, create as create_user, get as get_user};
 pub(super) use users::{list as list_users, reset as reset_user};
 pub(super) use vault::{get as get_vault, rekey as rekey_vault};

@@ -1,0 +1,30 @@
+//! Tables as files for spreadsheets.
+
+/// A line of such a file.
+pub fn csv_line<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
+    let cells: Vec<String> = cells.into_iter().map(|cell| quoted(cell.as_ref())).collect();
+    format!("{}\r\n", cells.join(","))
+}
+
+/// A cell. What a spreadsheet would take for a formula is kept from being one.
+fn quoted(cell: &str) -> String {
+    let formula =
+        cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
+    let guard = if formula { "'" } else { "" };
+    if formula || cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{guard}{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_no_formula_and_stays_in_its_place() {
+        let cells = ["plain", "a,\"b\"", "=1+1", "-0.5", ""];
+        assert_eq!(csv_line(cells), "plain,\"a,\"\"b\"\"\",\"'=1+1\",-0.5,\r\n");
+    }
+}

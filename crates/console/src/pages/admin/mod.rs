@@ -1,0 +1,99 @@
+//! Administration: pages over `/api/admin`, which decides who may see and change what.
+
+pub(crate) mod audit;
+pub(crate) mod model;
+pub(crate) mod models;
+pub(crate) mod person;
+mod price_form;
+pub(crate) mod provider;
+pub(crate) mod provider_form;
+pub(crate) mod providers;
+pub(crate) mod settings;
+pub(crate) mod system;
+
+use axum::response::Response;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::clerk::{Told, texts};
+use crate::form::{Fields, Wrongs, described, notes};
+use crate::session::Signed;
+use crate::shell::{Shell, good, sent_to};
+
+/// The hidden field with the tag of the thing a form is about.
+const TAG: &str = "tag";
+
+/// The tag of a thing as the form has it that is to change it.
+fn tag_field(told: &Told) -> Markup {
+    html! { input type="hidden" name=(TAG) value=(told.tag); }
+}
+
+/// A choice of one of several, each with its word and what it means.
+fn select(
+    (name, label): (&str, &str),
+    chosen: &str,
+    options: &[(&str, &str)],
+    wrongs: &Wrongs,
+) -> Markup {
+    let wrong = wrongs.of(name);
+    html! {
+        div.field.wrong[wrong.is_some()] {
+            label for=(name) { (label) }
+            select id=(name) name=(name) aria-invalid=[wrong.map(|_| "true")]
+                aria-describedby=[described(name, wrong, None)] {
+                @for (word, says) in options {
+                    option value=(word) selected[*word == chosen] { (says) }
+                }
+            }
+            (notes(name, wrong, None))
+        }
+    }
+}
+
+/// A field of several lines.
+fn area((name, label): (&str, &str), value: &str, help: &str, wrongs: &Wrongs) -> Markup {
+    let wrong = wrongs.of(name);
+    html! {
+        div.field.wrong[wrong.is_some()] {
+            label for=(name) { (label) }
+            textarea id=(name) name=(name) rows="4" autocomplete="off" autocapitalize="none"
+                spellcheck="false" aria-invalid=[wrong.map(|_| "true")]
+                aria-describedby=[described(name, wrong, Some(help))] { (value) }
+            (notes(name, wrong, Some(help)))
+        }
+    }
+}
+
+/// On to a page after a change, by way of what the change warns of, if it does.
+fn warned(signed: &Signed, here: &'static str, answer: &Value, next: &str) -> Response {
+    let warnings = texts(answer, "warnings");
+    if warnings.is_empty() {
+        return sent_to(next);
+    }
+    let body = html! {
+        section.card.broad {
+            h1 { "Saved, but" }
+            ul { @for warning in warnings { li { (warning) } } }
+            p.actions { a.button href=(next) { "Go on" } }
+        }
+    };
+    good(&Shell::signed("Saved, but", &signed.account).at(here), &body)
+}
+
+/// What a field says, or nothing where it is empty.
+fn text_or_null(fields: &Fields, name: &str) -> Value {
+    match fields.get(name).trim() {
+        "" => Value::Null,
+        text => Value::from(text),
+    }
+}
+
+/// A box that makes the script fetch a part of the page again and again; ticked from the start.
+fn live(id: &str, help: &str) -> Markup {
+    html! {
+        label.tick hidden data-live=(id) {
+            input type="checkbox" checked;
+            span { "Live" span.help { (help) } }
+        }
+    }
+}

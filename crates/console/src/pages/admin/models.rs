@@ -1,0 +1,148 @@
+//! Models and prices: every model with its lanes and what it costs, to look for and to change.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::providers::source;
+use crate::address;
+use crate::clerk::{Clerk, list, text};
+use crate::desk::Desk;
+use crate::form::{Asked, Fields};
+use crate::session::Signed;
+use crate::shell::{Shell, good};
+use crate::show;
+use crate::trouble::Trouble;
+
+pub(super) const HERE: &str = "/console/models";
+const PER_PAGE: usize = 50;
+const LONGEST: usize = 256;
+const KINDS: [(&str, &str); 4] =
+    [("", "Any"), ("chat", "Chat"), ("image", "Images"), ("embedding", "Embeddings")];
+
+/// `GET /console/models`
+pub(crate) async fn show(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    Asked(asked): Asked,
+) -> Result<Response, Trouble> {
+    let (words, kind) = (asked.short("q", LONGEST)?.to_lowercase(), asked.short("kind", LONGEST)?);
+    let told = Clerk::of(&desk, &signed).get("/models").await?.value;
+    let fits = |model: &&Value| {
+        let name = format!("{} {}", text(model, "id"), lane_names(model).join(" ")).to_lowercase();
+        (kind.is_empty() || text(model, "model_type") == kind)
+            && words.split_whitespace().all(|word| name.contains(word))
+    };
+    let found: Vec<&Value> = list(&told, "data").iter().filter(fits).collect();
+    let page: usize = asked.get("page").parse().unwrap_or(1).max(1);
+    let shown = found.iter().skip((page - 1).saturating_mul(PER_PAGE)).take(PER_PAGE).copied();
+    let more = found.len() > page.saturating_mul(PER_PAGE);
+    let body = html! {
+        div.title {
+            h1 { "Models & prices" }
+            div.actions { a.button href={ (HERE) "/new" } { "Add a model" } }
+        }
+        @match asked.get("told") {
+            "saved" => p.told role="status" { "Saved. It counts at once, for calls from now on." },
+            "removed" => p.told role="status" { "What was said of the model here is gone." },
+            _ => {}
+        }
+        form.filters method="get" action=(HERE) role="search" {
+            div.field.grow {
+                label for="q" { "Model or lane" }
+                input #q name="q" type="search" value=(asked.get("q")) autocomplete="off";
+            }
+            div.field {
+                label for="kind" { "Kind" }
+                select #kind name="kind" {
+                    @for (word, title) in KINDS {
+                        option value=(word) selected[word == kind] { (title) }
+                    }
+                }
+            }
+            div.field.go { button.button type="submit" { "Show" } }
+        }
+        @if found.is_empty() {
+            div.empty { h2 { "No such model" } p { "Search for less, or add it." } }
+        } @else {
+            p.muted.small.tally { (show::many(found.len(), "model", "models")) }
+            (table(shown))
+        }
+        nav.pager aria-label="Pages of models" {
+            @if page > 1 { a rel="prev" href=(at(&asked, page - 1)) { "← Before" } }
+            @if more { a rel="next" href=(at(&asked, page + 1)) { "More →" } }
+        }
+    };
+    Ok(good(&Shell::signed("Models & prices", &signed.account).at(HERE), &body))
+}
+
+fn at(asked: &Fields, page: usize) -> String {
+    let (q, kind) = (address::value(asked.get("q")), address::value(asked.get("kind")));
+    format!("{HERE}?q={q}&kind={kind}&page={page}")
+}
+
+/// The address of a model's page.
+pub(super) fn page_of(id: &str) -> String {
+    format!("{HERE}/edit?id={}", address::value(id))
+}
+
+/// The names of a model's lanes, which may be written with more to say of them.
+pub(super) fn lane_names<'a>(model: &'a Value) -> Vec<&'a str> {
+    let name = |lane: &'a Value| match lane {
+        Value::String(name) => Some(name.as_str()),
+        lane => lane.get("lane").and_then(Value::as_str),
+    };
+    list(model, "lanes").iter().filter_map(name).collect()
+}
+
+fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
+    html! {
+        div.sheet {
+            table.list {
+                thead { tr {
+                    th scope="col" { "Model" }
+                    th scope="col" { "Kind" }
+                    th scope="col" { "Lanes" }
+                    th.num scope="col" { "Input" }
+                    th.num scope="col" { "Output" }
+                    th scope="col" { "Said" }
+                } }
+                tbody {
+                    @for model in models {
+                        @let pricing = model.get("pricing").unwrap_or(&Value::Null);
+                        tr {
+                            th scope="row" {
+                                a.id href=(page_of(text(model, "id"))) { bdi { (text(model, "id")) } }
+                                @if let Some(why) = model.get("trouble").and_then(Value::as_str) {
+                                    p.objection.small { (why) }
+                                }
+                            }
+                            td data-label="Kind" { (text(model, "model_type")) }
+                            td data-label="Lanes" {
+                                span.wrap.small { @for (place, lane) in lane_names(model).iter().enumerate() {
+                                    @if place > 0 { ", " } bdi { (lane) }
+                                } }
+                            }
+                            td.num data-label="Input" { (dollars(pricing, "input")) }
+                            td.num data-label="Output" { (dollars(pricing, "output")) }
+                            td data-label="Said" { (source(model)) }
+                        }
+                    }
+                }
+            }
+        }
+        p.muted.small { "Prices in USD per million tokens; a model may cost more by the piece." }
+    }
+}
+
+/// A price as the list has it.
+fn dollars(pricing: &Value, name: &str) -> String {
+    match pricing.get(name) {
+        Some(Value::Number(number)) => show::with_cents(&number.to_string()),
+        Some(Value::String(text)) => show::with_cents(text),
+        _ => "–".to_owned(),
+    }
+}

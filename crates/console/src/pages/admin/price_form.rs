@@ -1,0 +1,214 @@
+//! Prices in a form: one field for each plain price, and what has parts of its own as JSON.
+
+use canon::Price;
+use catalog::{LongPrices, PicturePrice, Prices, Rates, ServicePrices};
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+use super::area;
+use crate::form::{Fields, Input, Wrongs};
+
+/// The plain prices: their fields, which are those of the API, and what they are for.
+pub(super) const PLAIN: [(&str, &str); 14] = [
+    ("price.input", "Input"),
+    ("price.output", "Output"),
+    ("price.cached_input", "Input from a cache"),
+    ("price.cache_write", "Written to a cache"),
+    ("price.cache_write_long", "Written for long"),
+    ("price.thinking", "Thinking"),
+    ("price.input_audio", "Audio input"),
+    ("price.output_audio", "Audio output"),
+    ("price.input_image", "Image input"),
+    ("price.output_image", "Image output"),
+    ("price.per_request", "A request"),
+    ("price.per_second", "A second"),
+    ("price.per_image", "An image"),
+    ("price.per_search", "A search"),
+];
+/// Those of them that are per million tokens; the others are for one.
+const PER_MILLION: usize = 10;
+/// The field of all other prices, and what they are.
+const FURTHER: &str = "price.further";
+const PARTS: [&str; 6] = ["pictures", "long", "batch", "flex", "priority", "fast"];
+
+/// Prices in writing, as the API takes them.
+pub(super) fn written(prices: &Prices) -> Map<String, Value> {
+    // Named one by one, so that a new price cannot be forgotten here.
+    let Prices {
+        version: _,
+        input,
+        output,
+        cached_input,
+        cache_write,
+        cache_write_long,
+        thinking,
+        input_audio,
+        output_audio,
+        input_image,
+        output_image,
+        per_request,
+        per_second,
+        per_image,
+        pictures,
+        per_search,
+        long,
+        services,
+    } = prices;
+    let million = |price: Price| Value::from(price.to_per_million());
+    let unit = |price: Price| Value::from(price.to_per_unit());
+    let all = [
+        ("input", Some(million(*input))),
+        ("output", Some(million(*output))),
+        ("cached_input", cached_input.map(million)),
+        ("cache_write", cache_write.map(million)),
+        ("cache_write_long", cache_write_long.map(million)),
+        ("thinking", thinking.map(million)),
+        ("input_audio", input_audio.map(million)),
+        ("output_audio", output_audio.map(million)),
+        ("input_image", input_image.map(million)),
+        ("output_image", output_image.map(million)),
+        ("per_request", per_request.map(unit)),
+        ("per_second", per_second.map(unit)),
+        ("per_image", per_image.map(unit)),
+        ("per_search", per_search.map(unit)),
+        ("pictures", (!pictures.is_empty()).then(|| pictures.iter().map(picture).collect())),
+        ("long", (!long.is_empty()).then(|| long.iter().map(long_json).collect())),
+    ];
+    let mut written: Map<String, Value> =
+        all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    for ServicePrices { service, rates, long } in services {
+        let mut value = json!({ "rates": rates_json(rates) });
+        if let (false, Some(fields)) = (long.is_empty(), value.as_object_mut()) {
+            fields.insert("long".to_owned(), long.iter().map(long_json).collect());
+        }
+        written.insert(service.word().to_owned(), value);
+    }
+    written
+}
+
+fn rates_json(rates: &Rates) -> Value {
+    let Rates { input, output, cached_input, cache_write, cache_write_long } = *rates;
+    let all = [
+        ("input", Some(input)),
+        ("output", Some(output)),
+        ("cached_input", cached_input),
+        ("cache_write", cache_write),
+        ("cache_write_long", cache_write_long),
+    ];
+    let said = all.into_iter().filter_map(|(name, price)| Some((name, price?.to_per_million())));
+    said.map(|(name, price)| (name.to_owned(), Value::from(price))).collect()
+}
+
+fn long_json(long: &LongPrices) -> Value {
+    let LongPrices { above, rates } = long;
+    json!({ "above": above, "rates": rates_json(rates) })
+}
+
+fn picture(picture: &PicturePrice) -> Value {
+    let PicturePrice { size, quality, price, tokens } = picture;
+    let all = [
+        ("size", size.clone().map(Value::from)),
+        ("quality", quality.clone().map(Value::from)),
+        ("price", (*price > Price::FREE).then(|| Value::from(price.to_per_unit()))),
+        ("tokens", (*tokens > 0).then(|| Value::from(*tokens))),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// Written prices as fields.
+pub(super) fn filled(price: &Value) -> Vec<(&'static str, String)> {
+    let of = |(name, _): (&'static str, _)| {
+        let own = name.strip_prefix("price.").unwrap_or_default();
+        let text = price.get(own).and_then(Value::as_str).unwrap_or_default();
+        (name, text.to_owned())
+    };
+    let parts: Map<String, Value> = PARTS
+        .into_iter()
+        .filter_map(|part| Some((part.to_owned(), price.get(part)?.clone())))
+        .collect();
+    let further = if parts.is_empty() {
+        String::new()
+    } else {
+        serde_json::to_string_pretty(&parts).unwrap_or_default()
+    };
+    PLAIN.map(of).into_iter().chain([(FURTHER, further)]).collect()
+}
+
+/// The prices of a form, in writing; nothing where it says nothing.
+pub(super) fn body(fields: &Fields) -> Result<Option<Map<String, Value>>, Wrongs> {
+    let mut price = Map::new();
+    let further = match fields.get(FURTHER).trim() {
+        "" => Map::new(),
+        text => serde_json::from_str(text).map_err(|why| {
+            let mut wrongs = Wrongs::default();
+            wrongs.add(FURTHER, format!("This is no JSON object: {why}."));
+            wrongs
+        })?,
+    };
+    for (name, _) in PLAIN {
+        let text = fields.get(name).trim();
+        if let (Some(own), false) = (name.strip_prefix("price."), text.is_empty()) {
+            price.insert(own.to_owned(), Value::from(text));
+        }
+    }
+    price.extend(further);
+    Ok((!price.is_empty()).then_some(price))
+}
+
+/// The names of all fields, as far as an objection can be beside them.
+pub(super) fn names() -> Vec<&'static str> {
+    PLAIN.into_iter().map(|(name, _)| name).chain(["price"]).collect()
+}
+
+pub(super) fn show(fields: &Fields, wrongs: &Wrongs) -> Markup {
+    let input = |(name, label): (&'static str, &'static str)| {
+        let value = fields.get(name);
+        let mode = Some("decimal");
+        Input { name, label, value, mode, optional: false, ..Input::default() }.show(wrongs)
+    };
+    let wrong = wrongs.of("price").or(wrongs.of(FURTHER));
+    let mut own = Wrongs::default();
+    if let Some(why) = wrong {
+        own.add(FURTHER, why);
+    }
+    html! {
+        fieldset {
+            legend { "USD per million tokens" }
+            div.row { @for one in PLAIN.into_iter().take(PER_MILLION) { (input(one)) } }
+        }
+        fieldset {
+            legend { "USD for one" }
+            div.row { @for one in PLAIN.into_iter().skip(PER_MILLION) { (input(one)) } }
+        }
+        details open[wrong.is_some()] {
+            summary { "Long prompts, service tiers, pictures" }
+            (area(
+                (FURTHER, "Further prices, as JSON"),
+                fields.get(FURTHER),
+                "An object of long, batch, flex, priority, fast and pictures, as in the \
+                 configuration file.",
+                &own,
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catalog::{Directory, PriceList};
+
+    #[test]
+    fn prices_of_the_directory_survive_the_form() {
+        let mut seen = 0;
+        for model in Directory::embedded().models() {
+            let price = Value::Object(written(&model.prices));
+            let back = body(&Fields::of(filled(&price))).unwrap().map(Value::Object);
+            assert_eq!(back, Some(price.clone()), "{}", model.id);
+            let list: PriceList = serde_json::from_value(price).unwrap();
+            assert_eq!(list.prices().unwrap(), *model.prices, "{}", model.id);
+            seen += 1;
+        }
+        assert!(seen > 10);
+    }
+}

@@ -1,0 +1,330 @@
+//! The form of a provider's settings, and adding one: from the directory, or any compatible server.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::{Method, StatusCode};
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+use super::provider::credential;
+use super::providers::{HERE, page_of};
+use crate::address;
+use crate::clerk::{Clerk, list, text, texts};
+use crate::desk::Desk;
+use crate::fields::another_look;
+use crate::form::{Asked, Fields, Input, Wrongs};
+use crate::session::Signed;
+use crate::shell::{Shell, page, sent_to};
+use crate::trouble::Trouble;
+
+/// The formats a provider can speak, and what they are called.
+const FORMATS: [(&str, &str); 5] = [
+    ("chat", "Chat completions"),
+    ("responses", "Responses"),
+    ("messages", "Messages"),
+    ("native", "Native (generateContent)"),
+    ("images", "Images"),
+];
+const TIMES: [(&str, &str); 4] = [
+    ("timeouts.connect", "Connecting"),
+    ("timeouts.first_byte", "First byte"),
+    ("timeouts.gap", "Silence"),
+    ("timeouts.total", "In all"),
+];
+/// The fields of the form, which are those of the API.
+pub(super) const FIELDS: [&str; 9] = [
+    "speaks",
+    "base",
+    "fill",
+    "max_in_flight",
+    "timeouts.connect",
+    "timeouts.first_byte",
+    "timeouts.gap",
+    "timeouts.total",
+    "like",
+];
+const LONGEST_ID: usize = 64;
+/// What is said of a credential's field.
+pub(super) const CREDENTIAL: &str = "Stored sealed, and not shown again. Where a provider takes more \
+    than one word, as JSON: {\"sigv4\": {\"access_key\": \"…\", \"secret_key\": \"…\"}}";
+
+/// The settings a form stands for: those that were there, with what it says put in their place.
+/// What it does not know stays.
+pub(super) fn body(mut settings: Map<String, Value>, fields: &Fields) -> Result<Value, Wrongs> {
+    let mut wrongs = Wrongs::default();
+    let mut put = |name: &str, value: Option<Value>| match value {
+        Some(value) => drop(settings.insert(name.to_owned(), value)),
+        None => drop(settings.remove(name)),
+    };
+    let said = |name: &str| Some(fields.get(name).trim()).filter(|text| !text.is_empty());
+    let speaks = fields.all("speaks");
+    put("speaks", (!speaks.is_empty()).then(|| json!(speaks)));
+    put("base", said("base").map(Value::from));
+    put("like", said("like").map(Value::from));
+    let most = said("max_in_flight").map(|text| text.parse::<u32>().map(Value::from));
+    if most.as_ref().is_some_and(Result::is_err) {
+        wrongs.add("max_in_flight", "A whole number above zero, or nothing.");
+    }
+    put("max_in_flight", most.and_then(Result::ok));
+    let mut times = Map::new();
+    for (name, _) in TIMES {
+        if let Some((_, short)) = name.split_once('.')
+            && let Some(text) = said(name)
+        {
+            times.insert(short.to_owned(), Value::from(text));
+        }
+    }
+    put("timeouts", (!times.is_empty()).then_some(Value::Object(times)));
+    let mut fill = Map::new();
+    for line in fields.get("fill").lines().map(str::trim).filter(|line| !line.is_empty()) {
+        match line.split_once('=') {
+            Some((word, value)) => {
+                fill.insert(word.trim().to_owned(), Value::from(value.trim()));
+            }
+            None => wrongs.add("fill", format!("`{line}`: write word = value, one a line.")),
+        }
+    }
+    put("fill", (!fill.is_empty()).then_some(Value::Object(fill)));
+    if wrongs.is_empty() { Ok(Value::Object(settings)) } else { Err(wrongs) }
+}
+
+/// Settings as fields.
+pub(super) fn filled(settings: &Value) -> Fields {
+    let one = |name: &'static str| {
+        let value = name.split('.').try_fold(settings, |value, part| value.get(part));
+        let text = match value {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => String::new(),
+        };
+        (name, text)
+    };
+    let names = ["base", "like", "max_in_flight"].into_iter().chain(TIMES.map(|(name, _)| name));
+    let mut fields: Vec<(&str, String)> = names.map(one).collect();
+    let speaks = match settings.get("speaks") {
+        Some(Value::String(one)) => vec![one.as_str()],
+        _ => texts(settings, "speaks"),
+    };
+    fields.extend(speaks.into_iter().map(|format| ("speaks", format.to_owned())));
+    let fill = settings.get("fill").and_then(Value::as_object).into_iter().flatten();
+    let fill: Vec<String> = fill
+        .map(|(word, value)| format!("{word} = {}", value.as_str().unwrap_or_default()))
+        .collect();
+    fields.push(("fill", fill.join("\n")));
+    Fields::of(fields)
+}
+
+/// The fields of a provider; `known` is what is known of it, or of its like in the directory.
+pub(super) fn fields(known: &Value, fields: &Fields, wrongs: &Wrongs) -> Markup {
+    let like = fields.get("like");
+    let words = texts(known, "fill");
+    let further = FIELDS.iter().skip(3).any(|name| wrongs.of(name).is_some());
+    html! {
+        @if !like.is_empty() {
+            input type="hidden" name="like" value=(like);
+            p.muted { "Like " strong { (like) } " of the directory: what you leave empty is as there." }
+        }
+        (Input {
+            name: "base",
+            label: "Address",
+            kind: "url",
+            value: fields.get("base"),
+            help: Some("What comes before /v1/… or /v1beta/…, for example https://api.example.com"),
+            required: like.is_empty() && words.is_empty() && known.is_null(),
+            ..Input::default()
+        }.show(wrongs))
+        fieldset.plain {
+            legend { "Formats it speaks" @if !like.is_empty() { span.optional { " optional" } } }
+            div.ticks {
+                @for (word, title) in FORMATS {
+                    label.tick {
+                        input type="checkbox" name="speaks" value=(word)
+                            checked[fields.all("speaks").contains(&word)];
+                        span { (title) }
+                    }
+                }
+            }
+            @if let Some(why) = wrongs.of("speaks") { p.objection { (why) } }
+        }
+        @if !words.is_empty() || !fields.get("fill").is_empty() || wrongs.of("fill").is_some() {
+            @let help = format!("One a line: {}.", words.iter().map(|w| format!("{w} = …"))
+                .collect::<Vec<_>>().join(", "));
+            (super::area(("fill", "What its address needs to know"), fields.get("fill"), &help, wrongs))
+        }
+        details open[further] {
+            summary { "Limits and times" }
+            div.further {
+                (Input {
+                    name: "max_in_flight",
+                    label: "Calls at once, at most",
+                    value: fields.get("max_in_flight"),
+                    mode: Some("numeric"),
+                    ..Input::default()
+                }.show(wrongs))
+                div.row {
+                    @for (name, label) in TIMES {
+                        (Input {
+                            name, label, value: fields.get(name), optional: false, ..Input::default()
+                        }.show(wrongs))
+                    }
+                }
+                p.help { "How long to wait at most, for example 5s or 2min; nothing is as for all." }
+            }
+        }
+    }
+}
+
+/// `GET /console/providers/new`: first which one, then its form.
+pub(crate) async fn ask(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    Asked(asked): Asked,
+) -> Result<Response, Trouble> {
+    let clerk = Clerk::of(&desk, &signed);
+    let directory = directory(&clerk).await?;
+    let like = asked.short("like", LONGEST_ID)?;
+    if !asked.ticked("like") {
+        return Ok(choose(&signed, &directory));
+    }
+    let known = known(&directory, like)?;
+    let fields = Fields::of(vec![("like", like.to_owned()), ("id", like.to_owned())]);
+    Ok(new(&signed, StatusCode::OK, known, &fields, &Wrongs::default()))
+}
+
+/// `POST /console/providers`
+pub(crate) async fn add(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let clerk = Clerk::of(&desk, &signed);
+    let directory = directory(&clerk).await?;
+    let known = known(&directory, fields.short("like", LONGEST_ID)?)?;
+    let id = fields.short("id", LONGEST_ID)?;
+    let mut wrongs = Wrongs::default();
+    let told = clerk.get("/providers").await?.value;
+    if id.is_empty() {
+        wrongs.add("id", "What it is to be called, please.");
+    } else if list(&told, "data").iter().any(|one| text(one, "id") == id) {
+        wrongs.add("id", "There is a provider of this name already.");
+    }
+    let mut settings = body(Map::new(), &fields);
+    if let Ok(Value::Object(settings)) = &mut settings {
+        if text(known, "id") == id {
+            // One of the directory under its own name is known there without a word.
+            settings.remove("like");
+        }
+        if !fields.get("value").trim().is_empty() {
+            settings.insert("credentials".to_owned(), json!([credential(&fields)]));
+        }
+    }
+    let mut status = StatusCode::BAD_REQUEST;
+    match settings {
+        Ok(settings) if wrongs.is_empty() => {
+            let path = format!("/providers/{}", address::value(id));
+            match clerk.change(Method::PUT, &path, "", &settings).await? {
+                Ok(_) => return Ok(sent_to(&format!("{}?told=added", page_of(id)))),
+                Err(refusal) => {
+                    let names: Vec<&str> = FIELDS.into_iter().chain(["id", "value"]).collect();
+                    (status, wrongs) = (refusal.status, refusal.beside(&names));
+                }
+            }
+        }
+        Ok(_) => {}
+        Err(more) if wrongs.is_empty() => wrongs = more,
+        Err(_) => {}
+    }
+    Ok(new(&signed, status, known, &fields, &wrongs))
+}
+
+async fn directory(clerk: &Clerk) -> Result<Vec<Value>, Trouble> {
+    let told = clerk.maybe("/directory").await?;
+    Ok(told.map(|told| list(&told.value, "data").to_vec()).unwrap_or_default())
+}
+
+/// What the directory knows of one; nothing of any other compatible server.
+fn known<'a>(directory: &'a [Value], like: &str) -> Result<&'a Value, Trouble> {
+    if like.is_empty() {
+        return Ok(&Value::Null);
+    }
+    directory.iter().find(|one| text(one, "id") == like).ok_or(Trouble::NotFound)
+}
+
+fn choose(signed: &Signed, directory: &[Value]) -> Response {
+    let body = html! {
+        section.card.broad {
+            p.crumbs { a href=(HERE) { "Providers" } " / new" }
+            h1 { "Add a provider" }
+            form method="get" action={ (HERE) "/new" } {
+                div.field {
+                    label for="like" { "Which one" }
+                    select #like name="like" {
+                        @for one in directory {
+                            option value=(text(one, "id")) {
+                                @if text(one, "name").is_empty() { (text(one, "id")) }
+                                @else { (text(one, "name")) }
+                            }
+                        }
+                        option value="" { "Any compatible server" }
+                    }
+                    p.help { "Of those in the directory, the address, the formats and the prices of \
+                        models are known." }
+                }
+                div.actions {
+                    button.button type="submit" { "Go on" }
+                    a.button.quiet href=(HERE) { "Cancel" }
+                }
+            }
+        }
+    };
+    page(StatusCode::OK, &Shell::signed("Add a provider", &signed.account).at(HERE), &body)
+}
+
+fn new(
+    signed: &Signed,
+    status: StatusCode,
+    known: &Value,
+    entered: &Fields,
+    wrongs: &Wrongs,
+) -> Response {
+    let what = match text(known, "name") {
+        "" => "Add a provider".to_owned(),
+        name => format!("Add {name}"),
+    };
+    let body = html! {
+        section.card.broad {
+            p.crumbs { a href=(HERE) { "Providers" } " / new" }
+            h1 { (what) }
+            (another_look(wrongs))
+            form method="post" action=(HERE) {
+                (Input {
+                    name: "id",
+                    label: "Name",
+                    value: entered.get("id"),
+                    required: true,
+                    help: Some("What it is called in lanes: name/model."),
+                    ..Input::default()
+                }.show(wrongs))
+                (fields(known, entered, wrongs))
+                fieldset {
+                    legend { "First credential" span.optional { " optional" } }
+                    (Input {
+                        name: "value",
+                        label: "API key of the provider",
+                        kind: "password",
+                        help: Some(CREDENTIAL),
+                        optional: false,
+                        ..Input::default()
+                    }.show(wrongs))
+                }
+                div.actions {
+                    button.button type="submit" { "Add the provider" }
+                    a.button.quiet href={ (HERE) "/new" } { "Back" }
+                }
+            }
+        }
+    };
+    page(status, &Shell::signed(&what, &signed.account).at(HERE), &body)
+}

@@ -1,0 +1,167 @@
+//! Providers: who is asked for answers, with which credentials, and how each of their lanes stands.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::address;
+use crate::clerk::{Clerk, count, list, text, texts};
+use crate::desk::Desk;
+use crate::session::Signed;
+use crate::shell::{Shell, good};
+use crate::show;
+use crate::trouble::Trouble;
+
+pub(super) const HERE: &str = "/console/providers";
+/// How many lanes of each provider stand in the list of all.
+const AT_A_GLANCE: usize = 12;
+
+/// `GET /console/providers`
+pub(crate) async fn show(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+) -> Result<Response, Trouble> {
+    let told = Clerk::of(&desk, &signed).get("/providers").await?.value;
+    let providers = list(&told, "data");
+    let body = html! {
+        div.title {
+            h1 { "Providers" }
+            div.actions { a.button href={ (HERE) "/new" } { "Add a provider" } }
+        }
+        (super::live("providers", "How lanes stand is fetched again by itself."))
+        div.stack #providers {
+            @if providers.is_empty() {
+                div.empty {
+                    h2 { "No providers yet" }
+                    p { "Add one with a credential of yours, and its models are there." }
+                }
+            }
+            @for provider in providers {
+                (card(provider))
+            }
+        }
+    };
+    Ok(good(&Shell::signed("Providers", &signed.account).at(HERE), &body))
+}
+
+/// The address of a provider's page.
+pub(super) fn page_of(id: &str) -> String {
+    format!("{HERE}/{}", address::value(id))
+}
+
+fn card(provider: &Value) -> Markup {
+    let id = text(provider, "id");
+    let credentials = list(provider, "credentials");
+    html! {
+        section.sheet.provider-card {
+            header {
+                h2 { a href=(page_of(id)) { bdi { (id) } } }
+                (source(provider))
+                span.muted.small {
+                    (texts(provider, "speaks").join(", "))
+                    @if provider.get("credentials").is_some() {
+                        " · " (show::many(credentials.len(), "credential", "credentials"))
+                    }
+                }
+            }
+            @if let Some(why) = provider.get("trouble").and_then(Value::as_str) {
+                p.objection role="alert" { (why) }
+            }
+            (lanes(list(provider, "lanes"), AT_A_GLANCE))
+            @let more = list(provider, "lanes").len().saturating_sub(AT_A_GLANCE);
+            @if more > 0 {
+                p.inset.small {
+                    a href=(page_of(id)) { (show::many(more, "more lane", "more lanes")) }
+                }
+            }
+        }
+    }
+}
+
+/// Where a thing was configured, where that is told.
+pub(super) fn source(thing: &Value) -> Markup {
+    let word = match text(thing, "source") {
+        "" => return html! {},
+        "file" => "in the file",
+        "environment" => "by a variable",
+        "stored" => "in the console",
+        "built-in" | "directory" => "built in",
+        other => other,
+    };
+    html! { span.badge.off { (word) } }
+}
+
+/// How each lane stands, the unwell first, as far as there is room.
+pub(super) fn lanes(lanes: &[Value], most: usize) -> Markup {
+    let mut shown: Vec<&Value> = lanes.iter().collect();
+    shown.sort_by_key(|lane| text(lane, "standing") == "good");
+    html! {
+        @if lanes.is_empty() {
+            p.muted.small.inset { "No model is served by it yet." }
+        } @else {
+            table.list.lanes {
+                thead { tr {
+                    th scope="col" { "Lane" }
+                    th scope="col" { "Stands" }
+                    th.num scope="col" { "Latency" }
+                    th.num scope="col" { "Running" }
+                    th scope="col" { "Last failure" }
+                } }
+                tbody {
+                    @for lane in shown.into_iter().take(most) { (row(lane)) }
+                }
+            }
+        }
+    }
+}
+
+fn row(lane: &Value) -> Markup {
+    let credential = match lane.get("credential") {
+        Some(Value::String(name)) => Some(name.clone()),
+        // They are counted from zero; one alone needs no number.
+        Some(Value::Number(n)) if n.as_u64() > Some(0) => {
+            n.as_u64().map(|n| format!("no. {}", n + 1))
+        }
+        _ => None,
+    };
+    html! {
+        tr {
+            th scope="row" {
+                bdi.id { (text(lane, "lane")) }
+                @if let Some(credential) = credential { span.muted.small { " · " (credential) } }
+            }
+            td data-label="Stands" { (standing(text(lane, "standing"))) }
+            td.num data-label="Latency" {
+                @match count(lane, "latency_ms") { Some(ms) => { (ms) " ms" }, None => "–" }
+            }
+            td.num data-label="Running" { (count(lane, "pending").unwrap_or_default()) }
+            td data-label="Last failure" {
+                @match text(lane, "last_failure") {
+                    "" => span.muted { "none" },
+                    why => {
+                        (why)
+                        @if let Some(row @ 2..) = count(lane, "failures") {
+                            span.muted.small { " · " (row) " in a row" }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A dot and a word.
+fn standing(word: &str) -> Markup {
+    let (class, says) = match word {
+        "good" => ("good", "good"),
+        "trial" => ("warn", "on trial"),
+        "pressed" | "busy" => ("warn", "busy"),
+        "resting" => ("bad", "resting"),
+        "refused" => ("bad", "refused"),
+        other => ("off", other),
+    };
+    html! { span.health.(class) { (says) } }
+}

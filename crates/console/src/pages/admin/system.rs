@@ -1,0 +1,143 @@
+//! System: whether the parts of the gateway are well.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::clerk::{Clerk, count, list, text};
+use crate::desk::Desk;
+use crate::session::Signed;
+use crate::shell::{Shell, good};
+use crate::show;
+use crate::trouble::Trouble;
+
+const HERE: &str = "/console/system";
+
+/// `GET /console/system`
+pub(crate) async fn show(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+) -> Result<Response, Trouble> {
+    let clerk = Clerk::of(&desk, &signed);
+    let health = clerk.get("/health").await?.value;
+    let vault = clerk.maybe("/vault").await?.map(|told| text(&told.value, "trouble").to_owned());
+    let body = html! {
+        div.title {
+            h1 { "System" }
+            (super::live("system", "The page keeps itself fresh."))
+        }
+        div.stack #system {
+            (figures(&health))
+            div.columns {
+                section { h2 { "Parts" } (parts(&health, vault.as_deref())) }
+                section { h2 { "Nodes" } (nodes(&health)) }
+            }
+        }
+    };
+    Ok(good(&Shell::signed("System", &signed.account).at(HERE), &body))
+}
+
+fn number(health: &Value, name: &str) -> String {
+    count(health, name).map_or_else(|| "–".to_owned(), show::count)
+}
+
+fn bytes(of: Option<u64>) -> String {
+    of.map_or_else(|| "–".to_owned(), show::bytes)
+}
+
+fn figures(health: &Value) -> Markup {
+    let lanes = health.get("lanes").unwrap_or(&Value::Null);
+    html! {
+        dl.figures {
+            div { dt { "Version" } dd { (text(health, "version")) } }
+            div { dt { "Running for" } dd { (show::lasting(count(health, "uptime_s").unwrap_or_default())) } }
+            div { dt { "Running calls" } dd { (number(health, "running")) } }
+            div { dt { "Connections" } dd { (number(health, "connections")) } }
+            div { dt { "Lanes that are well" } dd { (number(lanes, "good")) " of " (number(lanes, "all")) } }
+            div { dt { "Memory" } dd { (bytes(count(health, "memory_bytes"))) } }
+        }
+    }
+}
+
+/// A dot and a word.
+fn state(well: bool, word: &str) -> Markup {
+    html! { span.badge.good[well].bad[!well] { (word) } }
+}
+
+fn parts(health: &Value, vault: Option<&str>) -> Markup {
+    let none = Value::Null;
+    let yes = |name: &str| health.get(name).and_then(Value::as_bool).unwrap_or_default();
+    let database = health.get("database").unwrap_or(&none);
+    let journal = health.get("journal").unwrap_or(&none);
+    let valkey = health.get("valkey").filter(|valkey| !valkey.is_null());
+    let reached = |valkey: &Value| valkey.get("reachable").and_then(Value::as_bool) == Some(true);
+    html! {
+        dl.facts {
+            div { dt { "Takes new calls" } dd { (state(yes("ready"), if yes("ready") { "yes" } else { "no" })) } }
+            div { dt { "Store" } dd {
+                (text(database, "kind")) " "
+                (state(yes("store"), if yes("store") { "answers" } else { "does not answer" }))
+            } }
+            div { dt { "Valkey" } dd {
+                @match valkey {
+                    Some(valkey) if reached(valkey) => (state(true, "answers")),
+                    Some(_) => (state(false, "does not answer")),
+                    None => span.muted { "not used: one node alone" },
+                }
+            } }
+            div { dt { "Journal" } dd {
+                (bytes(count(journal, "bytes"))) ", "
+                (number(journal, "unposted")) " settled calls not in the store yet"
+            } }
+            div { dt { "Mail" } dd {
+                @if yes("mail") { "configured" } @else { span.muted { "not configured" } }
+            } }
+            div { dt { "Files" } dd {
+                @match text(health, "files") {
+                    "s3" => "a bucket",
+                    "file" => "a folder",
+                    other => (other),
+                }
+            } }
+            div { dt { "Vault" } dd {
+                @match vault {
+                    Some("") => (state(true, "open")),
+                    Some(why) => { (state(false, "shut")) " " (why) },
+                    None => span.muted { "none" },
+                }
+            } }
+        }
+    }
+}
+
+fn nodes(health: &Value) -> Markup {
+    let nodes = list(health, "nodes");
+    html! {
+        @if nodes.is_empty() {
+            div.empty { h3 { "No nodes to see" } p { "The store does not answer at the moment." } }
+        } @else {
+            ul.factors {
+                @for node in nodes {
+                    @let alive = node.get("alive").and_then(Value::as_bool).unwrap_or_default();
+                    @let this = node.get("this").and_then(Value::as_bool).unwrap_or_default();
+                    li {
+                        div {
+                            span.id { (text(node, "id")) }
+                            @if this { span.small.muted { "this one" } }
+                            @else if !alive {
+                                span.small.muted {
+                                    "not heard for "
+                                    (show::lasting(count(node, "silent_ms").unwrap_or_default() / 1_000))
+                                }
+                            }
+                        }
+                        (state(alive, if alive { "alive" } else { "gone" }))
+                    }
+                }
+            }
+        }
+    }
+}
