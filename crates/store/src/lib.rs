@@ -45,10 +45,10 @@ pub use ledger::Micros;
 pub use limits::{BudgetTerms, Limits};
 pub use links::{Link, Purpose};
 pub use prove::Proof;
-pub use rollup::{Pace, Step, Times, Used};
+pub use rollup::{Pace, Shown, Step, Times, Used};
 pub use sessions::Session;
 pub use tasks::{NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskState, Told, Webhook};
-pub use usage::{By, Rank, UsageFilter, UsagePoint};
+pub use usage::{By, Rank, UsageFilter, UsagePoint, UsageView, UsageWish};
 
 use db::{Db, on_reader};
 

@@ -10,7 +10,7 @@ use canon::Money;
 use jiff::Timestamp;
 use ledger::Micros;
 use maud::{Markup, html};
-use store::{By, Pace, Rank, Step, UsageFilter, UsagePoint, Used};
+use store::{By, Pace, Rank, Shown, Step, UsageFilter, UsagePoint, UsageView, UsageWish};
 
 use crate::address;
 use crate::chart::{Chart, Row};
@@ -78,7 +78,7 @@ impl What {
         }
     }
 
-    fn of(self, used: &Used) -> i64 {
+    fn of(self, used: &Shown) -> i64 {
         match self {
             Self::Spend => used.cost,
             Self::Tokens => used.input.saturating_add(used.output),
@@ -142,6 +142,19 @@ impl View {
             ..3 => Step::Hour,
             3..120 => Step::Day,
             120.. => Step::Month,
+        }
+    }
+
+    /// What the store is asked for; a chart of times tells nobody apart.
+    fn wish(&self) -> UsageWish {
+        UsageWish {
+            range: self.range.clone(),
+            step: self.step(),
+            by: self.by,
+            rank: self.what.rank(),
+            filter: self.filter.clone(),
+            listed: LISTED,
+            apart: if self.what == What::Latency { 0 } else { APART },
         }
     }
 
@@ -229,18 +242,15 @@ pub(crate) async fn show(
 ) -> Result<Response, Trouble> {
     let view = View::of(&asked, &signed, desk.now())?;
     let names = Names::of_all(&desk, &signed).await?;
-    let all = desk.store.usage_in(view.range.clone(), &view.filter).await?;
-    let top =
-        desk.store.top(view.range.clone(), view.by, view.what.rank(), &view.filter, LISTED).await?;
-    let pace = desk.store.pace_in(view.range.clone(), &view.filter).await?;
-    let (range, step) = (view.range.clone(), view.step());
+    let seen = desk.store.usage_view(&view.wish()).await?;
+    let UsageView { all, pace, top, .. } = &seen;
     let axis = Axis::of(&view);
     let chart = if view.what == What::Latency {
+        let (range, step) = (view.range.clone(), view.step());
         let points = desk.store.pace_over(range, step, None, &view.filter).await?;
         times(&view, &axis, &points)
     } else {
-        let points = desk.store.usage_over(range, step, Some(view.by), &view.filter).await?;
-        sums(&view, &axis, &points, &top, &names)
+        sums(&view, &axis, &seen, &names)
     };
     let body = html! {
         div.title {
@@ -251,7 +261,7 @@ pub(crate) async fn show(
             }
         }
         (choices(&view, &signed, &names))
-        (figures(&all, &pace))
+        (figures(all, pace))
         @if all.calls == 0 {
             div.empty {
                 h2 { "No calls in this time" }
@@ -264,7 +274,7 @@ pub(crate) async fn show(
             }
             section {
                 h2 { "By " (view.by.word()) }
-                (list(&view, &top, &all, &names))
+                (list(&view, top, all, &names))
             }
         }
     };
@@ -311,7 +321,7 @@ fn choices(view: &View, signed: &Signed, names: &Names) -> Markup {
     }
 }
 
-fn figures(all: &Used, pace: &Pace) -> Markup {
+fn figures(all: &Shown, pace: &Pace) -> Markup {
     let count = |n: i64| show::count(n.max(0).unsigned_abs());
     let time = |micros: Option<Micros>| micros.map_or_else(|| "–".to_owned(), show::span);
     html! {
@@ -372,25 +382,23 @@ fn times(view: &View, axis: &Axis, points: &[UsagePoint<Pace>]) -> Markup {
 }
 
 /// What was used, as bars told apart.
-fn sums(
-    view: &View,
-    axis: &Axis,
-    points: &[UsagePoint],
-    top: &[(String, Used)],
-    names: &Names,
-) -> Markup {
-    let first = || top.iter().take(APART).map(|(group, _)| group.as_str());
+fn sums(view: &View, axis: &Axis, seen: &UsageView, names: &Names) -> Markup {
+    let first = || seen.top.iter().take(APART).map(|(group, _)| group.as_str());
     let apart: HashMap<&str, usize> = first().enumerate().map(|(at, group)| (group, at)).collect();
     let mut rows: Vec<Row> = first().map(|group| axis.row(names.of(view.by, group))).collect();
-    rows.push(axis.row("others".to_owned()));
-    let others = rows.len().saturating_sub(1);
-    for point in points {
-        let row = apart.get(point.group.as_str()).copied().unwrap_or(others);
-        let value = rows.get_mut(row).and_then(|row| axis.at(row, point.begun));
-        if let Some(value) = value {
-            *value = value.saturating_add(view.what.of(&point.used));
+    for point in &seen.over {
+        let row = apart.get(point.group.as_str()).and_then(|at| rows.get_mut(*at));
+        if let Some(value) = row.and_then(|row| axis.at(row, point.begun)) {
+            *value = view.what.of(&point.used);
         }
     }
+    let mut others = axis.row("others".to_owned());
+    for (begun, used) in &seen.others {
+        if let Some(value) = axis.at(&mut others, *begun) {
+            *value = view.what.of(used);
+        }
+    }
+    rows.push(others);
     rows.retain(|row| row.total() != 0);
     let title = format!("{} over time, by {}", view.what.title(), view.by.word());
     Chart { title: &title, steps: &axis.steps, rows: &rows, show: view.what.show() }.bars()
@@ -422,9 +430,9 @@ fn labels(begin: Micros, step: Step) -> (String, String) {
     }
 }
 
-fn list(view: &View, top: &[(String, Used)], all: &Used, names: &Names) -> Markup {
+fn list(view: &View, top: &[(String, Shown)], all: &Shown, names: &Names) -> Markup {
     let field = view.by.word();
-    let share = |used: &Used| {
+    let share = |used: &Shown| {
         let (part, whole) = (view.what.of(used), view.what.of(all).max(1));
         i128::from(part.max(0)) * 1_000 / i128::from(whole)
     };
