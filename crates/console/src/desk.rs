@@ -33,9 +33,9 @@ impl Desk {
             store,
             host,
             passwords: Passwords::default(),
-            throttle: Throttle::new(throttle::SIGN_IN),
-            mails: Throttle::new(throttle::MAILS),
-            codes: Throttle::new(throttle::CODES),
+            throttle: Throttle(throttle::SIGN_IN),
+            mails: Throttle(throttle::MAILS),
+            codes: Throttle(throttle::CODES),
             described: Described::default(),
         }
     }

@@ -27,6 +27,7 @@ mod prove;
 mod rollup;
 mod sessions;
 mod settings;
+mod tallies;
 mod tasks;
 mod usage;
 
@@ -47,6 +48,7 @@ pub use links::{Link, Purpose};
 pub use prove::Proof;
 pub use rollup::{Pace, Shown, Step, Times, Used};
 pub use sessions::Session;
+pub use tallies::Tally;
 pub use tasks::{NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskState, Told, Webhook};
 pub use usage::{By, Rank, UsageFilter, UsagePoint, UsageView, UsageWish};
 

@@ -236,14 +236,11 @@ impl Question<'_> {
                 }
             }
             Scope::Account | Scope::AccountSum => {
-                query.push(" AND account_id = ''");
                 if let Some(account_id) = account_id {
                     query.push(" AND owner = ").push_bind(text(account_id));
                 }
             }
-            Scope::All | Scope::AllSum => {
-                query.push(" AND owner = '' AND account_id = ''");
-            }
+            Scope::All | Scope::AllSum => {}
         }
         if let Some(model) = model {
             query.push(" AND model = ").push_bind(text(model));

@@ -9,7 +9,7 @@ use ledger::{Entry, Outcome};
 use proptest::prelude::*;
 use store::{
     By, EntryFilter, KeyRecord, Micros, Pace, Rank, Shown, Step, Store, UsageFilter, UsagePoint,
-    UsageView, UsageWish, Used,
+    UsageView, UsageWish,
 };
 
 use crate::on_both;

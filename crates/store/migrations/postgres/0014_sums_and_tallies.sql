@@ -18,3 +18,13 @@ INSERT INTO usage SELECT span, scope || '_sum', owner, begun, account_id, '', ''
 FROM usage WHERE span <> 'hour' AND scope IN ('key', 'account', 'all')
 GROUP BY span, scope, owner, begun, account_id;
 CREATE INDEX usage_sums_of_account ON usage (span, account_id, begun) WHERE scope = 'key_sum';
+
+-- How often something was tried that may not be tried too often: signing in, having mails sent. By a
+-- digest of what is counted, so that no name or address is kept.
+CREATE TABLE tallies (
+    hash         BYTEA  NOT NULL PRIMARY KEY,
+    tries        BIGINT NOT NULL,
+    last         BIGINT NOT NULL,
+    closed_until BIGINT NOT NULL
+);
+CREATE INDEX tallies_by_age ON tallies (last);
