@@ -95,8 +95,9 @@ pub(super) fn run_nodes() -> Result<()> {
     let valkey = tools::valkey()?;
     let python = tools::python("s3", &workspace::root().join("tests/s3/requirements.txt"))?;
     let postgres = Postgres::start()?;
-    let nodes =
-        ["--features", "node-tests", "--test", "nodes", "--test", "shared", "--test", "tasks"];
+    let nodes = ["nodes", "shared", "tasks", "statements"];
+    let nodes = nodes.into_iter().flat_map(|test| ["--test", test]);
+    let nodes = ["--features", "node-tests"].into_iter().chain(nodes);
     let mut tests = cargo(&["test", "-p", "portunus"]);
     tests.args(nodes);
     tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url).env("PORTUNUS_TEST_VALKEY", valkey);
