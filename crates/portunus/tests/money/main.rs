@@ -12,6 +12,7 @@
 mod accounts;
 mod overrun;
 mod receipt;
+mod tiers;
 mod who_pays;
 
 use canon::Money;
