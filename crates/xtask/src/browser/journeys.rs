@@ -11,11 +11,12 @@ use super::page::Page;
 type Journey = fn(&mut Stage) -> Result<()>;
 
 /// Every journey with its name.
-pub(super) const ALL: [(&str, Journey); 9] = [
+pub(super) const ALL: [(&str, Journey); 10] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
     ("a question in every format, and where its price is told", playground),
     ("a key is edited, rotated and revoked", keys),
+    ("texts that would be scripts stay texts", super::hostile::texts),
     ("signing up with an address that is proved by mail", sign_up),
     ("another password by mail", reset),
     ("signing in through a provider of identities", identity),
@@ -23,11 +24,11 @@ pub(super) const ALL: [(&str, Journey); 9] = [
     ("a passkey as the second step and instead of a password", passkey),
 ];
 
-const PASSWORD: &str = "three harbour lights";
+pub(super) const PASSWORD: &str = "three harbour lights";
 const NEW: &str = "four quiet lanterns";
 
 /// Signs in on the sign-in page.
-fn sign_in(page: &mut Page<'_>, url: &str, login: &str, password: &str) -> Result<()> {
+pub(super) fn sign_in(page: &mut Page<'_>, url: &str, login: &str, password: &str) -> Result<()> {
     page.go(&format!("{url}/login"))?;
     page.fill("#login", login)?;
     page.fill("#password", password)?;
