@@ -35,10 +35,10 @@ impl Desk {
             store,
             host,
             passwords: Passwords::default(),
-            throttle: Throttle::new(throttle::SIGN_IN),
-            mails: Throttle::new(throttle::MAILS),
-            codes: Throttle::new(throttle::CODES),
-            lookups: Throttle::new(throttle::LOOKUPS),
+            throttle: Throttle(throttle::SIGN_IN),
+            mails: Throttle(throttle::MAILS),
+            codes: Throttle(throttle::CODES),
+            lookups: Throttle(throttle::LOOKUPS),
             described: Described::default(),
         }
     }

@@ -68,6 +68,8 @@ impl Passwords {
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Trouble> {
         let _place = self.queue.try_acquire().map_err(|_| Trouble::Busy)?;
+        // Counted by those who check that every way through a form costs the same.
+        tracing::trace!("a password is worked on");
         let turn = Arc::clone(&self.workers).acquire_owned().await.map_err(|_| Trouble::Broken)?;
         // The turn goes with the work: were it kept here, a browser that leaves would free a turn
         // while its hash is still being computed.

@@ -30,6 +30,7 @@ mod tokens;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
+pub use server::serve;
 pub use surfaces::addresses;
 
 use app::App;
@@ -38,7 +39,7 @@ use config::Given;
 /// Serves until [`App::stop`] is cancelled, then drains and settles everything.
 pub async fn run(app: Arc<App>, listener: TcpListener, given: Given) {
     app.run_beside(given);
-    server::serve(Arc::clone(&app), listener).await;
+    serve(Arc::clone(&app), listener).await;
     server::drain(&app).await;
     app.store.close().await;
 }

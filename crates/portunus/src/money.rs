@@ -117,23 +117,28 @@ impl App {
             if self.stop.is_cancelled() && self.book.running() == 0 {
                 return;
             }
-            match tokio::time::timeout(WORD, self.teller.tend()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(BankError::Fenced)) => {
-                    tracing::error!(
-                        "another process runs under the name of this node: was its data folder \
-                         copied? This one goes on under another name"
-                    );
-                    if let Err(e) = write_name(&self.config().data, &self.teller.name()) {
-                        tracing::error!("{e}");
-                    }
-                }
-                Ok(Err(e)) => tracing::warn!("leases could not be renewed: {e}"),
-                Err(_) => tracing::warn!("leases could not be renewed: no answer in time"),
-            }
+            self.tend().await;
             if second % CLOSE_EVERY == 0 {
                 self.close_gone().await;
             }
+        }
+    }
+
+    /// Tells the store how this node's leases stand. Done every second; a test need not wait.
+    pub async fn tend(&self) {
+        match tokio::time::timeout(WORD, self.teller.tend()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(BankError::Fenced)) => {
+                tracing::error!(
+                    "another process runs under the name of this node: was its data folder \
+                     copied? This one goes on under another name"
+                );
+                if let Err(e) = write_name(&self.config().data, &self.teller.name()) {
+                    tracing::error!("{e}");
+                }
+            }
+            Ok(Err(e)) => tracing::warn!("leases could not be renewed: {e}"),
+            Err(_) => tracing::warn!("leases could not be renewed: no answer in time"),
         }
     }
 

@@ -13,16 +13,22 @@ use canon::{Money, Usage};
 use ledger::{Entry, Outcome};
 use store::{
     Account, By, EntryFilter, KeyRecord, Limits, Micros, Rank, Role, Step, Store, StoreError,
-    UsageFilter,
+    UsageFilter, UsageView, UsageWish,
 };
 
 const DAY: Micros = 86_400_000_000;
 const YEAR: Micros = 365 * DAY;
 /// The end of the year: the 15th of November 2026.
 const END: Micros = 20_772 * DAY;
-const ACCOUNTS: u64 = 25;
-const KEYS: u64 = 250;
-const MODELS: u64 = 12;
+const ACCOUNTS: u64 = 200;
+const KEYS: u64 = 1_000;
+const MODELS: u64 = 30;
+/// So many of the models have two lanes.
+const TWICE: u64 = 10;
+/// How many models a key uses, at most.
+const OF_A_KEY: u64 = 4;
+/// What calls end with, and how many of a thousand do.
+const STATUSES: [(u16, u64); 6] = [(200, 950), (429, 25), (400, 12), (503, 7), (504, 4), (499, 2)];
 const BATCH: u64 = 2_000;
 /// How often a question is asked; the middle of the times is told.
 const TIMES: usize = 9;
@@ -33,6 +39,13 @@ fn chance(number: u64, below: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (word ^ (word >> 31)) % below
+}
+
+/// One of so many, of which few have most: the second comes half as often as the first, the third
+/// a third as often.
+fn rank(number: u64, of: u64) -> u64 {
+    let part = chance(number, 1 << 32) as f64 / (1_u64 << 32) as f64;
+    (((of + 1) as f64).powf(part) as u64).clamp(1, of) - 1
 }
 
 async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
@@ -53,7 +66,7 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
     for number in 0..KEYS {
         let key = KeyRecord {
             id: format!("key-{number}"),
-            account_id: format!("account-{}", number % ACCOUNTS),
+            account_id: format!("account-{}", rank(number ^ 99, ACCOUNTS)),
             made_by: None,
             name: "a key".to_owned(),
             hash: number.to_be_bytes().to_vec(),
@@ -80,10 +93,21 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
 fn call(number: u64, of: u64, keys: &[KeyRecord]) -> Entry {
     let started = END - YEAR + (i128::from(YEAR) * i128::from(number) / i128::from(of)) as i64;
     // Few keys and models have most of the calls.
-    let key = &keys[chance(number, chance(!number, KEYS) + 1) as usize];
-    let model = chance(number ^ 7, chance(number ^ 9, MODELS) + 1);
+    let which = rank(number, KEYS);
+    let key = &keys[which as usize];
+    let model = rank(which * OF_A_KEY + rank(number ^ 7, OF_A_KEY), MODELS);
+    let other_lane = model < TWICE && chance(number ^ 4, 4) == 0;
     let took = 300_000 + chance(number ^ 1, 9_000_000) as i64;
-    let failed = chance(number ^ 2, 50) == 0;
+    let mut place = chance(number ^ 2, 1_000);
+    let mut statuses = STATUSES.into_iter();
+    let status = loop {
+        match statuses.next() {
+            Some((_, share)) if place >= share => place -= share,
+            Some((status, _)) => break status,
+            None => break 200,
+        }
+    };
+    let failed = status != 200;
     let output = if failed { 0 } else { 20 + chance(number ^ 3, 900) };
     let cost = output as i64 * 15_000;
     Entry {
@@ -95,11 +119,11 @@ fn call(number: u64, of: u64, keys: &[KeyRecord]) -> Entry {
         first_byte_us: (!failed).then_some(took / 4),
         dialect: "chat".to_owned(),
         model: format!("model-{model}"),
-        lane: format!("provider-{}/model-{model}", chance(number ^ 4, 2)),
+        lane: format!("provider-{}/model-{model}", if other_lane { 6 } else { model % 6 }),
         attempts: 1,
         failed: vec![],
         stream: number.is_multiple_of(2),
-        status: if failed { 503 } else { 200 },
+        status,
         outcome: if failed { Outcome::Failed } else { Outcome::Done },
         usage: Usage { input: output * 3, output, ..Usage::default() },
         estimated: false,
@@ -119,6 +143,7 @@ async fn ask<T, F: Future<Output = Result<T, StoreError>>>(
 ) -> Result<(), StoreError> {
     let mut times = Vec::new();
     let mut rows = 0;
+    let before = processor_time();
     for _ in 0..TIMES {
         let begun = Instant::now();
         rows = size(&question().await?);
@@ -126,8 +151,22 @@ async fn ask<T, F: Future<Output = Result<T, StoreError>>>(
     }
     times.sort_unstable();
     let (middle, worst) = (times[TIMES / 2], times[TIMES - 1]);
-    println!("{:>9.2} ms  {:>9.2} ms  {rows:>6}  {about}", millis(middle), millis(worst));
+    let own = (processor_time() - before) / TIMES as u32;
+    println!(
+        "{:>9.2} ms  {:>9.2} ms  {:>9.2} ms  {rows:>6}  {about}",
+        millis(middle),
+        millis(worst),
+        millis(own)
+    );
     Ok(())
+}
+
+/// How long the threads of this process have run, whatever else the machine did meanwhile. With
+/// SQLite that is all a question costs.
+fn processor_time() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let told = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok());
+    Duration::from_nanos(told.filter_map(|told| told.split(' ').next()?.parse::<u64>().ok()).sum())
 }
 
 fn millis(time: Duration) -> f64 {
@@ -145,7 +184,11 @@ async fn fill(store: &Store, calls: u64) -> Result<(), StoreError> {
         number = end;
     }
     let took = begun.elapsed().as_secs_f64();
-    println!("{calls} calls posted in {took:.0} s, {:.0} a second", calls as f64 / took);
+    let own = processor_time().as_secs_f64() * 1e6 / calls as f64;
+    println!(
+        "{calls} calls posted in {took:.0} s, {:.0} a second, {own:.1} µs of this process's own each",
+        calls as f64 / took
+    );
     Ok(())
 }
 
@@ -162,17 +205,42 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         fill(&store, calls).await?;
     }
 
-    println!("   middle       worst        rows");
+    println!("   middle       worst     processor      rows");
     let year = END - YEAR..END;
     let all = UsageFilter::default();
     let account =
-        UsageFilter { account_id: Some("account-3".to_owned()), ..UsageFilter::default() };
-    let key = UsageFilter { key_id: Some("key-3".to_owned()), ..UsageFilter::default() };
-    for (whose, filter) in [("everyone", &all), ("an account", &account), ("a key", &key)] {
-        for (step, by) in [(Step::Day, Some(By::Model)), (Step::Day, None), (Step::Month, None)] {
-            let apart = by.map_or("", |_| " by model");
-            let about = format!("the year of {whose} by {}{apart}", step.word());
-            ask(&about, Vec::len, || store.usage_over(year.clone(), step, by, filter)).await?;
+        UsageFilter { account_id: Some("account-0".to_owned()), ..UsageFilter::default() };
+    let key = UsageFilter { key_id: Some("key-0".to_owned()), ..UsageFilter::default() };
+    let model = UsageFilter { model: Some("model-0".to_owned()), ..UsageFilter::default() };
+    let lane =
+        UsageFilter { lane: Some("provider-1/model-1".to_owned()), ..UsageFilter::default() };
+    let status = UsageFilter { status: Some(200), ..UsageFilter::default() };
+    let of_account = UsageFilter { model: model.model.clone(), ..account.clone() };
+    // What the console asks for (by month), and programs unless they say something else (by day).
+    for step in [Step::Month, Step::Day] {
+        for (whose, filter) in [
+            ("everyone", &all),
+            ("an account", &account),
+            ("a key", &key),
+            ("a model", &model),
+            ("a lane", &lane),
+            ("a status", &status),
+            ("an account and a model", &of_account),
+        ] {
+            for by in By::ALL {
+                let wish = UsageWish {
+                    range: year.clone(),
+                    step,
+                    by,
+                    rank: Rank::Cost,
+                    filter: filter.clone(),
+                    listed: 25,
+                    apart: 8,
+                };
+                let about = format!("the year of {whose} by {} and {}", step.word(), by.word());
+                let points = |view: &UsageView| view.over.len() + view.others.len();
+                ask(&about, points, || store.usage_view(&wish)).await?;
+            }
         }
     }
     ask("how fast everyone's calls were, by day of the year", Vec::len, || {
@@ -184,15 +252,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         store.usage_over(week.clone(), Step::Hour, Some(By::Status), &all)
     })
     .await?;
-    for (by, filter) in
-        [(By::Key, &all), (By::Account, &all), (By::Lane, &all), (By::Key, &account)]
-    {
-        let whose = filter.account_id.as_deref().unwrap_or("everyone");
-        ask(&format!("the first ten of the year by {}, of {whose}", by.word()), Vec::len, || {
-            store.top(year.clone(), by, Rank::Cost, filter, 10)
-        })
-        .await?;
-    }
     let back = EntryFilter { since: Some(END - YEAR / 3), ..EntryFilter::default() };
     let some = store.export_of(&back, None, 1).await?;
     let some = some.first().map_or("", |entry| &entry.request_id);

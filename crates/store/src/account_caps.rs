@@ -32,7 +32,7 @@ const TOTALS: &str = "SELECT a.account_id, a.cap, CAST(COALESCE(SUM(k.spent), 0)
     LEFT JOIN keys k ON k.account_id = a.account_id WHERE a.cap IS NOT NULL \
     GROUP BY a.account_id, a.cap ORDER BY 1";
 const SPENT: &str = "SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM usage \
-    WHERE span = 'day' AND scope = 'account' AND owner = $1 AND begun >= $2";
+    WHERE span = 'day' AND scope = 'account_sum' AND owner = $1 AND begun >= $2";
 
 /// The lock of an account's cap: whose it is, the cap, until when its money is wanted back.
 pub(crate) type LockedAccount = (String, Option<i64>, i64);

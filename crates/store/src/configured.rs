@@ -166,7 +166,7 @@ impl Store {
     /// Everything that is configured.
     pub async fn configured(&self) -> Result<AllConfigured, StoreError> {
         let (revision, entries, credentials): (i64, Vec<EntryRow>, Vec<CredentialRow>) = in_snapshot!(
-            &self.db, tx => (
+            &self.db, tx: Kind => (
                 sqlx::query_scalar(REVISION).fetch_one(&mut *tx).await?,
                 sqlx::query_as(ENTRIES).fetch_all(&mut *tx).await?,
                 sqlx::query_as(CREDENTIALS).fetch_all(&mut *tx).await?,

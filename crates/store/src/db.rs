@@ -80,13 +80,17 @@ macro_rules! in_transaction {
 
 /// Runs a body that reads one instant of the database, however many statements it has.
 macro_rules! in_snapshot {
-    ($db:expr, $tx:ident => $body:expr) => {
+    ($db:expr, $tx:ident: $kind:ident => $body:expr) => {
         match $db {
             $crate::db::Db::Sqlite { reader, .. } => {
+                #[allow(dead_code, reason = "only a body that builds its query needs the name")]
+                type $kind = sqlx::Sqlite;
                 let mut $tx = reader.begin().await?;
                 $body
             }
             $crate::db::Db::Pg(pool) => {
+                #[allow(dead_code, reason = "only a body that builds its query needs the name")]
+                type $kind = sqlx::Postgres;
                 let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
                 let mut $tx = pool.begin_with(begin).await?;
                 $body

@@ -43,7 +43,7 @@ const PREFIX: &str = "limits/";
 
 const ACCOUNTS: &str = "SELECT name, value FROM settings WHERE name >= $1 AND name < $2";
 const SPENT: &str = "SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM usage \
-    WHERE span = 'day' AND scope = 'key' AND owner = $1 AND begun >= $2";
+    WHERE span = 'day' AND scope = 'key_sum' AND owner = $1 AND begun >= $2";
 
 impl Store {
     /// Sets how fast all keys of an account together may be used.

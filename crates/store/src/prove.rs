@@ -9,6 +9,7 @@ use canon::Money;
 use ledger::{ALIVE, GRACE, LEASE, Micros, Try};
 
 use crate::db::{from_json, in_snapshot};
+use crate::rollup::Scope;
 use crate::{Store, StoreError};
 
 /// How many rows that break a law are named.
@@ -165,7 +166,7 @@ impl Store {
             Proof::new("L7", "immutable", "the database itself keeps settled calls as they are");
         let mut pinned =
             Proof::new("L8", "price pinning", "every charge names the prices it was admitted at");
-        let calls = in_snapshot!(&self.db, tx => {
+        let calls = in_snapshot!(&self.db, tx: Kind => {
             let keys: Vec<(String, i64, i64, i64)> =
                 sqlx::query_as(crate::entries::TOTALS).fetch_all(&mut *tx).await?;
             conservation.find(keys.iter().filter(|(_, _, cost, spent)| cost != spent).map(
@@ -198,12 +199,15 @@ impl Store {
                 Sums::from([(String::new(), all)])
             };
             for step in crate::Step::ALL {
-                for (scope, sums) in
-                    [("key", &of_keys), ("account", &of_accounts), ("all", &of_all)]
-                {
-                    let usage = sqlx::query_as(USAGE).bind(step.word()).bind(scope);
+                for scope in Scope::ALL.into_iter().filter(|scope| scope.has(step)) {
+                    let sums = match scope {
+                        Scope::Key | Scope::KeySum => &of_keys,
+                        Scope::Account | Scope::AccountSum => &of_accounts,
+                        Scope::All | Scope::AllSum => &of_all,
+                    };
+                    let usage = sqlx::query_as(USAGE).bind(step.word()).bind(scope.word());
                     let usage = by_owner(usage.fetch_all(&mut *tx).await?);
-                    let what = format!("usage by {}, {scope}", step.word());
+                    let what = format!("usage by {}, {}", step.word(), scope.word());
                     conservation.find(differ(sums, &usage, &what).into_iter());
                 }
             }

@@ -1,9 +1,12 @@
 //! Usage added up as calls are posted: the rows of the table `usage`, written in the very
 //! transaction that posts the calls, so that their sums are the ledger's at every instant.
 //!
-//! Each new call is added to nine rows: by hour, day and month of its admission, each for its key,
-//! for its account and for everyone. What is not new adds nothing.
+//! Each new call is added to fifteen rows: by hour, day and month of its admission, each for its
+//! key, for its account and for everyone, told apart by model, lane and status, and in days and
+//! months not told apart as well. Most calls of a batch share most of them. What is not new adds
+//! nothing.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use ledger::{Entry, Micros, Period, day_of};
@@ -68,21 +71,48 @@ impl Step {
     }
 }
 
-/// Whose calls a row adds up. Rows that more callers share come later, so that a transaction holds
-/// them for the shortest time.
+/// Whose calls a row adds up: told apart by model, lane and status, or all that owner's in one row,
+/// which is what keeps questions about many owners small. Rows that more callers share come later,
+/// so that a transaction holds them for the shortest time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
     Key,
+    KeySum,
     Account,
+    AccountSum,
     All,
+    AllSum,
 }
 
 impl Scope {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Key, Self::KeySum, Self::Account, Self::AccountSum, Self::All, Self::AllSum];
+
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Key => "key",
+            Self::KeySum => "key_sum",
             Self::Account => "account",
+            Self::AccountSum => "account_sum",
             Self::All => "all",
+            Self::AllSum => "all_sum",
+        }
+    }
+
+    /// Whether there are such rows for stretches of that length. In an hour an owner has few rows
+    /// that are told apart, so that their sum would save nothing.
+    pub(crate) const fn has(self, step: Step) -> bool {
+        match step {
+            Step::Hour => self.apart(),
+            Step::Day | Step::Month => true,
+        }
+    }
+
+    /// Whether its rows tell model, lane and status apart.
+    const fn apart(self) -> bool {
+        match self {
+            Self::Key | Self::Account | Self::All => true,
+            Self::KeySum | Self::AccountSum | Self::AllSum => false,
         }
     }
 }
@@ -165,6 +195,25 @@ pub struct Used {
     pub waited: i64,
 }
 
+/// Of what some calls used, what pages and programs are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// How many calls.
+    pub calls: i64,
+    /// Tokens of prompts, cached parts included.
+    pub input: i64,
+    /// Of these, read from a cache.
+    pub cache_read: i64,
+    /// Tokens of answers, thinking included.
+    pub output: i64,
+    /// Of these, thinking.
+    pub thinking: i64,
+    /// What keys paid, in nanodollars.
+    pub cost: i64,
+    /// What the operator bore, in nanodollars.
+    pub borne: i64,
+}
+
 /// How fast some calls were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
@@ -185,11 +234,27 @@ pub(crate) trait Sums: Sized {
 
     /// The sum, unless it is more than can be held.
     fn plus(&self, other: &Self) -> Result<Self, StoreError> {
-        let sums = self.numbers().zip(other.numbers()).map(|(a, b)| a.checked_add(b));
-        let sums: Option<Vec<i64>> = sums.collect();
-        let sums = sums
-            .ok_or_else(|| StoreError::Other("a batch costs more than can be held".to_owned()))?;
-        Ok(Self::from_numbers(sums.into_iter()))
+        self.with(other, i64::checked_add)
+    }
+
+    /// What is left without the other.
+    fn less(&self, other: &Self) -> Result<Self, StoreError> {
+        self.with(other, i64::checked_sub)
+    }
+
+    fn with(&self, other: &Self, both: fn(i64, i64) -> Option<i64>) -> Result<Self, StoreError> {
+        // What does not fit is noticed behind the numbers, so that no list has to be made of them.
+        let mut fits = true;
+        let numbers = self.numbers().zip(other.numbers()).map(|(a, b)| {
+            let number = both(a, b);
+            fits &= number.is_some();
+            number.unwrap_or_default()
+        });
+        let sums = Self::from_numbers(numbers);
+        if !fits {
+            return Err(StoreError::Other("a batch costs more than can be held".to_owned()));
+        }
+        Ok(sums)
     }
 }
 
@@ -260,6 +325,29 @@ impl Sums for Used {
             borne: next(),
             took: next(),
             waited: next(),
+        }
+    }
+}
+
+impl Sums for Shown {
+    const COLUMNS: &'static [&'static str] =
+        &["calls", "input", "cache_read", "output", "thinking", "cost", "borne"];
+
+    fn numbers(&self) -> impl Iterator<Item = i64> {
+        let Self { calls, input, cache_read, output, thinking, cost, borne } = *self;
+        [calls, input, cache_read, output, thinking, cost, borne].into_iter()
+    }
+
+    fn from_numbers(mut numbers: impl Iterator<Item = i64>) -> Self {
+        let mut next = || numbers.next().unwrap_or_default();
+        Self {
+            calls: next(),
+            input: next(),
+            cache_read: next(),
+            output: next(),
+            thinking: next(),
+            cost: next(),
+            borne: next(),
         }
     }
 }
@@ -335,21 +423,21 @@ fn add(used: &mut Used, pace: &mut Pace, entry: &Entry) -> Result<(), StoreError
 
 /// Which row of the table. The order in which all transactions take the rows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Row {
+pub(crate) struct Row<'a> {
     scope: Scope,
     step: Step,
-    owner: String,
+    owner: Cow<'a, str>,
     begun: Micros,
-    account_id: String,
-    model: String,
-    lane: String,
+    account_id: Cow<'a, str>,
+    model: Cow<'a, str>,
+    lane: Cow<'a, str>,
     status: i64,
 }
 
 /// What a batch adds to each row.
 pub(crate) fn add_up<'a>(
     entries: impl Iterator<Item = &'a Entry>,
-) -> Result<BTreeMap<Row, (Used, Pace)>, StoreError> {
+) -> Result<BTreeMap<Row<'a>, (Used, Pace)>, StoreError> {
     // First by hour, with the texts where they are: most calls of a batch are much alike.
     let mut hours: BTreeMap<_, (Used, Pace)> = BTreeMap::new();
     for entry in entries {
@@ -358,24 +446,27 @@ pub(crate) fn add_up<'a>(
         let (used, pace) = hours.entry((texts, *status, Step::Hour.begin(*started))).or_default();
         add(used, pace, entry)?;
     }
-    let mut rows: BTreeMap<Row, (Used, Pace)> = BTreeMap::new();
+    let mut rows: BTreeMap<Row<'_>, (Used, Pace)> = BTreeMap::new();
+    let none = Cow::Borrowed("");
     for (((key_id, account_id, model, lane), status, hour), (used, pace)) in &hours {
         for step in Step::ALL {
-            for scope in [Scope::Key, Scope::Account, Scope::All] {
+            for scope in Scope::ALL.into_iter().filter(|scope| scope.has(step)) {
                 let (owner, account_id) = match scope {
-                    Scope::Key => (key_id.to_string(), account_id.to_string()),
-                    Scope::Account => (account_id.to_string(), String::new()),
-                    Scope::All => (String::new(), String::new()),
+                    Scope::Key | Scope::KeySum => (key_id, account_id),
+                    Scope::Account | Scope::AccountSum => (account_id, &none),
+                    Scope::All | Scope::AllSum => (&none, &none),
                 };
+                let (model, lane, status) =
+                    if scope.apart() { (model, lane, *status) } else { (&none, &none, 0) };
                 let row = Row {
                     scope,
                     step,
-                    owner,
+                    owner: owner.clone(),
                     begun: step.begin(*hour),
-                    account_id,
-                    model: model.to_string(),
-                    lane: lane.to_string(),
-                    status: i64::from(*status),
+                    account_id: account_id.clone(),
+                    model: model.clone(),
+                    lane: lane.clone(),
+                    status: i64::from(status),
                 };
                 let sums = rows.entry(row).or_default();
                 *sums = (sums.0.plus(used)?, sums.1.plus(pace)?);
@@ -389,20 +480,28 @@ pub(crate) fn add_up<'a>(
 macro_rules! add_usage {
     ($kind:ident, $tx:ident, $entries:expr) => {
         let rows: Vec<_> = $crate::rollup::add_up($entries)?.into_iter().collect();
-        for chunk in rows.chunks($crate::rollup::ROWS) {
+        for chunk in $crate::rollup::chunks(&rows) {
             let mut query = $crate::rollup::addition::<$kind>(chunk);
-            let query = query.build().persistent(chunk.len() == $crate::rollup::ROWS);
-            query.execute(&mut *$tx).await?;
+            query.build().execute(&mut *$tx).await?;
         }
     };
 }
 pub(crate) use add_usage;
 
-/// Rows per statement.
-pub(crate) const ROWS: usize = 40;
+/// Cuts rows into pieces of a few lengths, so that every statement's text comes back and stays
+/// prepared: making one ready costs more than running it.
+pub(crate) fn chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
+    const LENGTHS: [usize; 3] = [40, 6, 1];
+    std::iter::from_fn(move || {
+        let cut = LENGTHS.iter().find_map(|length| rows.split_at_checked(*length));
+        let (chunk, rest) = cut.filter(|(chunk, _)| !chunk.is_empty())?;
+        rows = rest;
+        Some(chunk)
+    })
+}
 
 /// A statement that adds to some rows.
-pub(crate) fn addition<D>(rows: &[(Row, (Used, Pace))]) -> sqlx::QueryBuilder<D>
+pub(crate) fn addition<D>(rows: &[(Row<'_>, (Used, Pace))]) -> sqlx::QueryBuilder<D>
 where
     D: sqlx::Database,
     String: sqlx::Type<D> + for<'q> sqlx::Encode<'q, D>,
@@ -421,11 +520,11 @@ where
         values
             .push_bind(row.step.word())
             .push_bind(row.scope.word())
-            .push_bind(row.owner.clone())
+            .push_bind(row.owner.to_string())
             .push_bind(row.begun)
-            .push_bind(row.account_id.clone())
-            .push_bind(row.model.clone())
-            .push_bind(row.lane.clone())
+            .push_bind(row.account_id.to_string())
+            .push_bind(row.model.to_string())
+            .push_bind(row.lane.to_string())
             .push_bind(row.status);
         for number in used.numbers().chain(pace.numbers()) {
             values.push_bind(number);
@@ -453,10 +552,25 @@ mod tests {
         assert_eq!((used.calls, at("calls")), (1, Some(0)));
         assert_eq!((used.cost, at("cost")), (10, Some(9)));
         assert_eq!((used.waited, at("waited")), (13, Some(12)));
+        let shown = Shown::from_numbers(1..);
+        assert!(shown.numbers().eq(1..=Shown::COLUMNS.len() as i64));
+        let at = |name: &str| Shown::COLUMNS.iter().position(|column| *column == name);
+        assert_eq!((shown.input, at("input")), (2, Some(1)));
+        assert_eq!((shown.cost, at("cost")), (6, Some(5)));
         let pace = Pace::from_numbers(1..);
         assert!(pace.numbers().eq(1..=Pace::COLUMNS.len() as i64));
         assert_eq!(pace.waited.0.first(), Some(&13));
         assert_eq!(Pace::COLUMNS.iter().position(|column| *column == "waited_0"), Some(12));
+    }
+
+    #[test]
+    fn rows_are_cut_into_few_lengths_and_none_is_lost() {
+        for count in 0..200_usize {
+            let rows: Vec<usize> = (0..count).collect();
+            let lengths: Vec<usize> = chunks(&rows).map(<[usize]>::len).collect();
+            assert!(lengths.iter().all(|length| [40, 6, 1].contains(length)), "{lengths:?}");
+            assert_eq!(chunks(&rows).flatten().copied().collect::<Vec<_>>(), rows);
+        }
     }
 
     #[test]

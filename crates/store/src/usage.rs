@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use sqlx::{Decode, QueryBuilder, Type};
 
-use crate::db::{clean, on_reader};
-use crate::rollup::{Scope, Sums};
+use crate::db::{clean, in_snapshot, on_reader};
+use crate::rollup::{Scope, Shown, Sums};
 use crate::{Micros, Pace, Step, Store, StoreError, Used};
 
 /// What usage is told apart by.
@@ -75,6 +75,40 @@ pub struct UsagePoint<S = Used> {
     pub used: S,
 }
 
+/// What is to be seen of some usage.
+#[derive(Clone, Debug)]
+pub struct UsageWish {
+    /// When; widened to whole steps.
+    pub range: Range<Micros>,
+    /// How long each stretch is.
+    pub step: Step,
+    /// What it is told apart by.
+    pub by: By,
+    /// What makes one the first.
+    pub rank: Rank,
+    /// Whose.
+    pub filter: UsageFilter,
+    /// How many of the first are listed.
+    pub listed: usize,
+    /// How many of these are told apart over time; the others are one.
+    pub apart: usize,
+}
+
+/// Some usage, seen from several sides at one instant, so that all of them add up to the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsageView {
+    /// All of it.
+    pub all: Shown,
+    /// How fast the calls were.
+    pub pace: Pace,
+    /// The first of those it is told apart by.
+    pub top: Vec<(String, Shown)>,
+    /// Of the very first of them, what each used over time, oldest first.
+    pub over: Vec<UsagePoint<Shown>>,
+    /// What all the others used over time, by the begin of each stretch.
+    pub others: Vec<(Micros, Shown)>,
+}
+
 /// What makes one the first among others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rank {
@@ -118,20 +152,29 @@ fn pieces(range: &Range<Micros>) -> Vec<Piece> {
 }
 
 /// The rows that hold the answer: those that add up as much as the question allows.
-fn scope(by: Option<By>, filter: &UsageFilter) -> Scope {
-    if by == Some(By::Key) || filter.key_id.is_some() {
-        Scope::Key
-    } else if by == Some(By::Account) || filter.account_id.is_some() {
-        Scope::Account
+fn scope(step: Step, by: Option<By>, filter: &UsageFilter) -> Scope {
+    let UsageFilter { account_id, key_id, model, lane, status } = filter;
+    let whole = model.is_none()
+        && lane.is_none()
+        && status.is_none()
+        && match by {
+            None | Some(By::Account | By::Key) => true,
+            Some(By::Model | By::Lane | By::Status) => false,
+        };
+    let (sum, apart) = if by == Some(By::Key) || key_id.is_some() {
+        (Scope::KeySum, Scope::Key)
+    } else if by == Some(By::Account) || account_id.is_some() {
+        (Scope::AccountSum, Scope::Account)
     } else {
-        Scope::All
-    }
+        (Scope::AllSum, Scope::All)
+    };
+    if whole && sum.has(step) { sum } else { apart }
 }
 
 fn column(by: Option<By>, scope: Scope) -> &'static str {
     match (by, scope) {
         (None, _) => "''",
-        (Some(By::Account), Scope::Key) => "account_id",
+        (Some(By::Account), Scope::Key | Scope::KeySum) => "account_id",
         (Some(By::Key | By::Account), _) => "owner",
         (Some(By::Model), _) => "model",
         (Some(By::Lane), _) => "lane",
@@ -143,6 +186,8 @@ fn column(by: Option<By>, scope: Scope) -> &'static str {
 struct Question<'a> {
     piece: Piece,
     by: Option<By>,
+    /// Only these of those it is told apart by.
+    among: Option<&'a [(String, Shown)]>,
     filter: &'a UsageFilter,
     /// Whether stretches are told apart.
     over_time: bool,
@@ -155,8 +200,8 @@ impl Question<'_> {
         String: Type<D> + for<'q> sqlx::Encode<'q, D>,
         i64: Type<D> + for<'q> sqlx::Encode<'q, D>,
     {
-        let Self { piece: (step, range), by, filter, over_time } = self;
-        let scope = scope(*by, filter);
+        let Self { piece: (step, range), by, among, filter, over_time } = self;
+        let scope = scope(*step, *by, filter);
         let text = |text: &str| clean(text).into_owned();
         let begun = if *over_time { "begun" } else { "CAST(0 AS BIGINT)" };
         // In the order of the table's rows, so that nothing has to be sorted.
@@ -182,7 +227,7 @@ impl Question<'_> {
         query.push_bind(range.start).push(" AND begun < ").push_bind(range.end);
         let UsageFilter { account_id, key_id, model, lane, status } = filter;
         match scope {
-            Scope::Key => {
+            Scope::Key | Scope::KeySum => {
                 if let Some(key_id) = key_id {
                     query.push(" AND owner = ").push_bind(text(key_id));
                 }
@@ -190,15 +235,12 @@ impl Question<'_> {
                     query.push(" AND account_id = ").push_bind(text(account_id));
                 }
             }
-            Scope::Account => {
-                query.push(" AND account_id = ''");
+            Scope::Account | Scope::AccountSum => {
                 if let Some(account_id) = account_id {
                     query.push(" AND owner = ").push_bind(text(account_id));
                 }
             }
-            Scope::All => {
-                query.push(" AND owner = '' AND account_id = ''");
-            }
+            Scope::All | Scope::AllSum => {}
         }
         if let Some(model) = model {
             query.push(" AND model = ").push_bind(text(model));
@@ -208,6 +250,14 @@ impl Question<'_> {
         }
         if let Some(status) = status {
             query.push(" AND status = ").push_bind(i64::from(*status));
+        }
+        if let Some(among) = among {
+            query.push(format_args!(" AND {group} IN ("));
+            let mut names = query.separated(", ");
+            for (name, _) in *among {
+                names.push_bind(text(name));
+            }
+            query.push(")");
         }
         query.push(groups);
         query
@@ -240,7 +290,7 @@ impl Store {
         filter: &UsageFilter,
     ) -> Result<Vec<UsagePoint>, StoreError> {
         let range = step.begin(range.start)..range.end;
-        self.ask(&Question { piece: (step, range), by, filter, over_time: true }).await
+        self.ask(&Question { piece: (step, range), by, among: None, filter, over_time: true }).await
     }
 
     /// How fast the calls of each step of a range were, told apart in the same way.
@@ -252,67 +302,63 @@ impl Store {
         filter: &UsageFilter,
     ) -> Result<Vec<UsagePoint<Pace>>, StoreError> {
         let range = step.begin(range.start)..range.end;
-        self.ask(&Question { piece: (step, range), by, filter, over_time: true }).await
+        self.ask(&Question { piece: (step, range), by, among: None, filter, over_time: true }).await
     }
 
-    /// What was used in a range, widened to whole hours.
-    pub async fn usage_in(
-        &self,
-        range: Range<Micros>,
-        filter: &UsageFilter,
-    ) -> Result<Used, StoreError> {
-        let groups = self.usage_by(range, None, filter).await?;
-        Ok(groups.into_values().next().unwrap_or_default())
-    }
-
-    /// How fast the calls of a range were, widened to whole hours.
-    pub async fn pace_in(
-        &self,
-        range: Range<Micros>,
-        filter: &UsageFilter,
-    ) -> Result<Pace, StoreError> {
-        let groups = self.usage_by(range, None, filter).await?;
-        Ok(groups.into_values().next().unwrap_or_default())
-    }
-
-    /// Who or what used the most in a range, widened to whole hours: the first so many of them.
-    pub async fn top(
-        &self,
-        range: Range<Micros>,
-        by: By,
-        rank: Rank,
-        filter: &UsageFilter,
-        limit: usize,
-    ) -> Result<Vec<(String, Used)>, StoreError> {
-        let groups: BTreeMap<String, Used> = self.usage_by(range, Some(by), filter).await?;
-        let mut groups: Vec<(String, Used)> = groups.into_iter().collect();
-        // The sort keeps the order of names among equals.
-        groups.sort_by_key(|(_, used)| {
-            std::cmp::Reverse(match rank {
-                Rank::Cost => used.cost,
-                Rank::Calls => used.calls,
-                Rank::Tokens => used.input.saturating_add(used.output),
-            })
-        });
-        groups.truncate(limit);
-        Ok(groups)
-    }
-
-    async fn usage_by<S: Sums + Default>(
-        &self,
-        range: Range<Micros>,
-        by: Option<By>,
-        filter: &UsageFilter,
-    ) -> Result<BTreeMap<String, S>, StoreError> {
-        let mut groups: BTreeMap<String, S> = BTreeMap::new();
-        for piece in pieces(&range) {
-            let question = Question { piece, by, filter, over_time: false };
-            for UsagePoint { group, used, .. } in self.ask::<S>(&question).await? {
-                let sum = groups.entry(group).or_default();
-                *sum = sum.plus(&used)?;
-            }
+    /// What a page or a program is shown of some usage.
+    ///
+    /// Nothing in it is read in more detail than it is shown: totals over many owners come from
+    /// their sums, whole months from rows of months, and only the first are told apart over time.
+    pub async fn usage_view(&self, wish: &UsageWish) -> Result<UsageView, StoreError> {
+        let UsageWish { range, step, by, rank, filter, listed, apart } = wish;
+        if range.is_empty() {
+            return Ok(UsageView::default());
         }
-        Ok(groups)
+        let range = step.begin(range.start)..step.end(range.end.saturating_sub(1));
+        let cut = pieces(&range);
+        let mut view = UsageView::default();
+        let mut groups: BTreeMap<String, Shown> = BTreeMap::new();
+        let mut others: BTreeMap<Micros, Shown> = BTreeMap::new();
+        in_snapshot!(&self.db, tx: Kind => {
+            for piece in cut {
+                let piece = || piece.clone();
+                let question =
+                    Question { piece: piece(), by: Some(*by), among: None, filter, over_time: false };
+                for row in question.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
+                    let UsagePoint { group, used, .. } = point::<Shown, _>(&row)?;
+                    let sum = groups.entry(group).or_default();
+                    *sum = sum.plus(&used)?;
+                    view.all = view.all.plus(&used)?;
+                }
+                let question =
+                    Question { piece: piece(), by: None, among: None, filter, over_time: false };
+                for row in question.build::<Kind, Pace>().build().fetch_all(&mut *tx).await? {
+                    view.pace = view.pace.plus(&point::<Pace, _>(&row)?.used)?;
+                }
+            }
+            view.top = first(groups, *rank, *listed);
+            let piece = || (*step, range.clone());
+            let question = Question { piece: piece(), by: None, among: None, filter, over_time: true };
+            for row in question.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
+                let UsagePoint { begun, used, .. } = point::<Shown, _>(&row)?;
+                others.insert(begun, used);
+            }
+            let among = Some(view.top.get(..*apart).unwrap_or(&view.top)).filter(|among| !among.is_empty());
+            if among.is_some() {
+                let question =
+                    Question { piece: piece(), by: Some(*by), among, filter, over_time: true };
+                for row in question.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
+                    let point = point::<Shown, _>(&row)?;
+                    if let Some(rest) = others.get_mut(&point.begun) {
+                        *rest = rest.less(&point.used)?;
+                    }
+                    view.over.push(point);
+                }
+            }
+        });
+        others.retain(|_, rest| rest.calls > 0);
+        view.others = others.into_iter().collect();
+        Ok(view)
     }
 
     async fn ask<S: Sums>(
@@ -325,6 +371,21 @@ impl Store {
         });
         Ok(points?)
     }
+}
+
+/// Those that come first, most first; equals by their names.
+fn first(groups: BTreeMap<String, Shown>, rank: Rank, listed: usize) -> Vec<(String, Shown)> {
+    let mut groups: Vec<(String, Shown)> = groups.into_iter().collect();
+    // The sort keeps the order of names among equals.
+    groups.sort_by_key(|(_, used)| {
+        std::cmp::Reverse(match rank {
+            Rank::Cost => used.cost,
+            Rank::Calls => used.calls,
+            Rank::Tokens => used.input.saturating_add(used.output),
+        })
+    });
+    groups.truncate(listed);
+    groups
 }
 
 #[cfg(test)]

@@ -59,10 +59,10 @@ pub(crate) async fn enter(
         return form(&desk, StatusCode::BAD_REQUEST, &Entered { login, next, why }).await;
     }
     let place = place(&extensions);
-    desk.throttle.admit(login, place, desk.now()).map_err(Trouble::TooOften)?;
+    desk.throttle.admit(&desk.store, login, place, desk.now()).await?;
     match known(&desk, login, password).await? {
         Some(account) => {
-            desk.throttle.forgive(login, place);
+            desk.throttle.forgive(&desk.store, login, place, desk.now()).await?;
             let next = if next.is_empty() { "/console" } else { next };
             signin::password_right(&desk, &headers, &account, next).await
         }

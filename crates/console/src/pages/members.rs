@@ -47,7 +47,7 @@ pub(crate) async fn add(
     let mut wrongs = Wrongs::default();
     let role = role_of(&fields, &mut wrongs);
     if !signed.administers() {
-        desk.lookups.admit_name(&signed.account.id, desk.now()).map_err(Trouble::TooOften)?;
+        desk.lookups.admit_name(&desk.store, &signed.account.id, desk.now()).await?;
     }
     let known = desk.store.account_by_login(login).await?;
     // Those who may invite people may invite them to a team.

@@ -42,7 +42,7 @@ pub(crate) async fn send(
             if desk.host.can_mail() { StatusCode::BAD_REQUEST } else { StatusCode::FORBIDDEN };
         return Ok(ask(&desk, status, login, &wrongs));
     }
-    desk.mails.admit(login, place(&extensions), desk.now()).map_err(Trouble::TooOften)?;
+    desk.mails.admit(&desk.store, login, place(&extensions), desk.now()).await?;
     let login = login.to_owned();
     tokio::spawn(async move {
         if let Err(trouble) = write(&desk, &login).await {
@@ -62,8 +62,13 @@ async fn write(desk: &Desk, login: &str) -> Result<(), Trouble> {
     // Who comes in by a provider of identities has no password that could be forgotten.
     let passwordless =
         account.password_hash.is_none() && !desk.store.identities_of(&account.id).await?.is_empty();
-    if account.disabled || passwordless || desk.mails.admit_name(&account.id, desk.now()).is_err() {
+    if account.disabled || passwordless {
         return Ok(());
+    }
+    match desk.mails.admit_name(&desk.store, &account.id, desk.now()).await {
+        Ok(()) => {}
+        Err(Trouble::TooOften(_)) => return Ok(()),
+        Err(trouble) => return Err(trouble),
     }
     mail_link(desk, &account, to).await
 }

@@ -48,10 +48,10 @@ pub(crate) async fn enter(
     }
     let place = place(&extensions);
     let id = halfway.account.id.clone();
-    desk.codes.admit(&id, place, desk.now()).map_err(Trouble::TooOften)?;
+    desk.codes.admit(&desk.store, &id, place, desk.now()).await?;
     match accepted(&desk, &halfway, code).await? {
         Some(how) => {
-            desk.codes.forgive(&id, place);
+            desk.codes.forgive(&desk.store, &id, place, desk.now()).await?;
             halfway.welcome(&desk, &headers, how).await
         }
         None => {
@@ -119,11 +119,11 @@ pub(crate) async fn enter_second(
 ) -> Result<Response, Trouble> {
     let halfway = halfway(&desk, &headers).await?;
     let id = halfway.account.id.clone();
-    desk.codes.admit(&id, place(&extensions), desk.now()).map_err(Trouble::TooOften)?;
+    desk.codes.admit(&desk.store, &id, place(&extensions), desk.now()).await?;
     let shown = Shown::read(&fields);
     match passkey::signed(&desk, &shown, Some(&id), false).await? {
         Some(account) if account == id => {
-            desk.codes.forgive(&id, place(&extensions));
+            desk.codes.forgive(&desk.store, &id, place(&extensions), desk.now()).await?;
             halfway.welcome(&desk, &headers, "password and passkey").await
         }
         Some(_) | None => {
@@ -138,7 +138,7 @@ pub(crate) async fn begin(
     State(desk): State<Arc<Desk>>,
     extensions: Extensions,
 ) -> Result<Response, Trouble> {
-    desk.throttle.admit_place(place(&extensions), desk.now()).map_err(Trouble::TooOften)?;
+    desk.throttle.admit_place(&desk.store, place(&extensions), desk.now()).await?;
     let challenge = passkey::challenge(&desk, None, passkey::GET).await?;
     Ok(Json(json!({
         "challenge": challenge,
@@ -167,7 +167,7 @@ pub(crate) async fn passkey(
         return Err(Trouble::Refused("This passkey was not accepted. Sign in another way."));
     };
     // Counted when it was begun.
-    desk.throttle.forgive_place(place(&extensions));
+    desk.throttle.forgive_place(&desk.store, place(&extensions), desk.now()).await?;
     // Challenges that were not used end by themselves; those of this account can go now.
     desk.store.drop_links_of(&account.id, Purpose::Challenge).await?;
     signin::welcome(&desk, &headers, &account, "passkey", next).await

@@ -43,7 +43,7 @@ pub(crate) async fn send(
         wrongs.add("email", "This does not look like an e-mail address.");
         return Ok(ask(StatusCode::BAD_REQUEST, email, &wrongs));
     }
-    desk.mails.admit(email, place(&extensions), desk.now()).map_err(Trouble::TooOften)?;
+    desk.mails.admit(&desk.store, email, place(&extensions), desk.now()).await?;
     let to = email.to_owned();
     tokio::spawn(async move {
         if let Err(trouble) = write(&desk, &to).await {

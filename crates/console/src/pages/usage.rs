@@ -1,6 +1,6 @@
 //! Usage: spend, tokens, calls and times, over time and told apart, with the view in its address.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use canon::Money;
 use jiff::Timestamp;
 use ledger::Micros;
 use maud::{Markup, html};
-use store::{By, Pace, Rank, Step, UsageFilter, UsagePoint, Used};
+use store::{By, Pace, Rank, Shown, Step, UsageFilter, UsagePoint, UsageView, UsageWish};
 
 use crate::acting::FOR;
 use crate::address;
@@ -81,7 +81,7 @@ impl What {
         }
     }
 
-    fn of(self, used: &Used) -> i64 {
+    fn of(self, used: &Shown) -> i64 {
         match self {
             Self::Spend => used.cost,
             Self::Tokens => used.input.saturating_add(used.output),
@@ -151,6 +151,19 @@ impl View {
         }
     }
 
+    /// What the store is asked for; a chart of times tells nobody apart.
+    fn wish(&self) -> UsageWish {
+        UsageWish {
+            range: self.range.clone(),
+            step: self.step(),
+            by: self.by,
+            rank: self.what.rank(),
+            filter: self.filter.clone(),
+            listed: LISTED,
+            apart: if self.what == What::Latency { 0 } else { APART },
+        }
+    }
+
     /// The address of this view with one thing changed; an empty value leaves it out.
     fn with(&self, name: &str, value: &str) -> String {
         let status = self.filter.status.map(|status| status.to_string());
@@ -217,18 +230,15 @@ pub(crate) async fn show(
 ) -> Result<Response, Trouble> {
     let view = View::of(&asked, &signed, desk.now())?;
     let names = Names::of_all(&desk, &signed).await?;
-    let all = desk.store.usage_in(view.range.clone(), &view.filter).await?;
-    let top =
-        desk.store.top(view.range.clone(), view.by, view.what.rank(), &view.filter, LISTED).await?;
-    let pace = desk.store.pace_in(view.range.clone(), &view.filter).await?;
-    let (range, step) = (view.range.clone(), view.step());
+    let seen = desk.store.usage_view(&view.wish()).await?;
+    let UsageView { all, pace, top, .. } = &seen;
     let axis = Axis::of(&view);
     let chart = if view.what == What::Latency {
+        let (range, step) = (view.range.clone(), view.step());
         let points = desk.store.pace_over(range, step, None, &view.filter).await?;
         times(&view, &axis, &points)
     } else {
-        let points = desk.store.usage_over(range, step, Some(view.by), &view.filter).await?;
-        sums(&view, &axis, &points, &top, &names)
+        sums(&view, &axis, &seen, &names)
     };
     let offers = Offer::all(&desk, &signed, &view, &names).await?;
     let body = html! {
@@ -241,7 +251,7 @@ pub(crate) async fn show(
         }
         (choices(&view, &signed))
         (filters(&view, &offers))
-        (figures(&all, &pace))
+        (figures(all, pace))
         @if all.calls == 0 {
             div.empty {
                 h2 { "No calls in this time" }
@@ -254,7 +264,7 @@ pub(crate) async fn show(
             }
             section {
                 h2 { "By " (view.by.word()) }
-                (list(&view, &top, &all, &names))
+                (list(&view, top, all, &names))
             }
         }
     };
@@ -323,9 +333,20 @@ impl Offer {
             if by == By::Account && !signed.sees_all() {
                 continue;
             }
-            let used = desk.store.top(view.range.clone(), by, Rank::Calls, &own, OFFERED).await?;
-            let mut values: Vec<String> = used.into_iter().map(|(value, _)| value).collect();
-            values.retain(|value| !value.is_empty());
+            // By whole months, which are quick to read: a choice more than needed does no harm.
+            let months = view.range.clone();
+            let used = desk.store.usage_over(months, Step::Month, Some(by), &own).await?;
+            let mut calls: BTreeMap<String, i64> = BTreeMap::new();
+            for UsagePoint { group, used, .. } in
+                used.into_iter().filter(|one| !one.group.is_empty())
+            {
+                let sum = calls.entry(group).or_default();
+                *sum = sum.saturating_add(used.calls);
+            }
+            let mut values: Vec<(String, i64)> = calls.into_iter().collect();
+            values.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
+            values.truncate(OFFERED);
+            let mut values: Vec<String> = values.into_iter().map(|(value, _)| value).collect();
             if let Some(chosen) = chosen.as_ref().filter(|chosen| !values.contains(chosen)) {
                 values.push(chosen.clone());
             }
@@ -366,7 +387,7 @@ fn filters(view: &View, offers: &[Offer]) -> Markup {
     }
 }
 
-fn figures(all: &Used, pace: &Pace) -> Markup {
+fn figures(all: &Shown, pace: &Pace) -> Markup {
     let count = |n: i64| show::count(n.max(0).unsigned_abs());
     let time = |micros: Option<Micros>| micros.map_or_else(|| "–".to_owned(), show::span);
     html! {
@@ -427,25 +448,23 @@ fn times(view: &View, axis: &Axis, points: &[UsagePoint<Pace>]) -> Markup {
 }
 
 /// What was used, as bars told apart.
-fn sums(
-    view: &View,
-    axis: &Axis,
-    points: &[UsagePoint],
-    top: &[(String, Used)],
-    names: &Names,
-) -> Markup {
-    let first = || top.iter().take(APART).map(|(group, _)| group.as_str());
+fn sums(view: &View, axis: &Axis, seen: &UsageView, names: &Names) -> Markup {
+    let first = || seen.top.iter().take(APART).map(|(group, _)| group.as_str());
     let apart: HashMap<&str, usize> = first().enumerate().map(|(at, group)| (group, at)).collect();
     let mut rows: Vec<Row> = first().map(|group| axis.row(names.of(view.by, group))).collect();
-    rows.push(axis.row("others".to_owned()));
-    let others = rows.len().saturating_sub(1);
-    for point in points {
-        let row = apart.get(point.group.as_str()).copied().unwrap_or(others);
-        let value = rows.get_mut(row).and_then(|row| axis.at(row, point.begun));
-        if let Some(value) = value {
-            *value = value.saturating_add(view.what.of(&point.used));
+    for point in &seen.over {
+        let row = apart.get(point.group.as_str()).and_then(|at| rows.get_mut(*at));
+        if let Some(value) = row.and_then(|row| axis.at(row, point.begun)) {
+            *value = view.what.of(&point.used);
         }
     }
+    let mut others = axis.row("others".to_owned());
+    for (begun, used) in &seen.others {
+        if let Some(value) = axis.at(&mut others, *begun) {
+            *value = view.what.of(used);
+        }
+    }
+    rows.push(others);
     rows.retain(|row| row.total() != 0);
     let title = format!("{} over time, by {}", view.what.title(), view.by.word());
     Chart { title: &title, steps: &axis.steps, rows: &rows, show: view.what.show() }.bars()
@@ -477,9 +496,9 @@ fn labels(begin: Micros, step: Step) -> (String, String) {
     }
 }
 
-fn list(view: &View, top: &[(String, Used)], all: &Used, names: &Names) -> Markup {
+fn list(view: &View, top: &[(String, Shown)], all: &Shown, names: &Names) -> Markup {
     let field = view.by.word();
-    let share = |used: &Used| {
+    let share = |used: &Shown| {
         let (part, whole) = (view.what.of(used), view.what.of(all).max(1));
         i128::from(part.max(0)) * 1_000 / i128::from(whole)
     };

@@ -327,6 +327,15 @@ impl Gateway {
         Self { store, host, router, folder }
     }
 
+    /// Another node on the same database.
+    pub(crate) async fn beside(&self) -> Self {
+        let store = Store::open(&format!("sqlite:{}/t.db", self.folder.display())).await.unwrap();
+        let host = Arc::clone(&self.host);
+        let router = console::router(store.clone(), Arc::clone(&host) as Arc<dyn Host>)
+            .fallback(|| async { console::not_found() });
+        Self { store, host, router, folder: self.folder.clone() }
+    }
+
     /// The same gateway with a mail server.
     pub(crate) async fn with_mail() -> Self {
         let gateway = Self::new().await;

@@ -10,6 +10,7 @@
 )]
 
 mod account;
+mod attacks;
 mod device;
 mod factors;
 mod gateway;

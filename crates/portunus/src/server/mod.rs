@@ -41,8 +41,8 @@ const ENDING: Duration = Duration::from_secs(3);
 /// How long what is left may take to settle after the last connection was closed.
 const CLOSING: Duration = Duration::from_millis(1_500);
 
-/// Serves until the order to stop.
-pub(crate) async fn serve(app: Arc<App>, listener: TcpListener) {
+/// Serves until the order to stop, and does nothing beside: [`run`](crate::run) does.
+pub async fn serve(app: Arc<App>, listener: TcpListener) {
     let routes = Arc::new(Routes::new(&app));
     let stop = app.stop.clone();
     let accepting = accept(app, listener, Answers::Routes(routes));

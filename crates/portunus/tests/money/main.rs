@@ -13,6 +13,7 @@ mod accounts;
 mod overrun;
 mod receipt;
 mod teams;
+mod tiers;
 mod who_pays;
 
 use canon::Money;

@@ -1,5 +1,6 @@
 //! `kill -9` in the middle of a run.
 
+use sqlx::Connection as _;
 use std::time::Duration;
 use testkit::{Provider, Step};
 
@@ -41,6 +42,55 @@ async fn a_task_whose_process_dies_is_begun_again_and_paid_once() {
     assert_eq!(cost(&first).as_deref(), Some("0.000000000"), "what was lost costs nothing");
     assert_eq!(cost(second).as_deref(), Some(PRICE));
     assert_eq!(lines.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_death_between_a_kept_picture_and_its_bill_is_paid_by_nobody() {
+    let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let mut first = vec![Step::Gate(gate.clone())];
+    first.extend(picture());
+    let provider = Provider::answers(vec![first, picture()]).await;
+    let mut house = House::start(&config(&provider.url, ""));
+    let id = house.submit(&order()).await;
+    let asked = soon(Duration::from_secs(30), || async { provider.asked().pop() });
+    asked.await.expect("the provider was asked");
+    let task = get(&format!("{}/v1/tasks/{id}", house.url), &house.key).await.unwrap().json();
+    let first = task["request_id"].as_str().unwrap().to_owned();
+
+    // Whoever holds the database keeps the end from being written, and so the bill.
+    let url = format!("sqlite:{}", house.folder().join("data/portunus.db").display());
+    let mut other = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    gate.add_permits(1);
+    let files = house.folder().join("data/files");
+    let kept = soon(Duration::from_secs(30), || async { holds(&files, PNG).then_some(()) });
+    kept.await.expect("the picture was kept");
+    house.kill();
+    other.close().await.unwrap();
+
+    house.serve();
+    let task = over(&house.url, &house.key, &id).await;
+    assert_eq!(task["status"], "completed", "{task}");
+    let link = task["data"][0]["url"].as_str().unwrap();
+    assert_eq!(get(link, "").await.unwrap().body, PNG);
+    house.stop();
+    house.run(&["ledger", "verify"]);
+    let lines = house.export();
+    let cost = |line: &serde_json::Value| line["cost_usd"].as_str().unwrap().to_owned();
+    let (lost, paid): (Vec<_>, Vec<_>) =
+        lines.iter().partition(|line| line["request_id"] == first.as_str());
+    assert_eq!(lost.into_iter().map(cost).collect::<Vec<_>>(), ["0.000000000"]);
+    assert_eq!(paid.into_iter().map(cost).collect::<Vec<_>>(), [PRICE]);
+}
+
+/// Whether a file with these bytes lies somewhere below the folder.
+fn holds(folder: &std::path::Path, bytes: &[u8]) -> bool {
+    let Ok(inside) = std::fs::read_dir(folder) else { return false };
+    inside.flatten().any(|one| match one.file_type() {
+        Ok(kind) if kind.is_dir() => holds(&one.path(), bytes),
+        Ok(_) => std::fs::read(one.path()).is_ok_and(|found| found == bytes),
+        Err(_) => false,
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

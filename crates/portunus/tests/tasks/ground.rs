@@ -163,6 +163,11 @@ impl House {
         house
     }
 
+    /// Where it lives.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        &self.folder
+    }
+
     fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_portunus"));
         command.current_dir(&self.folder).env_clear();

@@ -2,7 +2,7 @@
 
 use super::caller::{CHAT, Caller};
 use demo::{Options, Pace};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -78,13 +78,25 @@ impl Process {
     }
 
     fn books_are_right(&self) {
-        let checked = Command::new(env!("CARGO_BIN_EXE_portunus"))
-            .args(["ledger", "verify", "--config", "p.toml"])
+        self.ledger("verify");
+    }
+
+    /// Who ended each of the calls, as their receipts say.
+    fn ended_by(&self) -> Vec<String> {
+        let lines = self.ledger("export");
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|line| line["ended_by"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn ledger(&self, what: &str) -> String {
+        let done = Command::new(env!("CARGO_BIN_EXE_portunus"))
+            .args(["ledger", what, "--config", "p.toml"])
             .current_dir(&self.folder)
             .env_clear()
             .output()
             .unwrap();
-        assert!(checked.status.success(), "{checked:?}");
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap()
     }
 
     /// Streams of every format, each seen to have begun.
@@ -163,6 +175,7 @@ async fn what_runs_finishes_and_nothing_new_begins() {
     let (code, _) = process.ended();
     assert_eq!(code, Some(0));
     process.books_are_right();
+    assert_eq!(process.ended_by(), vec!["provider"; STREAMS]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -194,6 +207,9 @@ async fn what_cannot_finish_is_told_so_in_its_own_format() {
         // One second of drain at most and five to tell and settle; the rest is for a busy machine.
         assert!(begun.elapsed() < Duration::from_secs(10), "{name}: {:?}", begun.elapsed());
         process.books_are_right();
+        let ended_by = process.ended_by();
+        assert_eq!(ended_by.len(), STREAMS, "{name}");
+        assert!(ended_by.iter().all(|who| who == "operator"), "{name}: {ended_by:?}");
     }
 }
 

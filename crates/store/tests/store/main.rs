@@ -9,6 +9,8 @@
 )]
 
 mod accounts;
+#[cfg(feature = "postgres-tests")]
+mod cut;
 mod idempotent;
 mod kept;
 mod keys;

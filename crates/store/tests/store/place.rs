@@ -40,6 +40,28 @@ impl Place {
         }
     }
 
+    /// The server's own address, and the address of this place by another way to it.
+    #[cfg(feature = "postgres-tests")]
+    pub(crate) fn server(&self) -> String {
+        match self {
+            Self::Sqlite { .. } => panic!("SQLite has no server"),
+            Self::Postgres { server, .. } => {
+                format!("{}:{}", server.get_host(), server.get_port())
+            }
+        }
+    }
+
+    #[cfg(feature = "postgres-tests")]
+    pub(crate) fn url_by(&self, way: std::net::SocketAddr) -> String {
+        match self {
+            Self::Sqlite { .. } => panic!("SQLite has no server"),
+            Self::Postgres { server, name } => {
+                let server = server.clone().host(&way.ip().to_string()).port(way.port());
+                server.database(name).to_url_lossy().to_string()
+            }
+        }
+    }
+
     pub(crate) async fn open(&self) -> Store {
         Store::open(&self.url()).await.unwrap()
     }

@@ -171,7 +171,6 @@ impl Machine {
         self.settle(second, 130);
         drop(teller.standing(&self.purse).await);
         drop(teller.close_gone().await);
-        self.holds().await;
     }
 
     /// The cap holds, and the key's words are its sums.
@@ -187,11 +186,23 @@ impl Machine {
 /// A day in the life of two nodes, of which the first meets that weather; how many messages it
 /// sent.
 async fn day(place: &Place, store: &Store, number: usize, fate: Fate) -> usize {
+    let (weather, _) = day_of(place, store, store, number, fate).await;
+    weather
+}
+
+/// The same, with a way of its own to the store for the first one.
+async fn day_of(
+    place: &Place,
+    store: &Store,
+    of_first: &Store,
+    number: usize,
+    fate: Fate,
+) -> (usize, usize) {
     let owner = account(&id());
     store.add_account(&owner).await.unwrap();
     let key = KeyRecord { cap: Some(Money::nanos(CAP)), ..key(&owner.id) };
     store.add_key(&key).await.unwrap();
-    let machine = |number| {
+    let machine = |number, store: &Store| {
         let weather = Arc::new(Mutex::new(Weather { number, count: 0, fate }));
         Machine {
             line: Line { store: store.clone(), weather },
@@ -204,11 +215,13 @@ async fn day(place: &Place, store: &Store, number: usize, fate: Fate) -> usize {
         }
     };
     // The second one's line never fails: there is no message of that number.
-    let (mut one, mut two) = (machine(number), machine(0));
+    let (mut one, mut two) = (machine(number, of_first), machine(0, store));
     let (first, second) = (one.start().await, two.start().await);
     one.work(&first).await;
     two.work(&second).await;
+    two.holds().await;
     one.work(&first).await;
+    two.holds().await;
     // The first dies in the middle of a call, and a minute passes.
     let open = one.call(&first).await;
     one.clock.pass(1_200_000);
@@ -220,9 +233,12 @@ async fn day(place: &Place, store: &Store, number: usize, fate: Fate) -> usize {
     place.meddle("UPDATE nodes SET seen = seen - 60000000").await;
     second.tend().await.unwrap();
     two.work(&second).await;
+    two.holds().await;
     let first = one.start().await;
     one.work(&first).await;
+    two.holds().await;
     two.work(&second).await;
+    two.holds().await;
     for (machine, teller) in [(&one, &first), (&two, &second)] {
         for _ in 0..3 {
             machine.clock.pass(1_200_000);
@@ -232,14 +248,15 @@ async fn day(place: &Place, store: &Store, number: usize, fate: Fate) -> usize {
         if teller.leave().await.is_err() {
             teller.leave().await.unwrap();
         }
-        machine.holds().await;
     }
+    two.holds().await;
     for request_id in one.admitted.iter().chain(&two.admitted) {
         let found = store.entry(request_id).await.unwrap();
         let entry = found.expect("every admitted call is on the books");
         assert!(entry.cost <= Money::nanos(100), "{entry:?}");
     }
-    one.line.weather.lock().unwrap().count
+    let sent = one.line.weather.lock().unwrap().count;
+    (sent, one.admitted.len())
 }
 
 async fn every_message_to_the_store_may_fail_once(place: Arc<Place>) {
@@ -263,6 +280,45 @@ async fn every_message_to_the_store_may_fail_once(place: Arc<Place>) {
         store.close_gone(1).await.unwrap();
         let left = store.lease_totals().await.unwrap();
         assert!(left.iter().all(|total| total.leased == Money::ZERO), "{fate:?}: {left:?}");
+    }
+    store.close().await;
+}
+
+#[cfg(feature = "postgres-tests")]
+#[test]
+fn every_piece_on_the_way_to_postgresql_may_be_the_last() {
+    crate::place::run(Place::postgres(), every_piece_may_be_the_last);
+}
+
+#[cfg(feature = "postgres-tests")]
+async fn every_piece_may_be_the_last(place: Arc<Place>) {
+    use crate::cut::{Cut, Wire};
+
+    let store = place.open().await;
+    for cut in [Cut::Before, Cut::Behind] {
+        let mut admitted = 0;
+        for number in 1.. {
+            // Opening is not of the day: it looks at the schema, and is tried again as a whole.
+            let wire = Wire::to(place.server(), usize::MAX, cut).await;
+            let opened = Store::open(&place.url_by(wire.address)).await.unwrap();
+            opened.close().await;
+            let before = wire.sent();
+            let wire = Wire::to(place.server(), before + number, cut).await;
+            let first = Store::open(&place.url_by(wire.address)).await.unwrap();
+            // No message of the bank's is lost but by the cut.
+            let (_, calls) = day_of(&place, &store, &first, 0, Fate::Lost).await;
+            admitted += calls;
+            first.close().await;
+            if wire.sent() < before + number {
+                assert!(number > 60, "only {number} pieces were sent");
+                break;
+            }
+        }
+        assert!(admitted > 0, "{cut:?}");
+        let (proofs, _) = store.prove().await.unwrap();
+        for proof in proofs {
+            assert!(proof.broken.is_empty(), "{cut:?}: {proof:?}");
+        }
     }
     store.close().await;
 }

@@ -1,13 +1,15 @@
 //! Usage: added up as calls are posted, equal to the calls at every instant.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use canon::Money;
 use ledger::{Entry, Outcome};
 use proptest::prelude::*;
 use store::{
-    By, EntryFilter, KeyRecord, Micros, Pace, Rank, Step, Store, UsageFilter, UsagePoint, Used,
+    By, EntryFilter, KeyRecord, Micros, Pace, Rank, Shown, Step, Store, UsageFilter, UsagePoint,
+    UsageView, UsageWish,
 };
 
 use crate::on_both;
@@ -83,6 +85,30 @@ fn told(points: &[UsagePoint]) -> BTreeMap<(Micros, String), (i64, i64, i64)> {
     told.collect()
 }
 
+/// Two of the first, one of them over time.
+async fn look(
+    store: &Store,
+    range: Range<Micros>,
+    step: Step,
+    by: By,
+    filter: &UsageFilter,
+) -> UsageView {
+    let (rank, filter) = (Rank::Cost, filter.clone());
+    store
+        .usage_view(&UsageWish { range, step, by, rank, filter, listed: 2, apart: 1 })
+        .await
+        .unwrap()
+}
+
+/// What is told over time, of the first and of the others, is all there is.
+fn adds_up(view: &UsageView) {
+    let over = view.over.iter().map(|point| &point.used);
+    let all: Vec<&Shown> = over.chain(view.others.iter().map(|(_, used)| used)).collect();
+    assert_eq!(all.iter().map(|used| used.calls).sum::<i64>(), view.all.calls, "{view:?}");
+    assert_eq!(all.iter().map(|used| used.cost).sum::<i64>(), view.all.cost, "{view:?}");
+    assert_eq!(all.iter().map(|used| used.output).sum::<i64>(), view.all.output, "{view:?}");
+}
+
 fn groups() -> Vec<Option<By>> {
     By::ALL.into_iter().map(Some).chain([None]).collect()
 }
@@ -144,17 +170,27 @@ async fn any_batches_with_any_repeats_add_up_to_the_calls(place: Arc<Place>) {
                     );
                 }
             }
-            // In hours, in days and in months: the same sum.
-            let used = store.usage_in(BEGIN + 1..BEGIN + 40 * DAY, &filter).await.unwrap();
+            // In hours, in days and in months, and whatever it is told apart by: the same sum.
             let all: i64 = expected(&calls, Step::Hour, None, &filter).values().map(|s| s.1).sum();
-            assert_eq!(used.cost, all);
-            let pace = store.pace_in(BEGIN + 1..BEGIN + 40 * DAY, &filter).await.unwrap();
-            assert_eq!(pace.took.count(), used.calls);
+            for step in Step::ALL {
+                for by in By::ALL {
+                    let range = BEGIN + 1..BEGIN + 40 * DAY;
+                    let view = look(store, range, step, by, &filter).await;
+                    assert_eq!(view.all.cost, all, "{step:?} {by:?}");
+                    assert_eq!(view.pace.took.count(), view.all.calls);
+                    adds_up(&view);
+                    let wanted = expected(&calls, step, Some(by), &filter);
+                    for UsagePoint { begun, group, used } in view.over {
+                        let sum = wanted.get(&(begun, group)).map(|sum| (sum.0, sum.1));
+                        assert_eq!(sum, Some((used.calls, used.cost)), "{step:?} {by:?}");
+                    }
+                }
+            }
         }
     });
     proved(store).await;
     let everyone = UsageFilter::default();
-    let used = store.usage_in(0..BEGIN + 400 * DAY, &everyone).await.unwrap();
+    let used = look(store, 0..BEGIN + 400 * DAY, Step::Month, By::Key, &everyone).await.all;
     let rows = store.totals().await.unwrap();
     assert_eq!(used.calls, rows.iter().map(|row| row.rows).sum::<i64>());
     assert_eq!(used.cost, rows.iter().map(|row| row.cost.as_nanos()).sum::<i64>());
@@ -169,7 +205,8 @@ async fn a_call_cut_by_its_cap_adds_what_it_pays(place: Arc<Place>) {
     let calls = [entry("a", &key, 8, BEGIN), entry("b", &key, 8, BEGIN)];
     assert_eq!(store.post(&calls).await.unwrap(), 2);
     assert_eq!(store.post(&calls).await.unwrap(), 0);
-    let used = store.usage_in(BEGIN - DAY..BEGIN + DAY, &UsageFilter::default()).await.unwrap();
+    let range = BEGIN - DAY..BEGIN + DAY;
+    let used = look(&store, range, Step::Hour, By::Model, &UsageFilter::default()).await.all;
     assert_eq!((used.calls, used.cost, used.borne), (2, 10, 6));
     store.close().await;
 }
@@ -217,7 +254,7 @@ async fn calls_from_before_are_added_up_when_the_table_is_made(place: Arc<Place>
         "DROP TABLE usage",
         "ALTER TABLE entries DROP COLUMN held",
         "CREATE TABLE key_days (day BIGINT)",
-        "DELETE FROM _sqlx_migrations WHERE version = 6",
+        "DELETE FROM _sqlx_migrations WHERE version IN (6, 14)",
     ] {
         place.meddle(sql).await;
     }
@@ -236,13 +273,25 @@ async fn those_who_used_the_most_come_first(place: Arc<Place>) {
     let all = UsageFilter::default();
     for by in By::ALL {
         for rank in [Rank::Cost, Rank::Calls, Rank::Tokens] {
-            let top = store.top(range.clone(), by, rank, &all, 2).await.unwrap();
+            let wish = UsageWish {
+                range: range.clone(),
+                step: Step::Hour,
+                by,
+                rank,
+                filter: all.clone(),
+                listed: 2,
+                apart: 1,
+            };
+            let view = store.usage_view(&wish).await.unwrap();
+            adds_up(&view);
+            assert!(view.over.iter().all(|point| point.group == view.top[0].0));
+            let top = view.top;
             let mut sums: BTreeMap<String, (i64, i64)> = BTreeMap::new();
             for ((_, group), (calls, cost, _)) in expected(&calls, Step::Month, Some(by), &all) {
                 let sum = sums.entry(group).or_default();
                 *sum = (sum.0 + calls, sum.1 + cost);
             }
-            let of = |used: &Used| match rank {
+            let of = |used: &Shown| match rank {
                 Rank::Cost => used.cost,
                 Rank::Calls => used.calls,
                 Rank::Tokens => used.input + used.output,
@@ -254,8 +303,10 @@ async fn those_who_used_the_most_come_first(place: Arc<Place>) {
         }
         assert_eq!(By::by_word(by.word()), Some(by));
     }
-    let none = store.top(0..DAY, By::Key, Rank::Cost, &all, 5).await.unwrap();
-    assert_eq!(none, []);
+    for range in [0..DAY, DAY..DAY] {
+        let none = look(&store, range, Step::Hour, By::Key, &all).await;
+        assert_eq!(none, UsageView::default());
+    }
     store.close().await;
 }
 
@@ -271,7 +322,8 @@ async fn what_cannot_be_true_stops_nothing(place: Arc<Place>) {
         absurd.ended = i64::MAX;
         assert_eq!(store.post(&[absurd]).await.unwrap(), 1);
     }
-    let used = store.usage_in(BEGIN - DAY..BEGIN + DAY, &UsageFilter::default()).await.unwrap();
+    let range = BEGIN - DAY..BEGIN + DAY;
+    let used = look(&store, range, Step::Hour, By::Model, &UsageFilter::default()).await.all;
     assert_eq!((used.calls, used.cost), (3, 3));
     proved(&store).await;
     store.close().await;
@@ -297,6 +349,11 @@ async fn every_law_is_proved_and_every_breach_is_found(place: Arc<Place>) {
             "L1",
             "UPDATE usage SET calls = calls + 1 WHERE span = 'day' AND scope = 'account'",
             "UPDATE usage SET calls = calls - 1 WHERE span = 'day' AND scope = 'account'",
+        ),
+        (
+            "L1",
+            "UPDATE usage SET cost = cost + 1 WHERE span = 'month' AND scope = 'key_sum'",
+            "UPDATE usage SET cost = cost - 1 WHERE span = 'month' AND scope = 'key_sum'",
         ),
         (
             "L1",

@@ -70,9 +70,9 @@ fn begin(stage: &Stage, target: Target, address: SocketAddr) -> Result<TcpStream
     Ok(stream)
 }
 
-/// What one call costs the ledger: a hold and a settlement, both journalled.
+/// What the money of one call costs: a hold, from its size on, and a settlement, both journalled.
 pub(super) fn ledger(stage: &Stage) -> Result<Row> {
-    tools::run(&mut cargo(&["build", "--release", "-p", "ledger", "--example", "hold_cost"]))?;
+    tools::run(&mut cargo(&["build", "--release", "-p", "portunus", "--example", "hold_cost"]))?;
     let program = workspace::target().join("release/examples/hold_cost");
     let scratch = Scratch::new("hold-cost")?;
     let mut command: Command = crate::gateway::pinned(&program, stage.cores());
@@ -80,7 +80,7 @@ pub(super) fn ledger(stage: &Stage) -> Result<Row> {
     let told = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(Row {
-        what: "hold, journal and settlement: processor µs/call".into(),
+        what: "sizing, hold, journal and settlement: processor µs/call".into(),
         direct: None,
         nginx: None,
         gateway: Some(told.trim().parse().context("hold_cost printed no figure")?),

@@ -12,11 +12,12 @@ use super::page::Page;
 type Journey = fn(&mut Stage) -> Result<()>;
 
 /// Every journey with its name.
-pub(super) const ALL: [(&str, Journey); 12] = [
+pub(super) const ALL: [(&str, Journey); 13] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
     ("a question in every format, and where its price is told", playground),
     ("a key is edited, rotated and revoked", keys),
+    ("texts that would be scripts stay texts", super::hostile::texts),
     ("signing up with an address that is proved by mail", sign_up),
     ("another password by mail", reset),
     ("a team, a member, a key they share, and what it cost", super::teams::journey),

@@ -3,6 +3,7 @@
 //! `target/shots`.
 
 mod cdp;
+mod hostile;
 mod journeys;
 mod mailbox;
 mod office;
@@ -111,6 +112,11 @@ issuer = "http://localhost:{provider}"
 client_id = "portunus"
 client_secret = {{ text = "a secret of the browser tests" }}
 admits = "member"
-"#
+[models.{odd}]
+lanes = ["demo/demo-chat"]
+price = {{ input = "1.00", output = "2.00" }}
+"#,
+        // A text of JSON is one of TOML too.
+        odd = serde_json::json!(hostile::MODEL)
     )
 }

@@ -35,7 +35,7 @@ pub(crate) async fn change(
     if !wrongs.is_empty() {
         return whole(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs, None).await;
     }
-    desk.mails.admit_name(email, desk.now()).map_err(Trouble::TooOften)?;
+    desk.mails.admit_name(&desk.store, email, desk.now()).await?;
     let (account, email) = (account.clone(), email.to_owned());
     tokio::spawn(async move {
         let asked = match desk.store.account_by_login(&email).await {

@@ -21,6 +21,7 @@ use crate::fields::{another_look, new_password, own_password};
 use crate::form::{Asked, Fields, Input, Wrongs};
 use crate::session::Signed;
 use crate::shell::{Shell, page, see_other, sent_to};
+use crate::throttle::Place;
 use crate::trouble::Trouble;
 use crate::{address, show};
 
@@ -89,10 +90,10 @@ pub(super) async fn proved(desk: &Desk, signed: &Signed, password: &str) -> Resu
         return Ok(false);
     }
     let now = desk.now();
-    desk.codes.admit_name(&account.id, now).map_err(Trouble::TooOften)?;
+    desk.codes.admit_name(&desk.store, &account.id, now).await?;
     let right = desk.passwords.verify(password, account.password_hash.clone()).await?;
     if right {
-        desk.codes.forgive(&account.id, crate::throttle::Place::of(None));
+        desk.codes.forgive(&desk.store, &account.id, Place::of(None), now).await?;
     }
     Ok(right)
 }

@@ -52,7 +52,7 @@ pub(crate) async fn link(
     let Some(to) = account.email.as_deref().filter(|_| desk.host.can_mail()) else {
         return Err(Trouble::Bad("This account has no address to send a link to."));
     };
-    desk.mails.admit_name(&account.id, desk.now()).map_err(Trouble::TooOften)?;
+    desk.mails.admit_name(&desk.store, &account.id, desk.now()).await?;
     pages::reset::mail_link(&desk, account, to).await?;
     Ok(sent_to("/console/account?told=sent"))
 }

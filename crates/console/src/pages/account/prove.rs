@@ -22,6 +22,7 @@ use crate::passkey::{self, Shown};
 use crate::session::Signed;
 use crate::shell::{Shell, page, sent_to};
 use crate::signin::Halfway;
+use crate::throttle::Place;
 use crate::trouble::Trouble;
 
 const PLACE: &str = "/console/account/prove";
@@ -65,11 +66,11 @@ pub(crate) async fn enter(
         }
         wrongs.add("current", "This is not your password.");
     } else {
-        desk.codes.admit_name(&account.id, desk.now()).map_err(Trouble::TooOften)?;
+        desk.codes.admit_name(&desk.store, &account.id, desk.now()).await?;
         let factors = desk.store.factors_of(&account.id).await?;
         let here = Halfway::once_more(account.clone(), factors);
         if accepted(&desk, &here, fields.short("code", 64)?).await?.is_some() {
-            desk.codes.forgive(&account.id, crate::throttle::Place::of(None));
+            desk.codes.forgive(&desk.store, &account.id, Place::of(None), desk.now()).await?;
             return done(&desk, &signed, "code", next(&fields)).await;
         }
         wrongs.add("code", "This code is not right, or it was used before.");
@@ -103,10 +104,10 @@ pub(crate) async fn passkey(
     fields: Fields,
 ) -> Result<Response, Trouble> {
     let id = &signed.account.id;
-    desk.codes.admit_name(id, desk.now()).map_err(Trouble::TooOften)?;
+    desk.codes.admit_name(&desk.store, id, desk.now()).await?;
     match passkey::signed(&desk, &Shown::read(&fields), Some(id), true).await? {
         Some(account) if account == *id => {
-            desk.codes.forgive(id, crate::throttle::Place::of(None));
+            desk.codes.forgive(&desk.store, id, Place::of(None), desk.now()).await?;
             done(&desk, &signed, "passkey", next(&fields)).await
         }
         Some(_) | None => {

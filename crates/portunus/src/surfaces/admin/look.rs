@@ -3,12 +3,16 @@
 use axum::response::Response;
 use canon::{Fault, Money};
 use serde_json::{Map, Value, json};
-use store::{By, Pace, Rank, Step, Times, UsageFilter, Used};
+use store::{By, Pace, Rank, Shown, Step, Times, UsageFilter, UsageView, UsageWish};
 
 use super::{Asked, admin, away, invalid, time};
 use crate::surfaces::query::pairs;
 
 const DAY: i64 = 24 * 3_600 * 1_000_000;
+/// How many groups are listed.
+const LISTED: usize = 100;
+/// How many stretches of time are told at most.
+const STRETCHES: i64 = 1_000;
 
 pub(super) fn wishes(asked: &Asked) -> Map<String, Value> {
     let pairs = pairs(asked.request.uri().query().unwrap_or_default());
@@ -48,6 +52,21 @@ pub(in crate::surfaces) async fn usage(asked: Asked) -> Result<Response, Fault> 
             Some(read.map_err(|_| invalid("status", "write an HTTP status"))?)
         }
     };
+    let stretches = match step {
+        Step::Hour => days.saturating_mul(24),
+        Step::Day => days,
+        Step::Month => days / 28,
+    };
+    if stretches > STRETCHES {
+        return Err(invalid("step", "so many days need longer steps: write day or month"));
+    }
+    let apart = match wish(&wishes, "top") {
+        None => 10,
+        Some(text) => match text.parse() {
+            Ok(top) if (1..=LISTED).contains(&top) => top,
+            _ => return Err(invalid("top", "write a whole number from 1 to 100")),
+        },
+    };
     let filter = UsageFilter {
         account_id: wish(&wishes, "account_id"),
         key_id: wish(&wishes, "key_id"),
@@ -57,29 +76,27 @@ pub(in crate::surfaces) async fn usage(asked: Asked) -> Result<Response, Fault> 
     };
     let now = asked.app.clock.now();
     let range = now.saturating_sub(days.saturating_mul(DAY))..now.saturating_add(1);
-    let store = &asked.app.store;
-    let all = store.usage_in(range.clone(), &filter).await.map_err(away)?;
-    let pace = store.pace_in(range.clone(), &filter).await.map_err(away)?;
-    let top = store.top(range.clone(), by, Rank::Cost, &filter, 100).await.map_err(away)?;
-    let points = store.usage_over(range, step, Some(by), &filter).await.map_err(away)?;
+    let wish = UsageWish { range, step, by, rank: Rank::Cost, filter, listed: LISTED, apart };
+    let seen = asked.app.store.usage_view(&wish).await.map_err(away)?;
+    let UsageView { all, pace, top, over, others } = &seen;
     let top = top.iter().map(|(group, used)| json!({ "group": group, "used": used_json(used) }));
-    let points = points.iter().map(|point| {
-        json!({ "begun": time(point.begun), "group": point.group, "used": used_json(&point.used) })
-    });
+    let told = |begun: i64, group: Option<&str>, used: &Shown| json!({ "begun": time(begun), "group": group, "used": used_json(used) });
+    let apart = over.iter().map(|point| told(point.begun, Some(&point.group), &point.used));
+    let points = apart.chain(others.iter().map(|(begun, used)| told(*begun, None, used)));
     let value = json!({
         "success": true,
         "days": days,
         "by": by.word(),
         "step": step.word(),
-        "total": used_json(&all),
-        "pace": pace_json(&pace),
+        "total": used_json(all),
+        "pace": pace_json(pace),
         "groups": top.collect::<Vec<_>>(),
         "points": points.collect::<Vec<_>>(),
     });
     Ok(super::super::json(value.to_string()))
 }
 
-fn used_json(used: &Used) -> Value {
+fn used_json(used: &Shown) -> Value {
     json!({
         "calls": used.calls,
         "input_tokens": used.input,

@@ -1,6 +1,7 @@
-//! What one call costs the ledger, in processor microseconds: money set aside, journalled, settled,
+//! What the money of one call costs, in processor microseconds: the most it can cost found in the
+//! price lists of its lanes, that much set aside and journalled, the answer priced, settled and
 //! journalled, and taken off the book. On a real disk, in the folder that is given. `cargo xtask
-//! bench` runs it: `cargo run --release -p ledger --example hold_cost -- FOLDER`
+//! bench` runs it: `cargo run --release -p portunus --example hold_cost -- FOLDER`
 
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
@@ -8,9 +9,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use canon::{Money, Usage};
+use catalog::{Directory, Prices, Units};
 use ledger::{BATCH, Book, Entry, FileDisk, Held, Outcome, Purse, SystemClock};
 
 const CALLS: u32 = 200_000;
+/// The lanes of a call; any may be the one that answers, so each is looked at.
+const LANES: usize = 2;
+/// What the longest and the shortest useful answer have.
+const OUTPUT: [u64; 2] = [32_768, 16];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::args_os().nth(1).map(PathBuf::from).ok_or("which folder?")?;
@@ -18,14 +24,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let opened = Book::open(Arc::new(SystemClock), Arc::new(disk)).map_err(|e| e.to_string())?;
     let book = opened.book;
     let purse = Purse::new("key_0123456789abcdef", None, Money::ZERO);
+    let prices = dearest_list().ok_or("the directory has no prices")?;
+    let lanes: Vec<&Prices> = std::iter::repeat_n(&*prices, LANES).collect();
+    let units = Units { seconds: 603, ..Units::default() };
     let begin = processor_time()?;
     for call in 0..CALLS {
         let held = held(call);
         let request_id = held.request_id.clone();
-        let ticket = book
-            .hold(&purse, Arc::new(held), Money::nanos(65_536_000), Money::nanos(1_000))
-            .map_err(|e| format!("{e:?}"))?;
-        ticket.settle(entry(request_id));
+        // No two bodies are of one length.
+        let input = 1_000 + u64::from(call % 1_000);
+        let [full, least] = OUTPUT.map(|output| {
+            let bounds = lanes.iter().map(|prices| prices.bound_with(input, output, &units));
+            bounds.max().unwrap_or_default()
+        });
+        let ticket =
+            book.hold(&purse, Arc::new(held), full, least).map_err(|e| format!("{e:?}"))?;
+        let mut entry = entry(request_id);
+        entry.cost = prices.cost_with(&entry.usage, &units).min(full);
+        ticket.settle(entry);
         if book.waiting() >= BATCH {
             let batch = book.take_batch(BATCH);
             book.posted(batch);
@@ -33,6 +49,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("{:.3}", (processor_time()? - begin) / 1e3 / f64::from(CALLS));
     Ok(())
+}
+
+/// The price list of the directory with the most in it.
+fn dearest_list() -> Option<Arc<Prices>> {
+    let models = Directory::embedded().models().filter_map(|entry| entry.served_by(|_| true));
+    models.map(|model| model.prices).max_by_key(|prices| format!("{prices:?}").len())
 }
 
 /// Nanoseconds this thread has run, whatever else the machine did meanwhile.

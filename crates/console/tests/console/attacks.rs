@@ -1,0 +1,224 @@
+//! Attacks on the console that other products fell to: forged sessions, sessions that outlive their
+//! end on another node, guessing spread over nodes, fields a form does not have, answers that tell
+//! who has an account.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use console::routes;
+use http::{HeaderMap, Method, StatusCode};
+use store::{Account, Role};
+
+use crate::gateway::{Gateway, Got, PASSWORD};
+
+#[tokio::test]
+async fn thousands_of_sessions_that_almost_fit_open_nothing() {
+    let gateway = Gateway::new().await;
+    gateway.account("anna", Role::Owner).await;
+    let real = gateway.sign_in("anna").await;
+    let (name, word) = real.split_once('=').unwrap();
+    let mut tried = 0;
+    for kept in [8, 20, 40, word.len() - 1] {
+        for number in 0..250_u32 {
+            // The rest is other hexadecimal digits, of the same length.
+            let mut rest = format!("{:08x}", number.wrapping_mul(2_654_435_761)).repeat(8);
+            rest.truncate(word.len() - kept);
+            let forged = format!("{}{rest}", &word[..kept]);
+            if forged == word {
+                continue;
+            }
+            let got = gateway.get("/console").cookie(&format!("{name}={forged}")).send().await;
+            got.goes_to("/login");
+            tried += 1;
+        }
+    }
+    assert!(tried > 900, "{tried}");
+    assert_eq!(gateway.get("/console").cookie(&real).send().await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_session_that_ended_on_one_node_is_over_on_the_other() {
+    let one = Gateway::new().await;
+    let two = one.beside().await;
+    let anna = one.account("anna", Role::Owner).await;
+    for how in ["logout", "password", "lock"] {
+        let cookie = one.sign_in("anna").await;
+        assert_eq!(two.get("/console").cookie(&cookie).send().await.status, StatusCode::OK);
+        match how {
+            "logout" => {
+                one.post("/logout", &[]).cookie(&cookie).send().await.goes_to("/login");
+            }
+            "password" => {
+                let hash = anna.password_hash.as_deref();
+                one.store.set_password(&anna.id, hash, 2).await.unwrap();
+                one.store.drop_sessions_of(&anna.id).await.unwrap();
+            }
+            _ => {
+                one.store.set_disabled(&anna.id, true, 3).await.unwrap();
+            }
+        }
+        for node in [&one, &two] {
+            let got = node.get("/console").cookie(&cookie).send().await;
+            assert_eq!(got.status, StatusCode::SEE_OTHER, "{how}");
+            assert!(got.header("location").starts_with("/login"), "{how}");
+            let key = [("name", "x"), ("unlimited", "yes")];
+            let got = node.post("/console/keys", &key).cookie(&cookie).send().await;
+            assert_ne!(got.status, StatusCode::OK, "{how}");
+        }
+    }
+    assert_eq!(one.store.keys().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn tries_are_counted_over_all_nodes() {
+    let one = Gateway::new().await;
+    let two = one.beside().await;
+    one.account("anna", Role::Member).await;
+    let attempt = |node: usize, password: &'static str| {
+        let node = if node.is_multiple_of(2) { &one } else { &two };
+        let fields = [("login", "anna"), ("password", password)];
+        node.post("/login", &fields).from([192, 0, 2, 1]).send()
+    };
+    for number in 0..10 {
+        assert_eq!(attempt(number, "wrong wrong wrong").await.status, 401, "{number}");
+    }
+    for node in [0, 1] {
+        let held = attempt(node, PASSWORD).await;
+        assert_eq!(held.status, StatusCode::TOO_MANY_REQUESTS, "node {node}");
+        assert!(held.header("retry-after").parse::<u64>().unwrap() >= 1);
+    }
+}
+
+/// Counts what a thread tells of passwords that are worked on.
+#[derive(Clone, Default)]
+struct Hashes(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Hashes {
+    fn enabled(&self, of: &tracing::Metadata<'_>) -> bool {
+        of.target() == "console::password" && *of.level() == tracing::Level::TRACE
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// An answer without what was entered, to be compared.
+fn shape(got: Got, entered: &str) -> (StatusCode, HeaderMap, String) {
+    (got.status, got.headers, got.body.replace(entered, "ENTERED"))
+}
+
+#[tokio::test]
+async fn no_answer_and_no_work_tells_who_has_an_account() {
+    let gateway = Gateway::with_mail().await;
+    gateway.store.put_setting("signup", "open").await.unwrap();
+    gateway.account("known", Role::Member).await;
+    let locked = gateway.account("shut1", Role::Member).await;
+    let bare = gateway.account("bare1", Role::Member).await;
+    gateway.store.set_disabled(&locked.id, true, 1).await.unwrap();
+    gateway.store.set_password(&bare.id, None, 1).await.unwrap();
+    let hashes = Hashes::default();
+    let _heard = tracing::subscriber::set_default(hashes.clone());
+    for (path, field, address) in [
+        ("/login", "login", false),
+        ("/login", "login", true),
+        ("/reset", "login", true),
+        ("/reset", "login", false),
+        ("/signup", "email", true),
+    ] {
+        let mut seen = Vec::new();
+        for (place, name) in (1..).zip(["known", "nobod", "shut1", "bare1"]) {
+            let entered = if address { format!("{name}@example.com") } else { name.to_owned() };
+            hashes.0.store(0, Ordering::Relaxed);
+            let fields = [(field, entered.as_str()), ("password", "not the password")];
+            let got = gateway.post(path, &fields).from([192, 0, 2, place]).send().await;
+            // What is worked on after the answer is worked on where nobody waits for it.
+            seen.push((shape(got, &entered), hashes.0.load(Ordering::Relaxed)));
+        }
+        let (first, work) = &seen[0];
+        assert_eq!(*work, usize::from(path == "/login"), "{path}");
+        for (place, other) in seen.iter().enumerate() {
+            assert_eq!(other, &seen[0], "{path} {place}: {}", first.2);
+        }
+    }
+}
+
+/// What must not change by anybody's form, whatever fields it has.
+async fn standing(gateway: &Gateway, member: &Account) -> (Vec<(String, Role, bool)>, Vec<String>) {
+    let accounts = gateway.store.accounts().await.unwrap();
+    let people = accounts.iter().map(|one| (one.username.clone(), one.role, one.disabled));
+    let keys = gateway.store.keys().await.unwrap();
+    let others = keys.iter().filter(|key| key.account_id != member.id);
+    let mut told: Vec<String> = others.map(|key| format!("{key:?}")).collect();
+    // Of their own keys members may change much, but not what was spent or when it was made.
+    let own = keys.iter().filter(|key| key.account_id == member.id && key.id == "own");
+    told.extend(own.map(|key| format!("{} {} {}", key.id, key.spent, key.created)));
+    (people.collect(), told)
+}
+
+#[tokio::test]
+async fn fields_that_a_form_does_not_have_change_nothing() {
+    let gateway = Gateway::with_mail().await;
+    let anna = gateway.account("anna", Role::Owner).await;
+    let max = gateway.account("max", Role::Member).await;
+    gateway.key_of(&anna, "theirs", "website").await;
+    gateway.key_of(&max, "own", "robot").await;
+    let before = standing(&gateway, &max).await;
+    let mut forms = 0;
+    for route in routes().iter().filter(|route| route.method == Method::POST) {
+        let ids = ["own", "theirs", &anna.id, &max.id];
+        let ids = if route.path.contains("{id}") { &ids[..] } else { &ids[..1] };
+        for id in ids {
+            let path = route.path.replace("{id}", id).replace("{token}", "word");
+            let path = path.replace("{identity}", "corp").replace("{*path}", "v1/key");
+            let cookie = gateway.sign_in("max").await;
+            let fields = [
+                // What forms have.
+                ("name", "x"),
+                ("unlimited", "yes"),
+                ("username", "max"),
+                ("login", "max"),
+                ("current", PASSWORD),
+                ("password", PASSWORD),
+                ("again", PASSWORD),
+                ("email", "max@example.com"),
+                // What none has.
+                ("role", "owner"),
+                ("is_admin", "true"),
+                ("admin", "1"),
+                ("owner_id", &anna.id),
+                ("account_id", &anna.id),
+                ("account", &anna.id),
+                ("user_id", &anna.id),
+                ("id", "theirs"),
+                ("key_id", "theirs"),
+                ("spent", "0"),
+                ("spent_usd", "0"),
+                ("balance", "1000000"),
+                ("created", "1"),
+                ("created_at", "1"),
+                ("hash", "00"),
+                ("disabled", "false"),
+                ("permissions[]", "*"),
+                ("allowed_routes", "/*"),
+                ("__proto__[role]", "owner"),
+            ];
+            let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
+            assert_ne!(got.status, StatusCode::INTERNAL_SERVER_ERROR, "{path}: {}", got.body);
+            assert_eq!(standing(&gateway, &max).await, before, "{path}");
+            // A new password is the same one; a second account is nobody's gain.
+            forms += 1;
+        }
+    }
+    assert!(forms >= 40, "{forms}");
+}

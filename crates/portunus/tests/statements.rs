@@ -1,0 +1,200 @@
+//! No call waits for the database: with a lease in hand the path of a call has no statement at all,
+//! in no format, whole or streamed. What is posted beside the calls is posted in a few.
+//!
+//! A test of its own process: the driver tells of every statement to whoever listens in the process.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops where its ground gives way"
+)]
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use portunus::app::{App, NewKey};
+use portunus::config::{Config, Given};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tracing::field::{Field, Visit};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+/// Rounds of calls in every format, whole and streamed, until a key's lease is as large as its use.
+const WARM: usize = 10;
+/// Rounds in which nothing is asked of the store.
+const ROUNDS: usize = 10;
+
+/// Every statement the driver told of, by its first words.
+#[derive(Clone, Default)]
+struct Statements(Arc<Mutex<Vec<String>>>);
+
+impl Statements {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Statements {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() == "sqlx::query" {
+            event.record(&mut Words(self));
+        }
+    }
+}
+
+struct Words<'a>(&'a Statements);
+
+impl Visit for Words<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "summary" {
+            self.0.0.lock().unwrap().push(value.to_owned());
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+}
+
+/// A gateway that serves calls and does nothing beside them.
+struct Alone {
+    app: Arc<App>,
+    url: String,
+    given: Given,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Alone {
+    async fn start(config: &str, folder: &Path) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let given =
+            || Given { file: None, listen: Some(address.to_string()), data: folder.to_owned() };
+        let config = Config::read(config, Path::new("test.toml"), &given(), &|_| None).unwrap();
+        let (app, _) = App::open(config).await.unwrap();
+        tokio::spawn(portunus::serve(Arc::clone(&app), listener));
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        Self { app, url: format!("http://{address}"), given: given(), client }
+    }
+
+    async fn key(&self, cap: Option<&str>) -> String {
+        let account = self.app.store.accounts().await.unwrap().remove(0);
+        let cap = cap.map(|cap| cap.parse().unwrap());
+        let ask = NewKey { name: "a test's own".to_owned(), cap, models: vec![], expires: None };
+        let (record, text) = ask.make(&account.id, &self.app.ring, self.app.clock.now()).unwrap();
+        self.app.store.add_key(&record).await.unwrap();
+        self.app.ring.refresh().await.unwrap();
+        text
+    }
+
+    async fn call(&self, path: &str, body: &Value, key: &str) {
+        let request = http::Request::post(format!("{}{path}", self.url))
+            .header("authorization", format!("Bearer {key}"))
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body.to_string())))
+            .unwrap();
+        let response = self.client.request(request).await.unwrap();
+        let status = response.status();
+        let said = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&said));
+    }
+
+    /// Calls in every format, whole and streamed; how many.
+    async fn calls(&self, key: &str) -> usize {
+        let talk = json!([{ "role": "user", "content": "Tell me of the harbour." }]);
+        let parts = json!([{ "role": "user", "parts": [{ "text": "Tell me." }] }]);
+        let mut count = 0;
+        for stream in [false, true] {
+            let native = if stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
+            let native = format!("/v1beta/models/demo-native:{native}");
+            for (path, body) in [
+                (
+                    "/v1/chat/completions",
+                    json!({ "model": "demo-chat", "max_tokens": 40, "stream": stream,
+                            "messages": talk }),
+                ),
+                (
+                    "/v1/messages",
+                    json!({ "model": "demo-messages", "max_tokens": 40, "stream": stream,
+                            "messages": talk }),
+                ),
+                (
+                    "/v1/responses",
+                    json!({ "model": "demo-responses", "max_output_tokens": 40,
+                            "stream": stream, "store": false, "input": talk }),
+                ),
+                (
+                    native.as_str(),
+                    json!({ "contents": parts,
+                            "generationConfig": { "maxOutputTokens": 40 } }),
+                ),
+            ] {
+                self.call(path, &body, key).await;
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+async fn no_call_waits_for(store: &str, statements: &Statements, folder: &Path) {
+    let gateway = Alone::start(store, folder).await;
+    assert!(!statements.take().is_empty(), "opening a store takes statements");
+    let mut calls = 0;
+    for cap in [None, Some("1000")] {
+        let key = gateway.key(cap).await;
+        for round in 0..WARM + ROUNDS {
+            // What a node does every second beside the calls: it is what leases are filled up by.
+            gateway.app.tend().await;
+            statements.take();
+            calls += gateway.calls(&key).await;
+            let told = statements.take();
+            assert!(round < WARM || told.is_empty(), "cap {cap:?}, round {round}: {told:?}");
+        }
+    }
+    assert_eq!(calls, 2 * (WARM + ROUNDS) * 8);
+    assert_eq!(gateway.app.book.waiting(), calls, "all are settled, none is posted");
+
+    gateway.app.run_beside(gateway.given.clone());
+    loop {
+        let posted = gateway.app.store.totals().await.unwrap();
+        if posted.iter().map(|total| total.rows).sum::<i64>() == i64::try_from(calls).unwrap() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let told = statements.take();
+    let posts = told.iter().filter(|told| told.starts_with("INSERT INTO entries")).count();
+    assert!(posts > 0 && posts * 10 < calls, "{posts} statements for {calls} calls");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_call_waits_for_the_database() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let statements = Statements::default();
+    let heard = tracing_subscriber::registry().with(statements.clone());
+    tracing::subscriber::set_global_default(heard).unwrap();
+    let folder = std::env::temp_dir().join(format!("portunus-statements-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    no_call_waits_for("", &statements, &folder).await;
+    #[cfg(feature = "node-tests")]
+    {
+        let server = std::env::var("PORTUNUS_TEST_POSTGRES").expect("a PostgreSQL to test with");
+        let name = format!("statements_{}", std::process::id());
+        let mut admin = <sqlx::PgConnection as sqlx::Connection>::connect(&server).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}")))
+            .execute(&mut admin)
+            .await
+            .unwrap();
+        let (server, _) = server.rsplit_once('/').unwrap();
+        let store = format!("[store]\nurl = \"{server}/{name}\"\n");
+        let folder = folder.join("postgres");
+        std::fs::create_dir_all(&folder).unwrap();
+        no_call_waits_for(&store, &statements, &folder).await;
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -1,0 +1,174 @@
+//! Texts that would be scripts if any page took them for more than text: as names of keys, as a
+//! model, in addresses and search fields. On no page does one run, break a page's rules or bring
+//! anything in but its letters.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::Stage;
+use super::journeys::{PASSWORD, sign_in};
+use super::page::Page;
+
+/// The model that the gateway of these tests serves under a name like these.
+pub(super) const MODEL: &str = "odd/<img src=x onerror=alert(1)>'\"&";
+
+/// No longer than a key's name may be.
+const TEXTS: [&str; 40] = [
+    "<script>alert(1)</script>",
+    "<ScRiPt>alert(1)</sCrIpT>",
+    "</title><script>alert(1)</script>",
+    "</textarea><script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "<script src=//127.0.0.1:9/x.js></script>",
+    "<img src=x onerror=alert(1)>",
+    "<img/src/onerror=alert(1)>",
+    "<svg onload=alert(1)>",
+    "<svg><script>alert(1)</script></svg>",
+    "<svg><animate onbegin=alert(1) attributeName=x>",
+    "<body onload=alert(1)>",
+    "<iframe src=javascript:alert(1)>",
+    "<iframe srcdoc='<script>alert(1)</script>'>",
+    "<object data=javascript:alert(1)>",
+    "<embed src=javascript:alert(1)>",
+    "<details open ontoggle=alert(1)>",
+    "<video><source onerror=alert(1)>",
+    "<input autofocus onfocus=alert(1)>",
+    "<select autofocus onfocus=alert(1)>",
+    "<marquee onstart=alert(1)>",
+    "<math><mtext><script>alert(1)</script>",
+    "<a href=javascript:alert(1)>x</a>",
+    "<form action=javascript:alert(1)><button>x",
+    "<base href=//127.0.0.1:9/>",
+    "<meta http-equiv=refresh content=0;url=//127.0.0.1:9/>",
+    "<link rel=stylesheet href=//127.0.0.1:9/x.css>",
+    "<style>@import'//127.0.0.1:9/x.css'</style>",
+    "\"><script>alert(1)</script>",
+    "'><script>alert(1)</script>",
+    "\" onmouseover=alert(1) autofocus onfocus=alert(1) x=\"",
+    "' onfocus=alert(1) autofocus='",
+    "javascript:alert(1)",
+    "data:text/html,<script>alert(1)</script>",
+    "{{constructor.constructor('alert(1)')()}}",
+    "${alert(1)}",
+    "<%= 7*7 %>",
+    "<!--<img src=--><img src=x onerror=alert(1)>",
+    "]]><script>alert(1)</script>",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+];
+
+/// Runs before anything of a page does, and remembers what must not happen.
+const WATCH: &str = "window.happened = [];\
+    for (const name of ['alert', 'confirm', 'prompt', 'open', 'print'])\
+      window[name] = () => { window.happened.push(name); return null };\
+    document.addEventListener('securitypolicyviolation',\
+      (e) => window.happened.push(e.violatedDirective + ' ' + e.blockedURI));";
+
+/// What no text of ours may bring into a page.
+const STRANGE: &str = "[...document.querySelectorAll('iframe, object, embed, base, marquee, video, \
+     math, style, meta[http-equiv], [onerror], [onload], [onfocus], [onbegin], [ontoggle], \
+     [onstart], [onmouseover]')].map((e) => e.outerHTML)\
+    .concat([...document.scripts].filter((s) => !s.src.startsWith(location.origin + '/') && \
+     s.type !== 'application/json').map((s) => s.outerHTML))\
+    .concat([...document.querySelectorAll('[href], [src], [action]')]\
+     .filter((e) => /^(javascript:|vbscript:|data:text)/i.test(e.href || e.src || e.action || ''))\
+     .map((e) => e.outerHTML)).join('\\n')";
+
+/// Goes to a page and finds nothing but text on it.
+fn harmless(page: &mut Page<'_>, url: &str) -> Result<()> {
+    page.go(url)?;
+    let happened = page.text("JSON.stringify(window.happened)")?;
+    ensure!(happened == "[]", "{url}: {happened}");
+    let strange = page.text(STRANGE)?;
+    ensure!(strange.is_empty(), "{url}: {strange}");
+    Ok(())
+}
+
+/// A text as part of an address.
+fn escaped(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+pub(super) fn texts(stage: &mut Stage) -> Result<()> {
+    let Stage { browser, url, .. } = stage;
+    let mut page = Page::open(browser)?;
+    page.call("Page.addScriptToEvaluateOnNewDocument", json!({ "source": WATCH }))?;
+    sign_in(&mut page, url, "olga", PASSWORD)?;
+    page.says("Overview")?;
+    // The forms' own addresses, with the session of the page.
+    let make = format!(
+        "(async () => {{ const made = []; for (const name of {}) {{\
+           const got = await fetch('/console/keys', {{ method: 'POST',\
+             body: new URLSearchParams({{ name, unlimited: 'yes' }}) }});\
+           const key = (await got.text()).match(/sk-pt-[A-Za-z0-9]+-[A-Za-z0-9]+/);\
+           if (!key) return 'no key named ' + name;\
+           made.push(key[0]); }}\
+         const call = await fetch('/v1/chat/completions', {{ method: 'POST',\
+           headers: {{ authorization: 'Bearer ' + made[0], 'content-type': 'application/json' }},\
+           body: JSON.stringify({{ model: {}, max_tokens: 9, user: '<svg onload=alert(1)>',\
+             metadata: {{ note: '<img src=x onerror=alert(1)>' }},\
+             messages: [{{ role: 'user', content: '<script>alert(1)</script>' }}] }}) }});\
+         if (!call.ok) return await call.text();\
+         return made.map((key) => key.split('-')[2]).join(' '); }})()",
+        json!(TEXTS.as_slice()),
+        json!(MODEL)
+    );
+    let made = page.text(&make)?;
+    let ids: Vec<&str> = made.split(' ').collect();
+    ensure!(ids.len() == TEXTS.len(), "{made}");
+
+    let model = escaped(MODEL);
+    harmless(&mut page, &format!("{url}/console"))?;
+    // Settled calls are shown once they are posted.
+    page.go(&format!("{url}/console/calls"))?;
+    page.wait(&format!(
+        "document.body.textContent.includes({}) || (location.reload(), false)",
+        json!(MODEL)
+    ))?;
+    for path in [
+        "/console/usage?by=key",
+        "/console/usage?by=model",
+        "/console/usage?by=lane&range=1y",
+        "/console/calls",
+        "/console/account",
+        "/console/people",
+        "/console/playground",
+        "/models",
+        "/docs",
+    ] {
+        harmless(&mut page, &format!("{url}{path}"))?;
+    }
+    harmless(&mut page, &format!("{url}/models/{model}"))?;
+    harmless(&mut page, &format!("{url}/console/playground?model={model}"))?;
+    harmless(&mut page, &format!("{url}/console/usage?model={model}"))?;
+    page.go(&format!("{url}/console/calls"))?;
+    page.follow(".calls a.id")?;
+    let receipt = page.text("location.href")?;
+    harmless(&mut page, &receipt)?;
+    for (id, name) in ids.iter().zip(TEXTS) {
+        let text = escaped(name);
+        for path in [
+            format!("/console/keys/{id}/edit"),
+            format!("/models?q={text}"),
+            format!("/console/calls?model={text}&key={text}"),
+            format!("/console/usage?by={text}&lane={text}&status={text}"),
+            format!("/login?next={text}"),
+            format!("/console/{text}"),
+        ] {
+            harmless(&mut page, &format!("{url}{path}"))?;
+        }
+        harmless(&mut page, &format!("{url}/console/keys/{id}/revoke"))?;
+        page.wait(&format!("document.body.textContent.includes({})", json!(name)))?;
+    }
+    revoke(&mut page, &ids).context("the keys of this journey are revoked")
+}
+
+/// Leaves the page of keys as it was found, but for names that are crossed out.
+fn revoke(page: &mut Page<'_>, ids: &[&str]) -> Result<()> {
+    let done = page.eval(&format!(
+        "(async () => {{ for (const id of {}) \
+           await fetch(`/console/keys/${{id}}/revoke`, {{ method: 'POST' }}); return true }})()",
+        json!(ids)
+    ))?;
+    ensure!(done == Value::Bool(true), "{done}");
+    Ok(())
+}
