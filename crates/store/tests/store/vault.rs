@@ -22,6 +22,7 @@ on_both!(
     a_change_of_what_was_changed_since_is_not_made,
     rekeying_seals_everything_anew_and_forgets_what_it_does_not_need,
     what_does_not_open_stays_and_is_counted,
+    nothing_is_lost_that_is_sealed_while_keys_change,
     a_factor_that_lies_open_is_sealed_once,
 );
 
@@ -180,11 +181,14 @@ async fn generator(store: &Store, vault: Option<&Vault>) -> Factor {
         created: 1,
         used: None,
     };
+    let mut sealer = None;
     if let Some(vault) = vault {
-        let sealed = vault.sealer().await.unwrap().seal(&factor.label(), &factor.secret).unwrap();
+        let own = sealer.insert(vault.sealer().await.unwrap());
+        let sealed = own.seal(&factor.label(), &factor.secret).unwrap();
         (factor.secret, factor.sealed_by) = (sealed.bytes, Some(sealed.by));
     }
     store.add_factor(&factor).await.unwrap();
+    drop(sealer);
     factor
 }
 
@@ -238,6 +242,39 @@ async fn what_does_not_open_stays_and_is_counted(place: Arc<Place>) {
     assert_eq!(store.sealed().await.unwrap(), [("new".to_owned(), 2)].into());
     let shut = Vault::new(file(), None, true);
     assert!(matches!(shut.rekey(&store).await, Err(VaultError::Shut(_))));
+    store.close().await;
+}
+
+async fn nothing_is_lost_that_is_sealed_while_keys_change(place: Arc<Place>) {
+    let (store, file) = (place.open().await, file());
+    let vault = Arc::new(Vault::new(file.clone(), None, false));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (store, vault) = (store.clone(), Arc::clone(&vault));
+        tasks.spawn(async move {
+            let mut made = Vec::new();
+            for _ in 0..15 {
+                made.push(generator(&store, Some(&vault)).await.id);
+            }
+            made
+        });
+    }
+    let mut made = Vec::new();
+    while !tasks.is_empty() {
+        while let Some(done) = tasks.try_join_next() {
+            made.extend(done.unwrap());
+        }
+        vault.rekey(&store).await.unwrap();
+    }
+    assert_eq!(made.len(), 60);
+    let after = Vault::new(file, None, false);
+    assert_eq!(after.keys().1.len(), 1);
+    for id in made {
+        let factor = store.factor(&id).await.unwrap().unwrap();
+        let label = factor.label();
+        let sealed = Sealed { by: factor.sealed_by.unwrap(), bytes: factor.secret };
+        assert_eq!(after.open(&label, &sealed).unwrap(), SECRET.as_bytes());
+    }
     store.close().await;
 }
 
