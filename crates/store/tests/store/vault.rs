@@ -26,11 +26,9 @@ on_both!(
     a_factor_that_lies_open_is_sealed_once,
 );
 
-/// A file for keys that is not there yet.
+/// A file for keys that is not there yet. Whoever has it made removes it again.
 fn file() -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("portunus-vault-{}", uuid::Uuid::now_v7()));
-    std::fs::create_dir(&folder).unwrap();
-    folder.join("vault.key")
+    std::env::temp_dir().join(format!("portunus-vault-{}.key", uuid::Uuid::now_v7()))
 }
 
 fn given(keys: &[&str]) -> Vault {
@@ -104,6 +102,7 @@ async fn a_key_of_our_own_is_made_at_first_need_for_its_owner_alone() {
     let broken = Vault::new(file.clone(), None, false);
     assert!(matches!(broken.sealer().await.map(|_| ()), Err(VaultError::Shut(_))));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "nonsense", "it is not written over");
+    std::fs::remove_file(file).unwrap();
 }
 
 fn provider(id: &str) -> Change {
@@ -214,6 +213,7 @@ async fn rekeying_seals_everything_anew_and_forgets_what_it_does_not_need(place:
     // From the file alone, as after a restart; and the old file opens nothing.
     let after = Vault::new(file.clone(), None, false);
     let before = Vault::new(file.with_extension("old"), VaultKeys::read(&old).ok(), false);
+    std::fs::remove_file(file).unwrap();
     for credential in store.configured().await.unwrap().credentials {
         let opened = after.open(&credential.label(), &credential.sealed).unwrap();
         assert_eq!(opened, SECRET.as_bytes());
@@ -267,7 +267,8 @@ async fn nothing_is_lost_that_is_sealed_while_keys_change(place: Arc<Place>) {
         vault.rekey(&store).await.unwrap();
     }
     assert_eq!(made.len(), 60);
-    let after = Vault::new(file, None, false);
+    let after = Vault::new(file.clone(), None, false);
+    std::fs::remove_file(file).unwrap();
     assert_eq!(after.keys().1.len(), 1);
     for id in made {
         let factor = store.factor(&id).await.unwrap().unwrap();
