@@ -22,14 +22,13 @@ on_both!(
     a_change_of_what_was_changed_since_is_not_made,
     rekeying_seals_everything_anew_and_forgets_what_it_does_not_need,
     what_does_not_open_stays_and_is_counted,
+    nothing_is_lost_that_is_sealed_while_keys_change,
     a_factor_that_lies_open_is_sealed_once,
 );
 
-/// A file for keys that is not there yet.
+/// A file for keys that is not there yet. Whoever has it made removes it again.
 fn file() -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("portunus-vault-{}", uuid::Uuid::now_v7()));
-    std::fs::create_dir(&folder).unwrap();
-    folder.join("vault.key")
+    std::env::temp_dir().join(format!("portunus-vault-{}.key", uuid::Uuid::now_v7()))
 }
 
 fn given(keys: &[&str]) -> Vault {
@@ -103,6 +102,7 @@ async fn a_key_of_our_own_is_made_at_first_need_for_its_owner_alone() {
     let broken = Vault::new(file.clone(), None, false);
     assert!(matches!(broken.sealer().await.map(|_| ()), Err(VaultError::Shut(_))));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "nonsense", "it is not written over");
+    std::fs::remove_file(file).unwrap();
 }
 
 fn provider(id: &str) -> Change {
@@ -180,11 +180,14 @@ async fn generator(store: &Store, vault: Option<&Vault>) -> Factor {
         created: 1,
         used: None,
     };
+    let mut sealer = None;
     if let Some(vault) = vault {
-        let sealed = vault.sealer().await.unwrap().seal(&factor.label(), &factor.secret).unwrap();
+        let own = sealer.insert(vault.sealer().await.unwrap());
+        let sealed = own.seal(&factor.label(), &factor.secret).unwrap();
         (factor.secret, factor.sealed_by) = (sealed.bytes, Some(sealed.by));
     }
     store.add_factor(&factor).await.unwrap();
+    drop(sealer);
     factor
 }
 
@@ -210,6 +213,7 @@ async fn rekeying_seals_everything_anew_and_forgets_what_it_does_not_need(place:
     // From the file alone, as after a restart; and the old file opens nothing.
     let after = Vault::new(file.clone(), None, false);
     let before = Vault::new(file.with_extension("old"), VaultKeys::read(&old).ok(), false);
+    std::fs::remove_file(file).unwrap();
     for credential in store.configured().await.unwrap().credentials {
         let opened = after.open(&credential.label(), &credential.sealed).unwrap();
         assert_eq!(opened, SECRET.as_bytes());
@@ -238,6 +242,40 @@ async fn what_does_not_open_stays_and_is_counted(place: Arc<Place>) {
     assert_eq!(store.sealed().await.unwrap(), [("new".to_owned(), 2)].into());
     let shut = Vault::new(file(), None, true);
     assert!(matches!(shut.rekey(&store).await, Err(VaultError::Shut(_))));
+    store.close().await;
+}
+
+async fn nothing_is_lost_that_is_sealed_while_keys_change(place: Arc<Place>) {
+    let (store, file) = (place.open().await, file());
+    let vault = Arc::new(Vault::new(file.clone(), None, false));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (store, vault) = (store.clone(), Arc::clone(&vault));
+        tasks.spawn(async move {
+            let mut made = Vec::new();
+            for _ in 0..15 {
+                made.push(generator(&store, Some(&vault)).await.id);
+            }
+            made
+        });
+    }
+    let mut made = Vec::new();
+    while !tasks.is_empty() {
+        while let Some(done) = tasks.try_join_next() {
+            made.extend(done.unwrap());
+        }
+        vault.rekey(&store).await.unwrap();
+    }
+    assert_eq!(made.len(), 60);
+    let after = Vault::new(file.clone(), None, false);
+    std::fs::remove_file(file).unwrap();
+    assert_eq!(after.keys().1.len(), 1);
+    for id in made {
+        let factor = store.factor(&id).await.unwrap().unwrap();
+        let label = factor.label();
+        let sealed = Sealed { by: factor.sealed_by.unwrap(), bytes: factor.secret };
+        assert_eq!(after.open(&label, &sealed).unwrap(), SECRET.as_bytes());
+    }
     store.close().await;
 }
 

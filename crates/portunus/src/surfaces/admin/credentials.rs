@@ -123,6 +123,9 @@ pub(in crate::surfaces) async fn add(asked: Asked) -> Result<Response, Fault> {
     let who = admin(&asked.app, &asked.key).await?;
     let name = id_in(&asked, AT, "/credentials");
     let Asked { app, request, .. } = asked;
+    let headers = request.headers().clone();
+    // Read before it is this change's turn: a slow caller holds up nobody else.
+    let sent: Map<String, Value> = body(request).await?;
     let seen = Seen::now(&app).await?;
     let config = app.config();
     changeable(&config, &name)?;
@@ -133,8 +136,7 @@ pub(in crate::surfaces) async fn add(asked: Asked) -> Result<Response, Fault> {
             false => missing("provider"),
         });
     };
-    unchanged(request.headers(), &told(&config, &seen.stored, &name).unwrap_or_default())?;
-    let sent: Map<String, Value> = body(request).await?;
+    unchanged(&headers, &told(&config, &seen.stored, &name).unwrap_or_default())?;
     let given = Given::one(&Value::Object(sent))?;
     if provider.credentials.len() >= MOST {
         return Err(invalid("name", format!("there are {MOST} already; delete one first")));

@@ -115,12 +115,14 @@ pub(in crate::surfaces) async fn put(asked: Asked) -> Result<Response, Fault> {
     let who = admin(&asked.app, &asked.key).await?;
     let id = decode(&id_in(&asked, AT, ""));
     let Asked { app, request, .. } = asked;
+    let headers = request.headers().clone();
+    // Read before it is this change's turn: a slow caller holds up nobody else.
+    let mut settings: Map<String, Value> = body(request).await?;
     let seen = Seen::now(&app).await?;
     let config = app.config();
     in_file(&config, &id)?;
     check_id(&id, &config, &seen.stored)?;
-    unchanged(request.headers(), &told(&config, &seen.stored, &id).unwrap_or_default())?;
-    let mut settings: Map<String, Value> = body(request).await?;
+    unchanged(&headers, &told(&config, &seen.stored, &id).unwrap_or_default())?;
     settings.retain(|_, value| !value.is_null());
     let now = app.clock.now();
     let old = seen.stored.models.get(&id);

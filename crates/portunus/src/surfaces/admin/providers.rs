@@ -180,13 +180,15 @@ pub(in crate::surfaces) async fn put(asked: Asked) -> Result<Response, Fault> {
     let who = admin(&asked.app, &asked.key).await?;
     let name = id_in(&asked, AT, "");
     let Asked { app, request, .. } = asked;
+    let headers = request.headers().clone();
+    // Read before it is this change's turn: a slow caller holds up nobody else.
+    let mut settings: Map<String, Value> = body(request).await?;
     let seen = Seen::now(&app).await?;
     let config = app.config();
     changeable(&config, &name)?;
     check_name(&name, &seen.stored, &config)?;
     let old = seen.stored.providers.get(&name);
-    unchanged(request.headers(), &told(&config, &seen.stored, &name).unwrap_or_default())?;
-    let mut settings: Map<String, Value> = body(request).await?;
+    unchanged(&headers, &told(&config, &seen.stored, &name).unwrap_or_default())?;
     let given = settings.remove("credentials").map(|list| Given::several(&list)).transpose()?;
     if settings.contains_key("auth") {
         let say = "credentials are given apart, as `credentials` or at …/credentials";
