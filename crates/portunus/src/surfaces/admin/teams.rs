@@ -272,8 +272,8 @@ pub(in crate::surfaces) async fn remove_member(asked: Asked) -> Result<Response,
     unchanged(asked.request.headers(), &Whole::of(&app.store, &id).await?.told())?;
     seat(&app, &who, &id, &account, None).await?;
     if revokes {
-        let keys = app.store.keys_of(&id).await.map_err(away)?;
-        for key in keys.iter().filter(|key| key.made_by.as_ref() == Some(&account)) {
+        let keys = app.store.keys_made_by(&account).await.map_err(away)?;
+        for key in keys.iter().filter(|key| key.account_id == id) {
             if app.store.revoke_key(&key.id, app.clock.now()).await.map_err(away)? {
                 note(&app, &who, "key.revoke", &key.id, &key.name).await;
                 if let Some(record) = app.store.key(&key.id).await.map_err(away)? {
