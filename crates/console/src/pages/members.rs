@@ -52,10 +52,10 @@ pub(crate) async fn add(
     let known = desk.store.account_by_login(login).await?;
     // Those who may invite people may invite them to a team.
     let invites = known.is_none() && signed.may_invite() && names::is_address(login);
-    if let (Some(role), true) = (role, invites) {
-        if people::too_many(&desk).await? {
-            return Err(Trouble::Bad(people::TOO_MANY));
-        }
+    if invites && let Some(why) = people::too_many(&desk).await? {
+        wrongs.add("login", why);
+    }
+    if let (Some(role), true, true) = (role, invites, wrongs.is_empty()) {
         let place = Some((team.id, role.word().to_owned()));
         return people::invitation(&desk, &signed, login, Role::Member, place).await;
     }

@@ -96,11 +96,7 @@ impl Terms {
         let mut what = Vec::new();
         if self.money != before.money {
             desk.store.set_account_terms(&team.id, self.money).await?;
-            let AccountTerms { cap, budget } = self.money;
-            what.push(cap.map_or("no cap".to_owned(), |cap| format!("cap {cap} USD")));
-            what.extend(budget.map(|BudgetTerms { most, period }| {
-                format!("budget {most} USD per {}", period.word())
-            }));
+            what.push(self.money.to_string());
         }
         if self.limits != before.limits {
             desk.store.set_account_limits(&team.id, self.limits).await?;

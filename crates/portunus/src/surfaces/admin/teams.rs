@@ -178,9 +178,7 @@ async fn set_terms(app: &App, who: &Account, before: &Whole, whole: &Whole) -> R
     let mut what = Vec::new();
     if whole.money != before.money {
         app.store.set_account_terms(id, whole.money).await.map_err(away)?;
-        let AccountTerms { cap, budget } = whole.money;
-        what.push(cap.map_or("no cap".to_owned(), |cap| format!("cap {cap} USD")));
-        what.extend(budget.map(|b| format!("budget {} USD per {}", b.most, b.period.word())));
+        what.push(whole.money.to_string());
     }
     if whole.limits != before.limits {
         app.store.set_account_limits(id, whole.limits).await.map_err(away)?;
