@@ -272,6 +272,10 @@ async fn the_command_line_knows_teams_where_keys_are_and_nobody_where_people_are
         (&terms["account"], &terms["cap_usd"]),
         (&json!("Night shift"), &json!("5.000000000"))
     );
+    let store = store::Store::open(&place).await.unwrap();
+    let noted = store.audits(1).await.unwrap().remove(0);
+    assert_eq!((noted.action.as_str(), noted.subject), ("account.terms", night.id));
+    store.close().await;
     let listed = String::from_utf8(run(&["users", "list"]).stdout).unwrap();
     assert_eq!(listed.lines().count(), 2, "{listed}");
     assert!(!listed.contains("Night shift"), "{listed}");
