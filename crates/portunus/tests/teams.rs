@@ -235,3 +235,55 @@ async fn only_administrators_administer_teams_whatever_their_seat() {
     }
     assert_eq!(tried, keys.len() * 10);
 }
+
+#[tokio::test]
+async fn the_command_line_knows_teams_where_keys_are_and_nobody_where_people_are() {
+    let folder = std::env::temp_dir().join(format!("portunus-teams-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_portunus"));
+        command.current_dir(&folder).env_clear().args(arguments).arg("--json").output().unwrap()
+    };
+    let told = |arguments: &[&str]| -> Value {
+        let output = run(arguments);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let anna = told(&["users", "create", "anna"])["id"].as_str().unwrap().to_owned();
+    let place = format!("sqlite:{}/data/portunus.db", folder.display());
+    let store = store::Store::open(&place).await.unwrap();
+    let night = store::Team {
+        id: "team-night".to_owned(),
+        name: "Night shift".to_owned(),
+        disabled: false,
+        created: 1,
+        changed: 1,
+    };
+    store.add_team(&night).await.unwrap();
+    let key = told(&["keys", "create", "--name", "k", "--unlimited", "--account", "night SHIFT"]);
+    assert_eq!(key["account_id"], "team-night");
+    let mut record = store.key(key["id"].as_str().unwrap()).await.unwrap().unwrap();
+    record.id = "made-by-anna".to_owned();
+    record.made_by = Some(anna);
+    store.add_key(&record).await.unwrap();
+    store.close().await;
+    let terms = told(&["keys", "account", "Night shift", "--cap", "5"]);
+    assert_eq!(
+        (&terms["account"], &terms["cap_usd"]),
+        (&json!("Night shift"), &json!("5.000000000"))
+    );
+    let store = store::Store::open(&place).await.unwrap();
+    let noted = store.audits(1).await.unwrap().remove(0);
+    assert_eq!((noted.action.as_str(), noted.subject), ("account.terms", night.id));
+    store.close().await;
+    let listed = String::from_utf8(run(&["users", "list"]).stdout).unwrap();
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    assert!(!listed.contains("Night shift"), "{listed}");
+    for command in ["disable", "reset-password"] {
+        let refused = run(&["users", command, "Night shift"]);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    }
+    let locked = told(&["users", "disable", "anna"]);
+    assert_eq!(locked["keys_made_for_others"], json!(["made-by-anna"]));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -46,6 +46,22 @@ pub struct AccountTerms {
     pub budget: Option<BudgetTerms>,
 }
 
+/// In words, for the audit log.
+impl std::fmt::Display for AccountTerms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.cap {
+            Some(cap) => write!(f, "cap {cap} USD")?,
+            None => f.write_str("no cap")?,
+        }
+        match self.budget {
+            Some(BudgetTerms { most, period }) => {
+                write!(f, ", budget {most} USD per {}", period.word())
+            }
+            None => f.write_str(", no budget"),
+        }
+    }
+}
+
 /// How the keys of an account stand together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountTotal {

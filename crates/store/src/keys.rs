@@ -150,6 +150,7 @@ const ADD: &str = concat!(
 const GET: &str = concat!(key_selection!(), " WHERE id = $1");
 const ALL: &str = concat!(key_selection!(), " ORDER BY created, id");
 const OF: &str = concat!(key_selection!(), " WHERE account_id = $1 ORDER BY created, id");
+const MADE_BY: &str = concat!(key_selection!(), " WHERE made_by = $1 ORDER BY created, id");
 const CHANGED_SINCE: &str = concat!(key_selection!(), " WHERE changed >= $1 ORDER BY changed, id");
 const REVOKE: &str =
     concat!("UPDATE keys SET revoked = $2, ", moved_on!(), " WHERE id = $1 AND revoked IS NULL");
@@ -218,6 +219,13 @@ impl Store {
     pub async fn keys_of(&self, account_id: &str) -> Result<Vec<KeyRecord>, StoreError> {
         records(on_reader!(&self.db, pool => {
             sqlx::query_as(OF).bind(clean(account_id)).fetch_all(pool).await?
+        }))
+    }
+
+    /// The keys somebody made, whomever they belong to, the oldest first.
+    pub async fn keys_made_by(&self, account_id: &str) -> Result<Vec<KeyRecord>, StoreError> {
+        records(on_reader!(&self.db, pool => {
+            sqlx::query_as(MADE_BY).bind(clean(account_id)).fetch_all(pool).await?
         }))
     }
 

@@ -52,10 +52,10 @@ pub(crate) async fn add(
     let known = desk.store.account_by_login(login).await?;
     // Those who may invite people may invite them to a team.
     let invites = known.is_none() && signed.may_invite() && names::is_address(login);
-    if let (Some(role), true) = (role, invites) {
-        if people::too_many(&desk).await? {
-            return Err(Trouble::Bad(people::TOO_MANY));
-        }
+    if invites && let Some(why) = people::too_many(&desk).await? {
+        wrongs.add("login", why);
+    }
+    if let (Some(role), true, true) = (role, invites, wrongs.is_empty()) {
         let place = Some((team.id, role.word().to_owned()));
         return people::invitation(&desk, &signed, login, Role::Member, place).await;
     }
@@ -152,8 +152,8 @@ async fn made_by(
     team: &Team,
     member: &Member,
 ) -> Result<Vec<KeyRecord>, Trouble> {
-    let mut keys = desk.store.keys_of(&team.id).await?;
-    keys.retain(|key| key.revoked.is_none() && key.made_by.as_ref() == Some(&member.account.id));
+    let mut keys = desk.store.keys_made_by(&member.account.id).await?;
+    keys.retain(|key| key.revoked.is_none() && key.account_id == team.id);
     let own = member.account.id == signed.account.id;
     let may = signed.may_in(team, if own { TeamDeed::OwnKey } else { TeamDeed::OtherKey });
     Ok(if may { keys } else { Vec::new() })
@@ -312,7 +312,7 @@ pub(super) fn table(
 fn role_form(team: &Team, member: &Member) -> Markup {
     let label = format!("Role of {}", member.account.username);
     html! {
-        form.inline method="post" action=(place(team, member)) {
+        form.inline.seat method="post" action=(place(team, member)) {
             select name="role" aria-label=(label) { (roles(member.role)) }
             button.button.quiet type="submit" { "Set" span.unseen { " the " (label) } }
         }

@@ -23,11 +23,11 @@ const HERE: &str = "/console/people";
 const LONGEST: usize = 4_096;
 /// How many invitations may be open.
 const MOST_INVITES: usize = 100;
-pub(super) const TOO_MANY: &str = "There may be 100 open invitations.";
 
-/// Whether as many are invited as may be.
-pub(super) async fn too_many(desk: &Desk) -> Result<bool, Trouble> {
-    Ok(desk.store.links_for(Purpose::Invite).await?.len() >= MOST_INVITES)
+/// What to say when as many are invited as may be.
+pub(super) async fn too_many(desk: &Desk) -> Result<Option<String>, Trouble> {
+    let full = desk.store.links_for(Purpose::Invite).await?.len() >= MOST_INVITES;
+    Ok(full.then(|| format!("There may be {MOST_INVITES} open invitations.")))
 }
 
 /// Whether one role may make accounts of another: owners may make all, administrators only what is
@@ -73,8 +73,8 @@ pub(crate) async fn invite(
     if role.is_some_and(|role| !may_give(signed.account.role, role)) {
         return Err(Trouble::Forbidden);
     }
-    if too_many(&desk).await? {
-        wrongs.add("email", TOO_MANY);
+    if let Some(why) = too_many(&desk).await? {
+        wrongs.add("email", why);
     }
     let (Some(role), true) = (role, wrongs.is_empty()) else {
         return list(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs).await;

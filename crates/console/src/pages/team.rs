@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use canon::Money;
 use http::StatusCode;
+use ledger::Period;
 use maud::{Markup, html};
 use store::{AccountTerms, BudgetTerms, Limits, StoreError, Team};
 
@@ -95,11 +96,7 @@ impl Terms {
         let mut what = Vec::new();
         if self.money != before.money {
             desk.store.set_account_terms(&team.id, self.money).await?;
-            let AccountTerms { cap, budget } = self.money;
-            what.push(cap.map_or("no cap".to_owned(), |cap| format!("cap {cap} USD")));
-            what.extend(budget.map(|BudgetTerms { most, period }| {
-                format!("budget {most} USD per {}", period.word())
-            }));
+            what.push(self.money.to_string());
         }
         if self.limits != before.limits {
             desk.store.set_account_limits(&team.id, self.limits).await?;
@@ -333,7 +330,7 @@ fn money(
         dl.figures {
             div { dt { "Spent in all" } dd.spent { (spent(total, cap)) } }
             @if let Some((sum, BudgetTerms { most, period })) = lately {
-                div { dt { "Spent this " (period.word()) } dd.spent { (spent(sum, Some(most))) } }
+                div { dt { (lately_spent(period)) } dd.spent { (spent(sum, Some(most))) } }
             }
             @for (limit, title) in limits {
                 @if let Some(limit) = limit {
@@ -341,6 +338,14 @@ fn money(
                 }
             }
         }
+    }
+}
+
+const fn lately_spent(period: Period) -> &'static str {
+    match period {
+        Period::Day => "Spent today",
+        Period::Week => "Spent this week",
+        Period::Month => "Spent this month",
     }
 }
 

@@ -298,6 +298,10 @@ async fn account(
         if terms != before.1 {
             store.set_account_terms(id, terms).await?;
         }
+        if (limits, terms) != before {
+            let (now, detail) = (SystemClock.now(), terms.to_string());
+            store.add_audit(now, "command line", "account.terms", id, &detail).await?;
+        }
         let (spent, _) = store.account_spending(id).await?;
         show_account(common, account.name(), limits, terms, spent);
     }

@@ -221,7 +221,11 @@ impl Desk<'_> {
             }
         }
         self.note("account.disable", &account.id, "").await?;
-        let line = format!(
+        // Whoever made a key may have kept its value.
+        let mut shared = self.store.keys_made_by(&account.id).await?;
+        shared.retain(|key| key.account_id != account.id && key.revoked.is_none());
+        let shared: Vec<&str> = shared.iter().map(|key| key.id.as_str()).collect();
+        let mut line = format!(
             "The account {} is locked out. {}",
             account.username,
             if keys {
@@ -230,7 +234,16 @@ impl Desk<'_> {
                 "Its keys stop for as long as it is; --keys revokes them for good.".to_owned()
             }
         );
-        let object = json!({ "id": account.id, "disabled": true, "keys_revoked": revoked });
+        if !shared.is_empty() {
+            let ids = shared.join(", ");
+            line = format!(
+                "{line} Keys it made for others, such as its teams, stay: {ids}; end one with: \
+                 keys revoke ID"
+            );
+        }
+        let object = json!({
+            "id": account.id, "disabled": true, "keys_revoked": revoked, "keys_made_for_others": shared,
+        });
         self.tell(&line, &object);
         Ok(())
     }

@@ -59,7 +59,7 @@ async fn nodes_spend_a_teams_cap_to_its_end_and_not_beyond() {
     assert!(admitted <= CALLS, "{admitted} of {CALLS}");
     let spent = admitted as i64 * PRICE;
     for url in cluster.urls() {
-        let told = soon(Duration::from_secs(5), || async {
+        let told = soon(Duration::from_secs(30), || async {
             let (_, seen) = ask(&url, "/v1/key", &keys[0].text).await?;
             let account: &Value = &seen["account"];
             (nanos(&account["spent_usd"]) == spent).then_some(seen)

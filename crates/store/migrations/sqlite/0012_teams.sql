@@ -13,3 +13,4 @@ CREATE INDEX members_by_account ON members (account_id);
 
 -- Which account made a key. Of keys from before nobody knows.
 ALTER TABLE keys ADD COLUMN made_by TEXT;
+CREATE INDEX keys_by_maker ON keys (made_by);

@@ -145,6 +145,7 @@ async fn terms_come_back_as_they_were_set(place: Arc<Place>) {
     let keys = family(&store, 7, &[None]).await;
     let budget = Some(BudgetTerms { most: Money::nanos(5), period: Period::Week });
     let terms = AccountTerms { cap: None, budget };
+    assert_eq!(terms.to_string(), "no cap, budget 0.000000005 USD per week");
     let id = &keys[0].account_id;
     store.set_account_terms(id, terms).await.unwrap();
     let all = store.account_terms().await.unwrap();

@@ -147,6 +147,9 @@ async fn a_closed_teams_keys_stop_and_nobody_elses(place: Arc<Place>) {
         store.add_key(key).await.unwrap();
     }
     assert_eq!(store.makers_of(&team.id).await.unwrap(), [(anna.id.clone(), anna.username)]);
+    let made = store.keys_made_by(&anna.id).await.unwrap();
+    let made: Vec<&str> = made.iter().map(|key| key.id.as_str()).collect();
+    assert_eq!(made, [shared.id.as_str(), own.id.as_str()]);
     let revoked = |id: &str| {
         let (store, id) = (store.clone(), id.to_owned());
         async move { store.key(&id).await.unwrap().unwrap().revoked }

@@ -31,6 +31,12 @@ pub(super) fn journey(stage: &mut Stage) -> Result<()> {
     page.fill("#login", "mia@example.com")?;
     page.send("Add")?;
     page.says("mia")?;
+    page.fill("#login", "olga")?;
+    page.send("Add")?;
+    page.says("· you")?;
+    page.text("document.querySelector(\"[aria-label='Role of olga']\").value = 'manager'")?;
+    page.follow("[aria-label='Role of olga'] + button")?;
+    page.wait("document.querySelector(\"[aria-label='Role of olga']\").value === 'manager'")?;
     page.send("Sign out")?;
 
     sign_in(&mut page, url, "mia", NEW)?;

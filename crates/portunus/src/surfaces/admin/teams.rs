@@ -178,9 +178,7 @@ async fn set_terms(app: &App, who: &Account, before: &Whole, whole: &Whole) -> R
     let mut what = Vec::new();
     if whole.money != before.money {
         app.store.set_account_terms(id, whole.money).await.map_err(away)?;
-        let AccountTerms { cap, budget } = whole.money;
-        what.push(cap.map_or("no cap".to_owned(), |cap| format!("cap {cap} USD")));
-        what.extend(budget.map(|b| format!("budget {} USD per {}", b.most, b.period.word())));
+        what.push(whole.money.to_string());
     }
     if whole.limits != before.limits {
         app.store.set_account_limits(id, whole.limits).await.map_err(away)?;
@@ -272,8 +270,8 @@ pub(in crate::surfaces) async fn remove_member(asked: Asked) -> Result<Response,
     unchanged(asked.request.headers(), &Whole::of(&app.store, &id).await?.told())?;
     seat(&app, &who, &id, &account, None).await?;
     if revokes {
-        let keys = app.store.keys_of(&id).await.map_err(away)?;
-        for key in keys.iter().filter(|key| key.made_by.as_ref() == Some(&account)) {
+        let keys = app.store.keys_made_by(&account).await.map_err(away)?;
+        for key in keys.iter().filter(|key| key.account_id == id) {
             if app.store.revoke_key(&key.id, app.clock.now()).await.map_err(away)? {
                 note(&app, &who, "key.revoke", &key.id, &key.name).await;
                 if let Some(record) = app.store.key(&key.id).await.map_err(away)? {
