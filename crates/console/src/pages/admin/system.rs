@@ -30,6 +30,9 @@ pub(crate) async fn show(
             (super::live("system", "The page keeps itself fresh."))
         }
         div.stack #system {
+            @for trouble in list(&health, "troubles") {
+                p.objection role="alert" { (text(trouble, "what")) ": " (text(trouble, "why")) }
+            }
             (figures(&health))
             div.columns {
                 section { h2 { "Parts" } (parts(&health, vault.as_deref())) }
