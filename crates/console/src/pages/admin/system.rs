@@ -88,7 +88,7 @@ fn parts(health: &Value, vault: Option<&str>) -> Markup {
                 @match valkey {
                     Some(valkey) if reached(valkey) => (state(true, "answers")),
                     Some(_) => (state(false, "does not answer")),
-                    None => span.muted { "not used: one node alone" },
+                    None => span.muted { "not configured" },
                 }
             } }
             div { dt { "Journal" } dd {
