@@ -290,3 +290,23 @@ async fn a_locked_account_stays_locked_and_a_silent_provider_is_told() {
         StatusCode::NOT_FOUND
     );
 }
+
+#[tokio::test]
+async fn whoever_comes_by_themselves_gets_the_role_and_the_cap_that_are_set() {
+    for (admits, role) in [(None, Role::Viewer), (Some(Role::Member), Role::Member)] {
+        let stage = Stage::new().await;
+        *stage.provider.admits.lock() = admits;
+        let store = &stage.gateway.store;
+        for (name, value) in
+            [("signup", "open"), ("signup_role", "viewer"), ("signup_cap_usd", "4")]
+        {
+            store.put_setting(name, value).await.unwrap();
+        }
+        stage.arrives(|_| {}).await.goes_to("/console");
+        let anna = store.account_by_login("anna").await.unwrap().unwrap();
+        assert_eq!(anna.role, role, "what the configuration says goes before");
+        let terms = store.account_terms().await.unwrap();
+        let cap = Some(canon::Money::nanos(4_000_000_000));
+        assert_eq!(terms, [(anna.id, store::AccountTerms { cap, budget: None })]);
+    }
+}

@@ -375,3 +375,39 @@ async fn pages_of_a_large_gateway_are_small() {
     last.shows("some-model-name-1999<");
     last.hides("rel=\"next\"");
 }
+
+#[tokio::test]
+async fn the_system_page_tells_what_is_not_well() {
+    let (gateway, cookie) = laid_out().await;
+    let office = &gateway.host.office;
+    let health = json!({
+        "version": "9.9", "ready": false, "store": false, "uptime_s": 7_300,
+        "database": { "kind": "PostgreSQL" }, "valkey": { "reachable": false },
+        "nodes": [
+            { "id": "node-a", "this": true, "alive": true, "silent_ms": 2 },
+            { "id": "node-b", "this": false, "alive": false, "silent_ms": 90_000 },
+        ],
+        "journal": { "bytes": 2_048, "unposted": 12 }, "memory_bytes": null, "connections": 3,
+        "running": 2, "mail": false, "files": "s3", "lanes": { "all": 5, "good": 4 },
+        "troubles": [{ "what": "providers.acme", "why": "it has <no> address" }],
+    });
+    office.lay_out("GET /health", 200, health);
+    office.lay_out("GET /vault", 200, json!({ "keys": [], "trouble": "its key is missing" }));
+    let page = gateway.get("/console/system").cookie(&cookie).send().await;
+    for seen in [
+        "providers.acme: it has &lt;no&gt; address",
+        "PostgreSQL",
+        "does not answer",
+        "2 h 1 min",
+        "not heard for 90 s",
+        "2.0 KiB, 12 settled calls",
+        "a bucket",
+        "4 of 5",
+        "its key is missing",
+    ] {
+        page.shows(seen);
+    }
+    office.lay_out("GET /health", 503, json!({ "message": "the store does not answer" }));
+    let away = gateway.get("/console/system").cookie(&cookie).send().await;
+    assert_eq!(away.status, StatusCode::SERVICE_UNAVAILABLE);
+}

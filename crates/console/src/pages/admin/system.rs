@@ -30,6 +30,9 @@ pub(crate) async fn show(
             (super::live("system", "The page keeps itself fresh."))
         }
         div.stack #system {
+            @for trouble in list(&health, "troubles") {
+                p.objection role="alert" { (text(trouble, "what")) ": " (text(trouble, "why")) }
+            }
             (figures(&health))
             div.columns {
                 section { h2 { "Parts" } (parts(&health, vault.as_deref())) }
@@ -85,7 +88,7 @@ fn parts(health: &Value, vault: Option<&str>) -> Markup {
                 @match valkey {
                     Some(valkey) if reached(valkey) => (state(true, "answers")),
                     Some(_) => (state(false, "does not answer")),
-                    None => span.muted { "not used: one node alone" },
+                    None => span.muted { "not configured" },
                 }
             } }
             div { dt { "Journal" } dd {
