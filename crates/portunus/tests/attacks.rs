@@ -291,7 +291,9 @@ async fn sql_is_a_text_like_any_other_wherever_it_stands() {
             (gateway.get(&format!("/api/admin/usage?key_id={path}&model={path}")), [200, 400]),
         ] {
             let got = ask.send().await;
-            assert!(allowed.contains(&got.status.as_u16()), "{sql}: {} {}", got.status, got.text());
+            // An address may also be too long.
+            let fine = allowed.contains(&got.status.as_u16()) || got.status == 431;
+            assert!(fine, "{} {}: {sql}", got.status, got.text());
         }
     }
     assert_eq!(everything(&gateway).await, before);

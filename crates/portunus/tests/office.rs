@@ -257,3 +257,81 @@ async fn an_account_is_changed_capped_locked_and_let_in_from_its_page() {
     assert_eq!(above.status, 403, "nobody reaches above themselves");
     assert_eq!(adam.looks("/console/people/nobody").await.status, 404);
 }
+
+#[tokio::test]
+async fn providers_and_models_are_made_changed_and_removed_in_the_console() {
+    let gateway = Gateway::start().await;
+    let olga = Person::new(&gateway, "olga", Role::Owner).await;
+    assert!(olga.sees("/console/providers").await.contains("built in"));
+    assert!(olga.sees("/console/providers/new").await.contains("<option value=\"openai\">"));
+    let page = olga.sees("/console/providers/new?like=openai").await;
+    assert!(page.contains("name=\"like\" value=\"openai\""), "{page}");
+    let fields = [("like", "openai"), ("id", "openai"), ("value", "sk-not-shown-again")];
+    let got = olga.sends("/console/providers", &fields).await;
+    assert_eq!(got.status, 303, "{}", got.text());
+    let at = "/console/providers/openai";
+    let page = olga.sees(at).await;
+    assert!(page.contains("in the console") && page.contains("default"), "{page}");
+    assert!(!page.contains("sk-not-shown-again"));
+    let fields = [("tag", &*tag(&page, at)), ("max_in_flight", "7"), ("timeouts.gap", "soon")];
+    let got = olga.sends(at, &fields).await;
+    assert_eq!(got.status, 400, "{}", got.text());
+    assert!(got.text().contains("id=\"timeouts.gap-wrong\""), "{}", got.text());
+    let fields = [("tag", &*tag(&page, at)), ("max_in_flight", "7"), ("timeouts.gap", "9s")];
+    let got = olga.sends(at, &fields).await;
+    assert_eq!(got.status, 303, "{}", got.text());
+    let late = olga.sends(at, &fields).await;
+    assert_eq!(late.status, 412);
+    assert!(late.text().contains("Somebody changed this meanwhile"));
+    let got =
+        olga.sends(&format!("{at}/credentials"), &[("name", "second"), ("value", "sk-2")]).await;
+    assert_eq!(got.status, 303, "{}", got.text());
+    let page = olga.sees(at).await;
+    let remove = page
+        .split("action=\"")
+        .find(|p| p.contains("/credentials/") && p.contains("/remove"))
+        .unwrap();
+    let remove = remove.split('"').next().unwrap();
+    assert_eq!(olga.sends(remove, &[]).await.status, 303);
+
+    let new = [
+        ("id", "house/x:1"),
+        ("lanes", "openai/gpt-x 3\ndemo/demo-chat"),
+        ("price.input", "1.5"),
+        ("price.output", "x"),
+    ];
+    let got = olga.sends("/console/models", &new).await;
+    assert_eq!(got.status, 400);
+    assert!(got.text().contains("id=\"price.output-wrong\""), "{}", got.text());
+    let new = [("id", "house/x:1"), ("lanes", "nobody/gpt-x"), ("price.input", "1.5")];
+    let got = olga.sends("/console/models", &new).await;
+    assert!(got.text().contains("id=\"lanes-wrong\""), "{}", got.text());
+    let new = [
+        ("id", "house/x:1"),
+        ("lanes", "openai/gpt-x 3\ndemo/demo-chat"),
+        ("price.input", "1.5"),
+        ("price.output", "2"),
+    ];
+    let got = olga.sends("/console/models", &new).await;
+    assert_eq!(got.status, 303, "{}", got.text());
+    let page = olga.sees("/console/models/edit?id=house%2Fx%3A1").await;
+    assert!(page.contains("openai/gpt-x 3\ndemo/demo-chat"), "{page}");
+    let got = olga
+        .sends(
+            "/console/models/remove",
+            &[("id", "house/x:1"), ("tag", &*tag(&page, "/console/models/remove"))],
+        )
+        .await;
+    assert_eq!(got.status, 303, "{}", got.text());
+    let page = olga.sees(at).await;
+    let got = olga
+        .sends(&format!("{at}/remove"), &[("tag", &*tag(&page, &format!("{at}/remove")))])
+        .await;
+    assert_eq!(got.status, 303, "{}", got.text());
+    let page = olga.sees("/console/settings").await;
+    assert!(page.contains("Vault"), "{page}");
+    let system = olga.sees("/console/system").await;
+    assert!(system.contains(">open<"), "{system}");
+    let got = olga.sends("/console/settings/rekey", &[]).await;
+    assert_eq!(got.status, 303, "{}", got.text());
+}

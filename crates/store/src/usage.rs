@@ -10,7 +10,8 @@ use std::ops::Range;
 use sqlx::{Decode, QueryBuilder, Type};
 
 use crate::db::{clean, in_snapshot, on_reader};
-use crate::rollup::{Scope, Shown, Sums};
+use crate::rollup::Scope;
+use crate::sums::{Shown, Sums};
 use crate::{Micros, Pace, Step, Store, StoreError, Used};
 
 /// What usage is told apart by.

@@ -1,6 +1,6 @@
-//! Every single piece that a node sends to PostgreSQL is the last of its connection once: it is lost
-//! on the way, or it arrives and its answer is lost. So every statement of every transaction fails
-//! once, in the middle of whatever it is part of.
+//! A way to PostgreSQL on which one piece is the last of its connection: it is lost, or it arrives and
+//! its answer is lost. Piece after piece, so every statement of every transaction fails once, in the
+//! middle of whatever it is part of.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

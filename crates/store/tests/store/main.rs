@@ -25,6 +25,7 @@ mod reading;
 mod samples;
 mod settings;
 mod sweep;
+mod tallies;
 mod tasks;
 mod teams;
 mod usage;

@@ -286,18 +286,20 @@ async fn every_message_to_the_store_may_fail_once(place: Arc<Place>) {
 
 #[cfg(feature = "postgres-tests")]
 #[test]
-fn every_piece_on_the_way_to_postgresql_may_be_the_last() {
-    crate::place::run(Place::postgres(), every_piece_may_be_the_last);
+fn any_piece_on_the_way_to_postgresql_may_be_the_last() {
+    crate::place::run(Place::postgres(), any_piece_may_be_the_last);
 }
 
 #[cfg(feature = "postgres-tests")]
-async fn every_piece_may_be_the_last(place: Arc<Place>) {
+async fn any_piece_may_be_the_last(place: Arc<Place>) {
     use crate::cut::{Cut, Wire};
 
+    // Some of them as a rule; `PIECES_APART=1` is all, in a few minutes.
+    let apart = std::env::var("PIECES_APART").map_or(5, |text| text.parse().unwrap());
     let store = place.open().await;
-    for cut in [Cut::Before, Cut::Behind] {
+    for (cut, begin) in [(Cut::Before, 1), (Cut::Behind, 1 + apart / 2)] {
         let mut admitted = 0;
-        for number in 1.. {
+        for number in (begin..).step_by(apart) {
             // Opening is not of the day: it looks at the schema, and is tried again as a whole.
             let wire = Wire::to(place.server(), usize::MAX, cut).await;
             let opened = Store::open(&place.url_by(wire.address)).await.unwrap();

@@ -252,6 +252,7 @@ async fn calls_from_before_are_added_up_when_the_table_is_made(place: Arc<Place>
         "DROP VIEW entry_guards",
         "DROP INDEX entries_by_model",
         "DROP TABLE usage",
+        "DROP TABLE tallies",
         "ALTER TABLE entries DROP COLUMN held",
         "CREATE TABLE key_days (day BIGINT)",
         "DELETE FROM _sqlx_migrations WHERE version IN (6, 14)",
