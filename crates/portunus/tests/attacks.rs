@@ -149,10 +149,13 @@ async fn member(gateway: &Gateway) -> (Account, String) {
     (account, record.id)
 }
 
-async fn everything(gateway: &Gateway) -> (Vec<Account>, Vec<KeyRecord>, Option<String>) {
+async fn everything(gateway: &Gateway) -> (Vec<Account>, Vec<KeyRecord>, String) {
     let store = &gateway.app.store;
     let (accounts, keys) = (store.accounts().await.unwrap(), store.keys().await.unwrap());
-    (accounts, keys, store.setting("signup").await.unwrap())
+    let settings = store.setting("signup").await.unwrap();
+    let configured = store.configured_revision().await.unwrap();
+    let (teams, terms) = (store.teams().await.unwrap(), store.account_terms().await.unwrap());
+    (accounts, keys, format!("{settings:?} {configured} {teams:?} {terms:?}"))
 }
 
 #[tokio::test]
@@ -162,16 +165,57 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
     let users = format!("/api/admin/users/{}", account.id);
     let keys = format!("/api/admin/keys/{key_id}");
     let (reset, rotate) = (format!("{users}/reset"), format!("{keys}/rotate"));
-    // Every address that changes something, with a body it takes.
-    let writes: [(&str, Method, &str, Value); 8] = [
+    let (terms, out) = (format!("{users}/terms"), format!("{users}/sign-out"));
+    let made = gateway.post("/api/admin/teams", &json!({ "name": "Team" })).send().await;
+    let team = format!("/api/admin/teams/{}", made.json()["id"].as_str().unwrap());
+    let seat = format!("{team}/members/{}", account.id);
+    let provider = "/api/admin/providers/mistral";
+    let given = json!({ "credentials": [{ "name": "one", "value": "sk-one" }] });
+    let made = gateway.ask(Method::PUT, provider).raw(given.to_string()).send().await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    let credential = made.json()["credentials"][0]["id"].as_str().unwrap().to_owned();
+    let credential = format!("{provider}/credentials/{credential}");
+    let model = json!({ "lanes": ["demo/demo-chat"], "price": { "input": "1" } });
+    // Every address that changes something, with a body it takes. What removes comes last.
+    let writes: [(&str, Method, &str, Value); 23] = [
         ("/api/admin/keys", Method::POST, "/api/admin/keys", json!({ "name": "new" })),
         ("/api/admin/keys/{id}", Method::PATCH, &keys, json!({ "name": "other" })),
-        ("/api/admin/keys/{id}", Method::DELETE, &keys, json!({})),
         ("/api/admin/keys/{id}/rotate", Method::POST, &rotate, json!({ "overlap": "1h" })),
         ("/api/admin/users", Method::POST, "/api/admin/users", json!({ "name": "newone" })),
         ("/api/admin/users/{id}", Method::PATCH, &users, json!({ "disabled": true })),
         ("/api/admin/users/{id}/reset", Method::POST, &reset, json!({})),
+        ("/api/admin/users/{id}/terms", Method::PUT, &terms, json!({ "cap_usd": "5" })),
+        ("/api/admin/users/{id}/sign-out", Method::POST, &out, json!({})),
         ("/api/admin/settings", Method::PATCH, "/api/admin/settings", json!({ "signup": "open" })),
+        ("/api/admin/teams", Method::POST, "/api/admin/teams", json!({ "name": "Other" })),
+        ("/api/admin/teams/{id}", Method::PATCH, &team, json!({ "name": "Third" })),
+        (
+            "/api/admin/teams/{id}/members/{account_id}",
+            Method::PUT,
+            &seat,
+            json!({ "role": "viewer" }),
+        ),
+        ("/api/admin/providers/{id}", Method::PUT, provider, json!({ "max_in_flight": 3 })),
+        (
+            "/api/admin/providers/{id}/credentials",
+            Method::POST,
+            "/api/admin/providers/mistral/credentials",
+            json!({ "value": "sk-two" }),
+        ),
+        (
+            "/api/admin/providers/{id}/check",
+            Method::POST,
+            "/api/admin/providers/demo/check",
+            json!({}),
+        ),
+        ("/api/admin/models/{*rest}", Method::PUT, "/api/admin/models/own", model),
+        ("/api/admin/vault/rekey", Method::POST, "/api/admin/vault/rekey", json!({})),
+        ("/api/admin/models/{*rest}", Method::DELETE, "/api/admin/models/own", json!({})),
+        ("/api/admin/providers/{id}/credentials/{cid}", Method::DELETE, &credential, json!({})),
+        ("/api/admin/providers/{id}", Method::DELETE, provider, json!({})),
+        ("/api/admin/teams/{id}/members/{account_id}", Method::DELETE, &seat, json!({})),
+        ("/api/admin/teams/{id}", Method::DELETE, &team, json!({})),
+        ("/api/admin/keys/{id}", Method::DELETE, &keys, json!({})),
     ];
     for (method, path, _) in portunus::addresses() {
         let listed = writes.iter().any(|(own, with, ..)| *own == path && *with == method);
@@ -203,7 +247,8 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
         "NAME",
     ];
     for (_, method, path, body) in &writes {
-        let takes_none = *method == Method::DELETE || path.ends_with("/reset");
+        let takes_none = *method == Method::DELETE
+            || ["/reset", "/sign-out", "/check", "/rekey"].iter().any(|end| path.ends_with(end));
         for extra in extras {
             let before = everything(&gateway).await;
             let mut body = body.clone();

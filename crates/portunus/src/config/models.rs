@@ -1,6 +1,6 @@
 //! Models: those in the file, and those of the directory whose provider is switched on.
 
-use catalog::{Catalog, Directory, Kind, Lane, Model, PriceList};
+use catalog::{Catalog, Directory, Kind, Lane, Model, PriceFault, PriceList};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use upstream::Provider;
@@ -98,7 +98,11 @@ fn model(
         None => known.map_or(Kind::Chat, |known| known.kind),
     };
     let prices = match (price, known) {
-        (Some(list), _) => Arc::new(list.prices().map_err(|e| format!(".price: {e}"))?),
+        (Some(list), _) => {
+            let named =
+                |PriceFault { key, text, why }| format!(".price.{key}: \"{text}\" is {why}");
+            Arc::new(list.prices().map_err(named)?)
+        }
         (None, Some(known)) => Arc::clone(&known.prices),
         (None, None) => {
             warnings.push(format!("models.\"{id}\" has no price, so its calls cost nothing"));
