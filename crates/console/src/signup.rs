@@ -57,10 +57,8 @@ pub(crate) async fn role(desk: &Desk) -> Result<Role, StoreError> {
     Ok(if word.as_deref() == Some(Role::Viewer.word()) { Role::Viewer } else { Role::Member })
 }
 
-/// Caps what all keys of an account may spend that somebody made by themselves. It has none yet.
-pub(crate) async fn cap(desk: &Desk, account_id: &str) -> Result<(), StoreError> {
+/// What an account may spend that somebody makes by themselves.
+pub(crate) async fn terms(desk: &Desk) -> Result<AccountTerms, StoreError> {
     let text = desk.store.setting(CAP).await?;
-    let Some(cap) = text.and_then(|text| text.parse().ok()) else { return Ok(()) };
-    let terms = AccountTerms { cap: Some(cap), budget: None };
-    desk.store.set_account_terms(account_id, terms).await
+    Ok(AccountTerms { cap: text.and_then(|text| text.parse().ok()), budget: None })
 }

@@ -21,7 +21,7 @@ pub(crate) const SUM: &str = "SELECT CAST(COALESCE(SUM(spent), 0) AS BIGINT), \
     CAST(COALESCE(SUM(leased), 0) AS BIGINT), COUNT(*) FROM keys WHERE account_id = $1";
 pub(crate) const WANT_ACCOUNT: &str = "UPDATE account_caps \
     SET wanted = (SELECT now FROM store_clock) + $2 WHERE account_id = $1";
-const SET: &str = "INSERT INTO account_caps (account_id, cap, budget, budget_period, changed) \
+pub(crate) const SET: &str = "INSERT INTO account_caps (account_id, cap, budget, budget_period, changed) \
     VALUES ($1, $2, $3, $4, (SELECT now FROM store_clock)) ON CONFLICT (account_id) DO UPDATE SET \
     cap = excluded.cap, budget = excluded.budget, budget_period = excluded.budget_period, \
     changed = excluded.changed";
@@ -75,6 +75,19 @@ pub struct AccountTotal {
     pub leased: Money,
 }
 
+/// The statement that sets the terms of an account, for either driver.
+macro_rules! set_terms {
+    ($account_id:expr, $terms:expr) => {{
+        let $crate::AccountTerms { cap, budget } = $terms;
+        sqlx::query($crate::account_caps::SET)
+            .bind($crate::db::clean($account_id))
+            .bind(cap.map(canon::Money::as_nanos))
+            .bind(budget.map(|budget| budget.most.as_nanos()))
+            .bind(budget.map(|budget| budget.period.word()))
+    }};
+}
+pub(crate) use set_terms;
+
 impl Store {
     /// Sets what all keys of an account together may spend.
     pub async fn set_account_terms(
@@ -82,15 +95,8 @@ impl Store {
         account_id: &str,
         terms: AccountTerms,
     ) -> Result<(), StoreError> {
-        let AccountTerms { cap, budget } = terms;
         on_writer!(&self.db, pool => {
-            sqlx::query(SET)
-                .bind(clean(account_id))
-                .bind(cap.map(Money::as_nanos))
-                .bind(budget.map(|budget| budget.most.as_nanos()))
-                .bind(budget.map(|budget| budget.period.word()))
-                .execute(pool)
-                .await?;
+            set_terms!(account_id, terms).execute(pool).await?;
         });
         Ok(())
     }

@@ -3,8 +3,9 @@
 use ledger::Micros;
 use sqlx::FromRow;
 
+use crate::account_caps::set_terms;
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
-use crate::{Store, StoreError};
+use crate::{AccountTerms, Store, StoreError};
 
 /// What an account may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -174,6 +175,21 @@ impl Store {
     /// address.
     pub async fn add_account(&self, account: &Account) -> Result<(), StoreError> {
         in_transaction!(&self.db, tx: Kind => add_account!(account, tx));
+        Ok(())
+    }
+
+    /// Adds an account that may spend no more than that from its first moment on.
+    pub async fn add_account_on(
+        &self,
+        account: &Account,
+        terms: AccountTerms,
+    ) -> Result<(), StoreError> {
+        in_transaction!(&self.db, tx: Kind => {
+            add_account!(account, tx);
+            if terms != AccountTerms::default() {
+                set_terms!(&account.id, terms).execute(&mut *tx).await?;
+            }
+        });
         Ok(())
     }
 

@@ -3,9 +3,10 @@
 use ledger::Micros;
 use sqlx::FromRow;
 
+use crate::account_caps::set_terms;
 use crate::accounts::{AccountRow, account_columns, add_account};
 use crate::db::{clean, in_transaction, on_reader, on_writer};
-use crate::{Account, Store, StoreError};
+use crate::{Account, AccountTerms, Store, StoreError};
 
 /// An account at a provider of identities.
 #[derive(Clone, Debug, PartialEq, Eq, FromRow)]
@@ -55,14 +56,18 @@ impl Store {
         Ok(())
     }
 
-    /// Adds an account together with the identity it comes from: both or none.
+    /// Adds an account together with the identity it comes from and what it may spend: all or none.
     pub async fn add_account_of(
         &self,
         account: &Account,
         identity: &Identity,
+        terms: AccountTerms,
     ) -> Result<(), StoreError> {
         in_transaction!(&self.db, tx: Kind => {
             add_account!(account, tx);
+            if terms != AccountTerms::default() {
+                set_terms!(&account.id, terms).execute(&mut *tx).await?;
+            }
             bound!(identity)
                 .execute(&mut *tx)
                 .await

@@ -68,7 +68,6 @@ pub(crate) async fn arrive(
         ));
     }
     let account = newcomer(&desk, &person, role).await?;
-    crate::signup::cap(&desk, &account.id).await?;
     desk.note(&account.id, "account.create", &account.id, &provider.name).await;
     signin::welcome(&desk, &headers, &account, &provider.name, &next).await
 }
@@ -121,6 +120,7 @@ async fn newcomer(desk: &Desk, person: &Person, role: Role) -> Result<Account, T
     let base = base.trim_start_matches(['.', '_', '-']);
     let base = if names::newcomer_objection(base).is_some() { "user" } else { base };
     let now = desk.now();
+    let terms = crate::signup::terms(desk).await?;
     for attempt in 0..20 {
         let word = crate::random::word().map_err(|_| Trouble::Broken)?;
         let suffix: String = word.chars().take(6).collect();
@@ -135,7 +135,8 @@ async fn newcomer(desk: &Desk, person: &Person, role: Role) -> Result<Account, T
             created: now,
             changed: now,
         };
-        match desk.store.add_account_of(&account, &identity(desk, &account.id, person)).await {
+        let identity = identity(desk, &account.id, person);
+        match desk.store.add_account_of(&account, &identity, terms).await {
             Ok(()) => return Ok(account),
             Err(StoreError::Conflict("username or email")) => {}
             Err(error) => return Err(error.into()),

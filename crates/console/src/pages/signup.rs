@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{Extensions, HeaderMap, StatusCode};
 use maud::html;
-use store::{Account, Link, Purpose, Role, Seated, StoreError, TeamRole};
+use store::{Account, AccountTerms, Link, Purpose, Role, Seated, StoreError, TeamRole};
 
 use super::login::place;
 use crate::desk::Desk;
@@ -155,6 +155,10 @@ pub(crate) async fn create(
         return Ok(form(StatusCode::BAD_REQUEST, &link, username, &wrongs));
     }
     let hash = desk.passwords.hash(password).await?;
+    let terms = match link.purpose == Purpose::SignUp {
+        true => crate::signup::terms(&desk).await?,
+        false => AccountTerms::default(),
+    };
     links::take(&desk, &link).await?;
     let now = desk.now();
     let account = Account {
@@ -167,7 +171,7 @@ pub(crate) async fn create(
         created: now,
         changed: now,
     };
-    match desk.store.add_account(&account).await {
+    match desk.store.add_account_on(&account, terms).await {
         Ok(()) => {}
         Err(StoreError::Conflict(_)) => {
             links::put_back(&desk, &link).await?;
@@ -178,9 +182,6 @@ pub(crate) async fn create(
             links::put_back(&desk, &link).await?;
             return Err(error.into());
         }
-    }
-    if link.purpose == Purpose::SignUp {
-        crate::signup::cap(&desk, &account.id).await?;
     }
     let maker = links::note(&link).maker.unwrap_or_else(|| account.id.clone());
     desk.note(&maker, "account.create", &account.id, account.role.word()).await;

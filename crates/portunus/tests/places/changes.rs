@@ -65,6 +65,13 @@ async fn a_provider_that_moves_loses_its_credentials_and_they_are_never_sent_the
     assert_eq!(told["credentials"][0]["name"], "new");
     assert_eq!(gateway.post(CHAT, &hello("m")).send().await.status, 200);
     assert_eq!(shown(&here), ["sk-new-one"]);
+    // Further hosts of its own are places to show it to as well.
+    let more = json!({ "speaks": "chat", "base": here.url, "hosts": ["*.example.com"] });
+    let told = put(&gateway, "/providers/house", more).await;
+    assert_eq!(told["dropped_credentials"], 1);
+    let mut back = json!({ "speaks": "chat", "base": here.url });
+    back["credentials"] = json!([{ "name": "new", "value": "sk-new-one" }]);
+    put(&gateway, "/providers/house", back).await;
     // Whoever writes to the database moves nothing either: the seal knows where it is for.
     let row = gateway.app.store.configured().await.unwrap().entries;
     let mut house = row.into_iter().find(|entry| entry.id == "house").unwrap();

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use store::{Account, Factor, FactorKind, Identity, Link, Purpose, Session, Store, StoreError};
+use canon::Money;
+use store::{
+    Account, AccountTerms, Factor, FactorKind, Identity, Link, Purpose, Session, Store, StoreError,
+};
 use tokio::task::JoinSet;
 
 use crate::on_both;
@@ -133,14 +136,30 @@ async fn an_account_and_its_identity_come_together_or_not_at_all(place: Arc<Plac
     let (store, anna) = with_account(&place).await;
     store.add_identity(&identity(&anna, "https://a.example", "7")).await.unwrap();
     let cleo = account("cleo");
-    let taken = store.add_account_of(&cleo, &identity(&cleo, "https://a.example", "7")).await;
+    let terms = AccountTerms { cap: Some(Money::nanos(5)), budget: None };
+    let add = async |account: &Account, subject: &str| {
+        let identity = identity(account, "https://a.example", subject);
+        store.add_account_of(account, &identity, terms).await
+    };
+    let taken = add(&cleo, "7").await;
     assert_eq!(taken, Err(StoreError::Conflict("identity")));
     assert_eq!(store.account_by_login("cleo").await.unwrap(), None);
     let named = account("Anna");
-    let taken = store.add_account_of(&named, &identity(&named, "https://a.example", "8")).await;
+    let taken = add(&named, "8").await;
     assert_eq!(taken, Err(StoreError::Conflict("username or email")));
-    store.add_account_of(&cleo, &identity(&cleo, "https://a.example", "8")).await.unwrap();
-    assert_eq!(store.account_by_login("cleo").await.unwrap(), Some(cleo));
+    assert_eq!(store.account_terms().await.unwrap(), []);
+    add(&cleo, "8").await.unwrap();
+    assert_eq!(store.account_by_login("cleo").await.unwrap(), Some(cleo.clone()));
+    assert_eq!(store.account_terms().await.unwrap(), [(cleo.id.clone(), terms)]);
+    // Nor is there one without what it may spend.
+    let (dora, ezra) = (account("dora"), account("ezra"));
+    store.add_account_on(&dora, terms).await.unwrap();
+    store.add_account_on(&ezra, AccountTerms::default()).await.unwrap();
+    let again = Account { id: id(), ..dora.clone() };
+    assert!(store.add_account_on(&again, AccountTerms::default()).await.is_err());
+    let limited: Vec<String> =
+        store.account_terms().await.unwrap().into_iter().map(|(id, _)| id).collect();
+    assert!(limited.contains(&dora.id) && limited.len() == 2, "{limited:?}");
     store.close().await;
 }
 
