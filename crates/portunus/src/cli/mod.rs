@@ -4,17 +4,17 @@ mod check;
 mod import;
 mod keys;
 mod ledger;
+mod logs;
 mod models;
 mod serve;
 mod simulate;
 mod users;
 
 use clap::{Args, Parser, Subcommand};
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Given, duration};
 
@@ -109,7 +109,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::from(e.use_stderr()) * 2);
         }
     };
-    logs();
+    logs::start();
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         return fail("TLS cannot be set up");
     }
@@ -142,17 +142,6 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             say("the database is up to date");
             Ok(ExitCode::SUCCESS)
         }
-    }
-}
-
-/// Logs go to standard error: as lines for people, as JSON for machines.
-fn logs() {
-    let filter = EnvFilter::try_from_env("PORTUNUS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if std::env::var("PORTUNUS_LOG_FORMAT").is_ok_and(|format| format == "json") {
-        logs.json().flatten_event(true).init();
-    } else {
-        logs.with_target(false).with_ansi(std::io::stderr().is_terminal()).init();
     }
 }
 

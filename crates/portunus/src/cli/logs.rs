@@ -1,0 +1,107 @@
+//! Logs on standard error: one event is one line, whatever the texts in it hold. A text from outside
+//! cannot pass for a line of its own.
+
+use std::io::{self, IsTerminal as _, Write};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Starts the logs as the environment says: `PORTUNUS_LOG`, `PORTUNUS_LOG_FORMAT`.
+pub(super) fn start() {
+    let filter = EnvFilter::try_from_env("PORTUNUS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Lines(io::stderr));
+    if std::env::var("PORTUNUS_LOG_FORMAT").is_ok_and(|format| format == "json") {
+        logs.json().flatten_event(true).init();
+    } else {
+        logs.with_target(false).with_ansi(io::stderr().is_terminal()).init();
+    }
+}
+
+/// Writes every event as one line. Events come whole, in one write each.
+struct Lines<M>(M);
+
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Lines<M> {
+    type Writer = Line<M::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Line(self.0.make_writer())
+    }
+}
+
+struct Line<W>(W);
+
+impl<W: Write> Write for Line<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = event.strip_suffix(b"\n").unwrap_or(event);
+        let mut line = Vec::with_capacity(event.len() + 16);
+        let mut rest = text;
+        while let Some((byte, behind)) = rest.split_first() {
+            if breaks(*byte) && !is_colour(rest) {
+                line.extend(byte.escape_ascii());
+            } else {
+                line.push(*byte);
+            }
+            rest = behind;
+        }
+        line.extend(event.get(text.len()..).unwrap_or_default());
+        self.0.write_all(&line)?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Whether a terminal or a reader of lines would take it for more than a letter.
+const fn breaks(byte: u8) -> bool {
+    byte < b' ' && byte != b'\t'
+}
+
+/// Whether a colour begins here, of which the formatter has its own and which harms nobody.
+fn is_colour(text: &[u8]) -> bool {
+    let Some(numbers) = text.strip_prefix(b"\x1b[") else { return false };
+    let end = numbers.iter().find(|byte| !byte.is_ascii_digit() && **byte != b';');
+    end == Some(&b'm')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_event_is_one_line_whatever_is_in_it() {
+        let kept = Kept::default();
+        let own = kept.clone();
+        let logs = tracing_subscriber::fmt().with_writer(Lines(move || own.clone()));
+        let logs = logs.without_time().with_ansi(false).with_target(false).finish();
+        tracing::subscriber::with_default(logs, || {
+            let forged = "gone\n2026-11-15T00:00:00Z  INFO signed in as owner\r\u{1b}[2J\u{0}";
+            tracing::warn!(lane = %forged, "lane cannot serve: {forged}");
+            tracing::info!("a plain word:\tgrößer");
+        });
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text:?}");
+        assert!(lines[0].contains("gone\\n2026-11-15") && !text.contains("\u{1b}[2J"), "{text:?}");
+        assert!(text.ends_with(" INFO a plain word:\tgrößer\n"), "{text:?}");
+        assert!(!text.contains(['\r', '\0']));
+        let mut line = Line(Vec::new());
+        line.write_all(b"\x1b[2;33m WARN\x1b[0m\x1b]0;title\x07 no end").unwrap();
+        assert_eq!(line.0, b"\x1b[2;33m WARN\x1b[0m\\x1b]0;title\\x07 no end");
+    }
+}
