@@ -3,7 +3,6 @@
 use ledger::Micros;
 use sqlx::FromRow;
 
-use crate::account_caps::set_terms;
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
 use crate::{AccountTerms, Store, StoreError};
 
@@ -142,9 +141,9 @@ pub(crate) fn logins(username: &str, email: Option<&str>) -> Vec<String> {
     logins
 }
 
-/// Adds an account within a transaction.
+/// Adds an account within a transaction, and what it may spend.
 macro_rules! add_account {
-    ($account:expr, $tx:ident) => {{
+    ($account:expr, $terms:expr, $tx:ident) => {{
         let account: &$crate::Account = $account;
         sqlx::query($crate::accounts::ADD)
             .bind($crate::db::clean(&account.id))
@@ -166,6 +165,10 @@ macro_rules! add_account {
                 .await
                 .map_err(StoreError::naming("username or email", "account"))?;
         }
+        if $terms != $crate::AccountTerms::default() {
+            let terms = $crate::account_caps::set_terms!(&account.id, $terms);
+            terms.execute(&mut *$tx).await?;
+        }
     }};
 }
 pub(crate) use add_account;
@@ -174,8 +177,7 @@ impl Store {
     /// Adds an account. Neither its username nor its address may be any account's username or
     /// address.
     pub async fn add_account(&self, account: &Account) -> Result<(), StoreError> {
-        in_transaction!(&self.db, tx: Kind => add_account!(account, tx));
-        Ok(())
+        self.add_account_on(account, AccountTerms::default()).await
     }
 
     /// Adds an account that may spend no more than that from its first moment on.
@@ -184,12 +186,7 @@ impl Store {
         account: &Account,
         terms: AccountTerms,
     ) -> Result<(), StoreError> {
-        in_transaction!(&self.db, tx: Kind => {
-            add_account!(account, tx);
-            if terms != AccountTerms::default() {
-                set_terms!(&account.id, terms).execute(&mut *tx).await?;
-            }
-        });
+        in_transaction!(&self.db, tx: Kind => add_account!(account, terms, tx));
         Ok(())
     }
 

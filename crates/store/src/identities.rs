@@ -3,7 +3,6 @@
 use ledger::Micros;
 use sqlx::FromRow;
 
-use crate::account_caps::set_terms;
 use crate::accounts::{AccountRow, account_columns, add_account};
 use crate::db::{clean, in_transaction, on_reader, on_writer};
 use crate::{Account, AccountTerms, Store, StoreError};
@@ -64,10 +63,7 @@ impl Store {
         terms: AccountTerms,
     ) -> Result<(), StoreError> {
         in_transaction!(&self.db, tx: Kind => {
-            add_account!(account, tx);
-            if terms != AccountTerms::default() {
-                set_terms!(&account.id, terms).execute(&mut *tx).await?;
-            }
+            add_account!(account, terms, tx);
             bound!(identity)
                 .execute(&mut *tx)
                 .await

@@ -308,6 +308,7 @@ async fn a_model_of_the_directory_keeps_following_its_prices_until_they_are_chan
         "lanes": ["demo/demo-chat"], "settings": null,
     });
     gateway.host.office.lay_out("GET /models", 200, json!({ "data": [demo] }));
+    gateway.host.office.lay_out("GET /models/demo-chat", 200, demo);
     let page = gateway.get("/console/models/edit?id=demo-chat").cookie(&cookie).send().await;
     let inputs = page.body.split("name=\"price.").skip(1).filter_map(|input| {
         let (name, rest) = input.split_once("\" type=\"text\" value=\"")?;

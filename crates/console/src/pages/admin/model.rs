@@ -38,12 +38,7 @@ async fn now(clerk: &Clerk, id: &str) -> Result<Told, Trouble> {
     if id.is_empty() {
         return Err(Trouble::NotFound);
     }
-    if let Some(told) = clerk.maybe(&at(id)).await? {
-        return Ok(told);
-    }
-    let all = clerk.get("/models").await?.value;
-    let own = list(&all, "data").iter().find(|one| text(one, "id") == id);
-    Ok(Told { value: own.cloned().ok_or(Trouble::NotFound)?, tag: String::new() })
+    clerk.get(&at(id)).await
 }
 
 /// What is stored of a model, if anything is.

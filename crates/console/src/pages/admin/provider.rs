@@ -44,15 +44,9 @@ impl Place {
         format!("/providers/{}{behind}", address::value(&self.id))
     }
 
-    /// The provider as it is now. Where the API has no such address yet, out of the list of all.
+    /// The provider as it is now.
     async fn now(&self) -> Result<Told, Trouble> {
-        if let Some(told) = self.clerk.maybe(&self.at("")).await? {
-            return Ok(told);
-        }
-        let all = self.clerk.get("/providers").await?.value;
-        let own = list(&all, "data").iter().find(|one| text(one, "id") == self.id);
-        let value = own.cloned().ok_or(Trouble::NotFound)?;
-        Ok(Told { value, tag: String::new() })
+        self.clerk.get(&self.at("")).await
     }
 
     fn page_with(&self, told: &str) -> Response {

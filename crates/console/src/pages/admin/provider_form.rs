@@ -240,8 +240,7 @@ pub(crate) async fn add(
 }
 
 async fn directory(clerk: &Clerk) -> Result<Vec<Value>, Trouble> {
-    let told = clerk.maybe("/directory").await?;
-    Ok(told.map(|told| list(&told.value, "data").to_vec()).unwrap_or_default())
+    Ok(list(&clerk.get("/directory").await?.value, "data").to_vec())
 }
 
 /// What the directory knows of one; nothing of any other compatible server.
