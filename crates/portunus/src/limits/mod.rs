@@ -132,25 +132,20 @@ impl Pacing {
             return Ok(step);
         }
         // Boxed: calls without shared limits are not to carry it along.
-        let kept = match Box::pin(shared.take(&Ask { name, what: "rpm", amount: 1, limit })).await {
-            Verdict::Yes(_, used) => Ok(Some(used)),
-            Verdict::No(wait, used) => Err((Excess::Requests(limit, wait), Some(used))),
-            Verdict::Unknown => match pace.keeps_share(self.clock.now(), nodes) {
-                Ok(()) => Ok(None),
-                Err(excess) => Err((excess, None)),
-            },
-        };
+        let told = Box::pin(shared.take(&Ask { name, what: "rpm", amount: 1, limit })).await;
         let now = self.clock.now();
-        let used = match kept {
-            Ok(used) => used,
-            Err((excess, used)) => {
+        match told {
+            Verdict::Yes(_, used) => {
+                pace.hear_requests(now, used);
+                Ok(step)
+            }
+            Verdict::No(wait, used) => {
                 pace.undo(now, step);
                 pace.hear_requests(now, used);
-                return Err(excess);
+                Err(Excess::Requests(limit, wait))
             }
-        };
-        pace.hear_requests(now, used);
-        Ok(step)
+            Verdict::Unknown => pace.keep_share(now, nodes, step).map(|()| step),
+        }
     }
 
     /// How fast all keys of an account together may be used; `None` for no limit.

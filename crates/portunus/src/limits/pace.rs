@@ -27,6 +27,15 @@ struct State {
     tokens_elsewhere: Elsewhere,
 }
 
+impl State {
+    fn undo(&mut self, now: Micros, step: Option<i64>) {
+        self.running = self.running.saturating_sub(1);
+        if let Some(step) = step {
+            self.requests.correct(now, step, 1, 0);
+        }
+    }
+}
+
 /// What other nodes used, as last heard: told to callers, never decided by.
 #[derive(Clone, Copy, Debug, Default)]
 struct Elsewhere {
@@ -143,20 +152,14 @@ impl Pace {
 
     /// A call that was let in here was refused elsewhere: it counts as never made.
     pub(super) fn undo(&self, now: Micros, step: Option<i64>) {
-        let mut state = self.state.lock();
-        state.running = state.running.saturating_sub(1);
-        if let Some(step) = step {
-            state.requests.correct(now, step, 1, 0);
-        }
+        self.state.lock().undo(now, step);
     }
 
     /// All nodes together made so many requests in the last minute.
-    pub(super) fn hear_requests(&self, now: Micros, all: Option<u64>) {
+    pub(super) fn hear_requests(&self, now: Micros, all: u64) {
         let mut state = self.state.lock();
         let State { requests, requests_elsewhere, .. } = &mut *state;
-        if let Some(all) = all {
-            *requests_elsewhere = Elsewhere::hear(now, all, requests);
-        }
+        *requests_elsewhere = Elsewhere::hear(now, all, requests);
     }
 
     /// All nodes together used so many tokens in the last minute.
@@ -166,8 +169,15 @@ impl Pace {
         *tokens_elsewhere = Elsewhere::hear(now, all, tokens);
     }
 
-    /// Whether this node's share of requests is kept, now that the others cannot be asked.
-    pub(super) fn keeps_share(&self, now: Micros, nodes: u32) -> Result<(), Excess> {
+    /// Whether a call that was let in is within this node's share of requests, now that the others
+    /// cannot be asked. If not, it counts as never made from this very moment: of many that look at
+    /// once no more are refused than have to be.
+    pub(super) fn keep_share(
+        &self,
+        now: Micros,
+        nodes: u32,
+        step: Option<i64>,
+    ) -> Result<(), Excess> {
         let mut state = self.state.lock();
         let Some(limit) = state.limits.rpm else { return Ok(()) };
         let allowed = u64::from(share(limit, nodes));
@@ -175,6 +185,7 @@ impl Pace {
             return Ok(());
         }
         let wait = state.requests.take(now, 0, allowed).err().unwrap_or_default();
+        state.undo(now, step);
         Err(Excess::Requests(limit, wait))
     }
 
@@ -239,6 +250,32 @@ impl AllLeft {
             requests: tighter(self.requests, other.requests),
             tokens: tighter(self.tokens, other.tokens),
             calls: tighter(self.calls, other.calls),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn of_many_that_find_themselves_alone_at_once_the_share_stays() {
+        for round in 0..200 {
+            let pace = Pace::new(Limits { rpm: Some(30), ..Limits::default() });
+            let now = round * MINUTE;
+            let steps: Vec<_> = (0..30).map(|_| pace.enter(now, 3, false).unwrap()).collect();
+            let begin = Barrier::new(6);
+            let stay = |steps: &[Option<i64>]| {
+                begin.wait();
+                steps.iter().filter(|step| pace.keep_share(now, 3, **step).is_ok()).count()
+            };
+            let stayed: usize = std::thread::scope(|scope| {
+                let all: Vec<_> = steps.chunks(5).map(|some| scope.spawn(|| stay(some))).collect();
+                all.into_iter().map(|one| one.join().unwrap()).sum()
+            });
+            assert_eq!(stayed, 10);
+            assert!(pace.enter(now, 3, true).is_err());
         }
     }
 }
