@@ -17,12 +17,14 @@ use tokio_util::task::TaskTracker;
 /// How long the events of a finished background run can be asked for again.
 const REPLAY: Duration = Duration::from_secs(600);
 
+type Fresh = Arc<Mutex<HashMap<String, Arc<Kept>>>>;
+
 /// The memory.
 pub(crate) struct Memory {
     store: Store,
     tasks: TaskTracker,
     /// Answers that are not in the store yet.
-    fresh: Arc<Mutex<HashMap<String, Arc<Kept>>>>,
+    fresh: Fresh,
     runs: Arc<Mutex<HashMap<String, Arc<Run>>>>,
 }
 
@@ -33,25 +35,14 @@ impl Memory {
 
     /// Remembers an answer, or its newer state.
     pub(crate) fn put(&self, kept: Kept) {
+        let id = kept.id.clone();
         let kept = Arc::new(kept);
-        self.fresh.lock().insert(kept.id.clone(), Arc::clone(&kept));
-        let (store, fresh) = (self.store.clone(), Arc::clone(&self.fresh));
-        self.tasks.spawn(async move {
-            let mut wait = Duration::from_millis(50);
-            for _ in 0..8 {
-                match store.keep(&kept).await {
-                    Ok(()) => break,
-                    Err(e) => tracing::warn!("an answer could not be kept yet: {e}"),
-                }
-                tokio::time::sleep(wait).await;
-                wait *= 2;
-            }
-            let mut fresh = fresh.lock();
-            // A newer state of the same answer is another task's to store.
-            if fresh.get(&kept.id).is_some_and(|now| Arc::ptr_eq(now, &kept)) {
-                fresh.remove(&kept.id);
-            }
-        });
+        let before = self.fresh.lock().insert(id.clone(), Arc::clone(&kept));
+        // Whoever stores the state before stores this one as well, so that no older state of an
+        // answer is ever stored behind a newer one.
+        if before.is_none() {
+            self.tasks.spawn(store_latest(self.store.clone(), Arc::clone(&self.fresh), kept));
+        }
     }
 
     /// An account's answer; a fault when it has none with that id, or its time is over.
@@ -67,6 +58,7 @@ impl Memory {
     /// Forgets an account's answer; a fault when it has none with that id.
     pub(crate) async fn forget(&self, id: &str, account: &str) -> Result<(), Fault> {
         if let Some(run) = self.run(id, account) {
+            run.close(|| ());
             run.cancel.cancel();
         }
         let fresh = {
@@ -109,6 +101,42 @@ impl Memory {
     }
 }
 
+/// Stores an answer, and its newer states for as long as there are any.
+async fn store_latest(store: Store, fresh: Fresh, mut kept: Arc<Kept>) {
+    loop {
+        let mut wait = Duration::from_millis(50);
+        for _ in 0..8 {
+            match store.keep(&kept).await {
+                Ok(()) => break,
+                Err(e) => tracing::warn!("an answer could not be kept yet: {e}"),
+            }
+            tokio::time::sleep(wait).await;
+            wait *= 2;
+        }
+        let latest = {
+            let mut fresh = fresh.lock();
+            match fresh.get(&kept.id) {
+                Some(now) if !Arc::ptr_eq(now, &kept) => Some(Arc::clone(now)),
+                Some(_) => {
+                    fresh.remove(&kept.id);
+                    return;
+                }
+                None => None,
+            }
+        };
+        match latest {
+            Some(latest) => kept = latest,
+            None => {
+                // Forgotten while it was on its way to the store.
+                if let Err(e) = store.drop_kept(&kept.id, &kept.account_id).await {
+                    tracing::warn!("an answer that was deleted could not be dropped: {e}");
+                }
+                return;
+            }
+        }
+    }
+}
+
 fn unknown(id: &str) -> Fault {
     let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
     Fault::new(Trouble::NotFound, format!("there is no answer `{shown}`; it may have expired"))
@@ -131,6 +159,8 @@ pub(crate) struct Run {
 #[derive(Default)]
 struct Told {
     events: Vec<(u64, Bytes)>,
+    /// Whether its end is decided.
+    closed: bool,
     over: bool,
 }
 
@@ -141,9 +171,16 @@ impl Run {
         self.news.notify_waiters();
     }
 
-    /// Whether it is over.
-    pub(crate) fn is_over(&self) -> bool {
-        self.told.lock().over
+    /// Decides how it ends and does what belongs to that, unless that is decided already: the first
+    /// of an answer, a failure and a cancellation counts, whoever comes at the same time.
+    pub(crate) fn close(&self, end: impl FnOnce()) -> bool {
+        let mut told = self.told.lock();
+        if told.closed {
+            return false;
+        }
+        told.closed = true;
+        end();
+        true
     }
 
     /// The events behind that number, waiting for at least one; `None` when there will be no more.

@@ -208,3 +208,35 @@ async fn a_websocket_is_refused_at_once() {
         .await;
     assert_eq!(got.status, 426);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_a_run_ended_is_decided_once() {
+    let gateway = Gateway::start().await;
+    let account = gateway.app.store.accounts().await.unwrap().remove(0).id;
+    let body = json!({ "model": "demo-chat", "input": "Hello!", "background": true });
+    for round in 0..60_u64 {
+        let made = gateway.post("/v1/responses", &body).send().await.json();
+        let id = made["id"].as_str().unwrap();
+        // At once, while it runs, when it is over: whichever is first.
+        tokio::time::sleep(std::time::Duration::from_micros(round * 200)).await;
+        let path = format!("/v1/responses/{id}");
+        let cancel = format!("{path}/cancel");
+        let told = gateway.post(&cancel, &json!({})).send().await.json();
+        let status = told["status"].as_str().unwrap().to_owned();
+        assert!(["cancelled", "completed"].contains(&status.as_str()), "{told}");
+        for _ in 0..2 {
+            assert_eq!(gateway.get(&path).send().await.json()["status"], status);
+            assert_eq!(gateway.post(&cancel, &json!({})).send().await.json()["status"], status);
+        }
+        // And so it is in the store, once everything that is on its way there has come.
+        let stored = loop {
+            let kept = gateway.app.store.kept(id, &account).await.unwrap();
+            let reply: Option<Value> = kept.map(|kept| serde_json::from_str(&kept.reply).unwrap());
+            match reply {
+                Some(reply) if reply["status"] != "queued" => break reply,
+                _ => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+            }
+        };
+        assert_eq!(stored["status"], status, "round {round}");
+    }
+}

@@ -94,7 +94,10 @@ fn take(frame: &Frame, keeper: &Keeper, run: &Run) {
     if let Some(reply) = last_word(&frame.data) {
         let mut reply = object(reply);
         set(&mut reply, [("background", json!(true))]);
-        keeper.keep(&Value::from(reply).to_string());
+        let reply = Value::from(reply).to_string();
+        if !run.close(|| keeper.keep(&reply)) {
+            return;
+        }
     }
     let name = frame.event.clone().unwrap_or_default();
     let event = [b"event: ", &name[..], b"\ndata: ", &frame.data[..], b"\n\n"].concat();
@@ -106,7 +109,10 @@ fn fail(keeper: &Keeper, run: &Run, mut response: Map<String, Value>, fault: &Fa
     tracing::warn!("a background run failed: {fault} [{}]", fault.noted().unwrap_or_default());
     let error = json!({ "code": "server_error", "message": fault.say() });
     set(&mut response, [("status", json!("failed")), ("error", error)]);
-    keeper.keep(&Value::from(response.clone()).to_string());
+    let told = Value::from(response.clone()).to_string();
+    if !run.close(|| keeper.keep(&told)) {
+        return;
+    }
     let event = json!({ "type": "response.failed", "sequence_number": 0, "response": response });
     run.tell(0, Bytes::from(format!("event: response.failed\ndata: {event}\n\n")));
 }

@@ -106,13 +106,16 @@ pub(crate) async fn cancel(asked: Asked) -> Result<Response, Fault> {
     if reply.get("background") != Some(&Value::Bool(true)) {
         return Err(Fault::invalid("", "only a background response can be cancelled"));
     }
-    if let Some(run) = wanted.run().filter(|run| !run.is_over()) {
+    let Some(run) = wanted.run() else { return Ok(json(kept.reply.clone())) };
+    set(&mut reply, [("status", json!("cancelled"))]);
+    let reply = Value::from(reply).to_string();
+    let put = || wanted.app.memory.put(Kept { reply: reply.clone(), ..(*kept).clone() });
+    if run.close(put) {
         run.cancel.cancel();
-        set(&mut reply, [("status", json!("cancelled"))]);
-        let reply = Value::from(reply.clone()).to_string();
-        wanted.app.memory.put(Kept { reply, ..(*kept).clone() });
+        return Ok(json(reply));
     }
-    Ok(json(Value::from(reply).to_string()))
+    // It ended in another way, if only a moment ago.
+    Ok(json(wanted.find().await?.reply.clone()))
 }
 
 /// The items an answer was made from, newest first unless asked otherwise.
