@@ -1,5 +1,7 @@
 //! Which models of the catalog a caller wants to see.
 
+use canon::Price;
+
 use crate::Model;
 
 /// Wishes a listed model has to meet, all of them. Letters match in either case; nothing is a
@@ -14,12 +16,14 @@ pub struct Filter {
     pub feature: Option<String>,
     /// Text found anywhere in id, provider or description.
     pub q: Option<String>,
+    /// What a token of input may cost. What is billed by the image or the like does not meet it.
+    pub input_at_most: Option<Price>,
 }
 
 impl Filter {
     /// Whether the model meets every wish.
     pub fn admits(&self, model: &Model) -> bool {
-        let Self { provider, model_type, feature, q } = self;
+        let Self { provider, model_type, feature, q, input_at_most } = self;
         wish(provider).is_none_or(|wish| same(&wish, &model.provider))
             && wish(model_type).is_none_or(|wish| same(&wish, model.kind.word()))
             && wish(feature).is_none_or(|wish| model.features.iter().any(|tag| same(&wish, tag)))
@@ -27,6 +31,11 @@ impl Filter {
                 [&model.id, &model.provider, &model.about]
                     .into_iter()
                     .any(|text| text.to_lowercase().contains(&wish))
+            })
+            && input_at_most.is_none_or(|most| {
+                let input = model.prices.input;
+                input.as_picos() <= most.as_picos()
+                    && (input != Price::FREE || model.prices.is_free())
             })
     }
 }

@@ -114,6 +114,26 @@ fn ids_are_found_exactly_and_wishes_in_any_case() {
 }
 
 #[test]
+fn models_are_found_by_what_input_costs_at_most() {
+    let dear = model("dear", "acme");
+    let mut cheap = model("cheap", "acme");
+    cheap.prices = Arc::new(Prices::plain(Price::picos(99_999), Price::picos(1)));
+    let mut free = model("free", "acme");
+    free.prices = Arc::new(Prices::plain(Price::FREE, Price::FREE));
+    let mut by_image = model("by-image", "acme");
+    let prices = Prices { per_image: Some(Price::picos(1)), ..Prices::clone(&free.prices) };
+    by_image.prices = Arc::new(prices);
+    let catalog = Catalog::new(vec![dear, cheap, free, by_image]);
+    let found = |most: i64| {
+        let filter = Filter { input_at_most: Some(Price::picos(most)), ..Filter::default() };
+        catalog.list(&filter, 1, 10).models.iter().map(|m| m.id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(0), ["free"]);
+    assert_eq!(found(99_999), ["cheap", "free"]);
+    assert_eq!(found(100_000), ["cheap", "dear", "free"]);
+}
+
+#[test]
 fn a_page_behind_the_last_is_empty_but_knows_the_total() {
     let catalog = Catalog::new(vec![model("a", "acme")]);
     let page = catalog.list(&Filter::default(), usize::MAX, usize::MAX);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use canon::Price;
 use catalog::{Catalog, FEATURES, Filter, Kind, Model, Page};
 use maud::{Markup, html};
 
@@ -55,6 +56,7 @@ pub(crate) async fn show(
             (choice("provider", "Provider", &providers, filter.provider.as_deref()))
             (choice("model_type", "Type", &Kind::ALL.map(Kind::word), filter.model_type.as_deref()))
             (choice("feature", "Feature", &tags, filter.feature.as_deref()))
+            (prices(filter.input_at_most))
             div.field.go { button.button type="submit" { "Search" } }
         }
         @if page.models.is_empty() {
@@ -91,7 +93,33 @@ fn filter(asked: &Fields) -> Result<Filter, Trouble> {
         model_type: wish("model_type")?,
         feature: wish("feature")?,
         q: wish("q")?,
+        input_at_most: wish("price")?.and_then(|text| Price::per_million(&text).ok()),
     })
+}
+
+/// What a million tokens of input may cost, to choose from.
+const PRICES: [(&str, &str); 6] = [
+    ("0", "Free"),
+    ("0.25", "Up to $0.25"),
+    ("1", "Up to $1"),
+    ("3", "Up to $3"),
+    ("5", "Up to $5"),
+    ("15", "Up to $15"),
+];
+
+fn prices(chosen: Option<Price>) -> Markup {
+    let is_chosen = |text: &str| chosen.is_some() && Price::per_million(text).ok() == chosen;
+    html! {
+        div.field {
+            label for="price" { "Input price" }
+            select id="price" name="price" {
+                option value="" { "Any" }
+                @for (value, label) in PRICES {
+                    option value=(value) selected[is_chosen(value)] { (label) }
+                }
+            }
+        }
+    }
 }
 
 fn choice(name: &str, label: &str, words: &[impl AsRef<str>], chosen: Option<&str>) -> Markup {
@@ -176,8 +204,11 @@ fn nothing(total: usize, filtered: bool) -> Markup {
 fn pager(page: &Page, filter: &Filter) -> Markup {
     let last = page.total.div_ceil(page.page_size.max(1)).max(1);
     let to = |number: usize| {
-        let Filter { provider, model_type, feature, q } = filter;
+        let Filter { provider, model_type, feature, q, input_at_most } = filter;
         let mut link = format!("/models?page={number}");
+        if let Some(most) = input_at_most {
+            link.push_str(&format!("&price={}", most.to_per_million()));
+        }
         let wishes =
             [("q", q), ("provider", provider), ("model_type", model_type), ("feature", feature)];
         for (name, wish) in wishes {

@@ -216,3 +216,19 @@ async fn looking_changes_nothing() {
     assert_eq!(gateway.store.audits(99).await.unwrap(), audits);
     assert_eq!(gateway.store.setting("setup_token").await.unwrap().as_deref(), Some("word"));
 }
+
+#[tokio::test]
+async fn models_are_chosen_by_what_their_input_costs() {
+    let gateway = Gateway::new().await;
+    let all = gateway.get("/models").send().await.body;
+    let tally = |body: &str| -> usize {
+        let before = body.split(" models").next().unwrap_or_default();
+        before.rsplit('>').next().unwrap_or_default().trim().parse().unwrap_or_default()
+    };
+    let few = gateway.get("/models?price=0.25").send().await.body;
+    assert!(few.contains("<option value=\"0.25\" selected>Up to $0.25</option>"), "{few}");
+    assert!(tally(&few) > 1 && tally(&few) < tally(&all), "{} {}", tally(&few), tally(&all));
+    assert!(few.contains("page=2&amp;price=0.25"), "the next page is of the same choice");
+    let odd = gateway.get("/models?price=cheap").send().await.body;
+    assert_eq!(tally(&odd), tally(&all));
+}
