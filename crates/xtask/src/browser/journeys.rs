@@ -12,7 +12,7 @@ use super::page::Page;
 type Journey = fn(&mut Stage) -> Result<()>;
 
 /// Every journey with its name.
-pub(super) const ALL: [(&str, Journey); 13] = [
+pub(super) const ALL: [(&str, Journey); 14] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
     ("a question in every format, and where its price is told", playground),
@@ -25,6 +25,7 @@ pub(super) const ALL: [(&str, Journey); 13] = [
     ("an app with codes as the second step", totp),
     ("a passkey as the second step and instead of a password", passkey),
     ("what the gateway is made of, seen by an administrator", office::look_around),
+    ("a provider and a model, made in the console and served at once", office::provider),
     ("an account is capped and its ways in are kept", office::person),
 ];
 

@@ -107,6 +107,8 @@ public_url = "{url}"
 [mail]
 url = "smtp://127.0.0.1:{mail}"
 from = "Portunus <no-reply@example.com>"
+[outbound]
+allow = ["127.0.0.0/8"]
 [identity.corp]
 issuer = "http://localhost:{provider}"
 client_id = "portunus"

@@ -1,10 +1,14 @@
 //! The journeys of an administrator.
 
-use anyhow::Result;
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result, ensure};
 
 use super::Stage;
 use super::journeys::{PASSWORD, sign_in};
 use super::page::Page;
+use crate::gateway::{Server, free_address};
+use crate::http::{self, Client};
 
 /// A page that keeps itself fresh is to hold still for its picture.
 fn still(page: &mut Page<'_>) -> Result<()> {
@@ -77,4 +81,50 @@ pub(super) fn person(stage: &mut Stage) -> Result<()> {
     page.fill("#current", PASSWORD)?;
     page.send("Go on")?;
     page.says("Who you are")
+}
+
+/// A provider and a model of it, made in the console and served at once.
+pub(super) fn provider(stage: &mut Stage) -> Result<()> {
+    let Stage { browser, binary, data, url, shots, axe, .. } = stage;
+    let house = free_address()?;
+    let mut command = binary.simulate(house, &[]);
+    let log = data.join("house.log");
+    let _house = Server::start("portunus simulate", &mut command, house, "/", &log)?;
+    let mut page = Page::open(browser)?;
+    sign_in(&mut page, url, "olga", PASSWORD)?;
+    page.go(&format!("{url}/console/providers/new"))?;
+    page.text("document.getElementById('like').value = ''")?;
+    page.send("Go on")?;
+    page.fill("#id", "house")?;
+    page.fill("#base", &format!("http://{house}"))?;
+    page.eval("document.querySelector(\"[name='speaks'][value='chat']\").checked = true")?;
+    page.fill("#value", "sk-of-the-house")?;
+    page.send("Add the provider")?;
+    page.says("Check whether it accepts the credential")?;
+    page.send("Check the credentials")?;
+    page.says("accepted · 200")?;
+    page.inspect("provider-checked", shots, axe)?;
+    page.go(&format!("{url}/console/models/new"))?;
+    page.fill("#id", "house/chat:1")?;
+    page.fill("#lanes", "house/demo-chat")?;
+    page.fill("[name='price.input']", "1")?;
+    page.fill("[name='price.output']", "two")?;
+    page.send("Add the model")?;
+    page.wait("Boolean(document.getElementById('price.output-wrong'))")?;
+    page.fill("[name='price.output']", "2")?;
+    page.send("Add the model")?;
+    page.wait("document.querySelector(\"[name='price.output']\").value === '2'")?;
+    let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
+    let gateway = SocketAddr::from(([127, 0, 0, 1], port.context("the gateway has a port")?));
+    let key = binary.create_key(data)?;
+    let ask = r#"{"model":"house/chat:1","messages":[{"role":"user","content":"Hello!"}]}"#;
+    let mut answer = Vec::new();
+    let request = http::post(gateway, "/v1/chat/completions", &key, ask);
+    let status = Client::open(gateway)?.exchange(&request, &mut answer)?.status;
+    ensure!(status == 200, "{status}: {}", String::from_utf8_lossy(&answer));
+    page.go(&format!("{url}/console/providers/house"))?;
+    page.says("house/demo-chat")?;
+    let seen = page.text("document.documentElement.outerHTML")?;
+    ensure!(!seen.contains("sk-of-the-house"), "the credential is shown");
+    Ok(())
 }
