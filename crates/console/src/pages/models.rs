@@ -151,10 +151,10 @@ fn row(model: &Model) -> Markup {
         .filter_map(|(price, unit)| Some(format!("{} per {unit}", show::per_unit(price?))))
         .collect();
     let output = match prices.output_image {
-        Some(image) if prices.output == canon::Price::FREE => image,
+        Some(image) if prices.output == Price::FREE => image,
         Some(_) | None => prices.output,
     };
-    let free = prices.input == canon::Price::FREE && output == canon::Price::FREE;
+    let free = prices.input == Price::FREE && output == Price::FREE;
     html! {
         tr {
             th scope="row" {

@@ -202,8 +202,8 @@ async fn credentials_are_added_checked_and_removed_and_never_shown() {
     got.shows("value=\"second\"");
     got.hides("sk-hidden");
     let results = json!({ "data": [
-        { "credential": "team", "ok": true, "status": 200, "took_ms": 81, "say": "12 models" },
-        { "credential": "old", "ok": false, "status": 401, "took_ms": 9, "say": "refused" },
+        { "credential": "c1", "name": "team", "ok": true, "status": 200, "took_ms": 81, "say": "12 models" },
+        { "credential": "c2", "name": "old", "ok": false, "status": 401, "took_ms": 9, "say": "refused" },
     ] });
     office.lay_out("POST /providers/acme/check", 200, results);
     let got = gateway.post(&format!("{at}/check"), &[]).cookie(&cookie).send().await;

@@ -58,6 +58,8 @@ pub struct KeyRing {
     known: papaya::HashMap<String, Arc<Key>>,
     /// The money of accounts, by their ids.
     accounts: Mutex<HashMap<String, Arc<AccountMoney>>>,
+    /// Held while what accounts may spend is read and put in force: no older word undoes a newer one.
+    hearing: tokio::sync::Mutex<()>,
     /// Held while a key is taken in: two purses for one key would each have its lease.
     taking_in: Mutex<()>,
     lookups: Mutex<Lookups>,
@@ -88,14 +90,16 @@ impl KeyRing {
             pepper: hmac::Key::new(hmac::HMAC_SHA256, pepper.as_bytes()),
             known: papaya::HashMap::new(),
             accounts: Mutex::default(),
+            hearing: tokio::sync::Mutex::default(),
             taking_in: Mutex::new(()),
             lookups: Mutex::new(Lookups::default()),
             looking: Default::default(),
             seen: Mutex::new(now),
             store,
         };
+        let records = ring.store.keys().await?;
         ring.refresh_accounts().await?;
-        for record in ring.store.keys().await? {
+        for record in records {
             ring.take_in(record).await?;
         }
         Ok(ring)
@@ -131,9 +135,10 @@ impl KeyRing {
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let since = *self.seen.lock();
         let now = self.clock.now();
-        // First, so that a key is never taken for freer than it is.
+        let changed = self.store.keys_changed_since(since.saturating_sub(OVERLAP)).await?;
+        // Read behind the keys and in force before them: none is ever taken for freer than it is.
         self.refresh_accounts().await?;
-        for record in self.store.keys_changed_since(since.saturating_sub(OVERLAP)).await? {
+        for record in changed {
             self.take_in(record).await?;
         }
         *self.seen.lock() = now;
@@ -142,6 +147,7 @@ impl KeyRing {
 
     /// Fetches what accounts may spend.
     async fn refresh_accounts(&self) -> Result<(), StoreError> {
+        let _turn = self.hearing.lock().await;
         let mut told: HashMap<String, AccountTerms> =
             self.store.account_terms().await?.into_iter().collect();
         // One that is not told of any more has no limits left.
@@ -210,8 +216,15 @@ impl KeyRing {
     }
 
     /// Takes a new key in, or a change of a known one. Its purse stays the same one: money runs on.
-    pub fn put(&self, record: KeyRecord) -> Arc<Key> {
-        self.put_spent(record, Money::ZERO)
+    /// A new key of an account that was not heard of yet is looked up when it is first used, together
+    /// with what its account may spend.
+    pub fn put(&self, record: KeyRecord) {
+        let heard = self.accounts.lock().contains_key(&record.account_id);
+        if heard || self.get(&record.id).is_some() {
+            self.put_spent(record, Money::ZERO);
+        } else {
+            self.lookups.lock().missing.remove(&record.id);
+        }
     }
 
     fn put_spent(&self, record: KeyRecord, spent: Money) -> Arc<Key> {
@@ -250,7 +263,7 @@ impl KeyRing {
         Arc::new(Key {
             purse: Purse::new(&record.id, Some(Money::ZERO), Money::ZERO),
             budget: None,
-            account: self.account(&record.account_id),
+            account: Arc::default(),
             pace: Arc::new(Pace::new(record.limits)),
             places: Vec::new(),
             record,
@@ -284,7 +297,11 @@ impl KeyRing {
             }
         }
         match self.store.key(id).await {
-            Ok(Some(record)) => self.take_in(record).await.map_err(|e| unread(&e)),
+            Ok(Some(record)) => {
+                // What its account may spend may be as new as the key.
+                self.refresh_accounts().await.map_err(|e| unread(&e))?;
+                self.take_in(record).await.map_err(|e| unread(&e))
+            }
             Ok(None) => {
                 let until = now.saturating_add(2_000_000);
                 self.lookups.lock().missing.insert(id.to_owned(), until);

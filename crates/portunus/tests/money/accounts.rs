@@ -87,3 +87,38 @@ async fn a_budget_is_shared_by_all_keys_of_an_account() {
     assert!(told["account"]["budget"]["resets_at"].is_string());
     assert_eq!(told["budget"], json!(null));
 }
+
+#[tokio::test]
+async fn a_new_account_is_capped_from_its_first_keys_first_call() {
+    let gateway = Gateway::start().await;
+    let owner = gateway.app.store.accounts().await.unwrap().remove(0);
+    let hello = json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hi" }] });
+    for round in 0..3 {
+        let account = store::Account {
+            id: format!("account-{round}"),
+            username: format!("newcomer-{round}"),
+            email: None,
+            role: store::Role::Member,
+            ..owner.clone()
+        };
+        let terms = AccountTerms { cap: Some(Money::ZERO), budget: None };
+        gateway.app.store.add_account_on(&account, terms).await.unwrap();
+        let ask = portunus::app::NewKey {
+            name: "first".to_owned(),
+            cap: None,
+            models: vec![],
+            expires: None,
+        };
+        let (record, text) =
+            ask.make(&account.id, &gateway.app.ring, gateway.app.clock.now()).unwrap();
+        gateway.app.store.add_key(&record).await.unwrap();
+        // Made elsewhere and looked up; made here; heard of with others.
+        match round {
+            0 => {}
+            1 => gateway.app.ring.put(record),
+            _ => gateway.app.ring.refresh().await.unwrap(),
+        }
+        let got = gateway.post("/v1/chat/completions", &hello).key(&text).send().await;
+        assert_eq!(got.status, 429, "{round}: {}", got.text());
+    }
+}

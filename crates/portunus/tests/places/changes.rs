@@ -104,6 +104,7 @@ async fn each_credential_stands_for_itself_and_can_be_tried_and_removed() {
     assert_eq!((&found[0]["ok"], &found[0]["status"]), (&json!(false), &json!(401)));
     assert_eq!((&found[1]["ok"], &found[1]["status"]), (&json!(true), &json!(200)));
     assert_eq!(found[1]["credential"], spare.json()["id"]);
+    assert_eq!(found[1]["name"], spare.json()["name"]);
     assert!(!checked.text().contains("secret-in-the-body"), "nothing of the answer is repeated");
     assert!(provider.asked().iter().all(|asked| asked.head.starts_with("GET /v1/models ")));
     assert_eq!(shown(&provider), [SECRET, "sk-spare"]);

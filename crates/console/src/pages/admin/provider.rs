@@ -384,7 +384,7 @@ fn told_checks(results: &[Value]) -> Markup {
                     @let ok = result.get("ok").and_then(Value::as_bool).unwrap_or_default();
                     li {
                         div {
-                            strong { bdi { (text(result, "credential")) } }
+                            strong { bdi { (text(result, "name")) } }
                             span.small.muted {
                                 (text(result, "say"))
                                 @if let Some(ms) = count(result, "took_ms") { " · " (ms) " ms" }

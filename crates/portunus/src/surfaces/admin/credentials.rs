@@ -200,7 +200,7 @@ pub(in crate::surfaces) async fn check(asked: Asked) -> Result<Response, Fault> 
             (None, None) => Found::not("the provider does not serve; see its trouble".to_owned()),
             (_, Some(trouble)) => Found::not(trouble.to_owned()),
         };
-        results.push(found.told(credential.get("id")));
+        results.push(found.told(Some(credential)));
     }
     if let (Some(live), true) = (live, credentials.is_empty()) {
         results.push(ask(live, &ways, 0).await.told(None));
@@ -222,8 +222,9 @@ impl Found {
     }
 
     fn told(self, credential: Option<&Value>) -> Value {
+        let part = |name: &str| credential.and_then(|credential| credential.get(name));
         json!({
-            "credential": credential, "ok": self.ok, "status": self.status,
+            "credential": part("id"), "name": part("name"), "ok": self.ok, "status": self.status,
             "took_ms": self.took.map(|took| took.as_millis()), "say": self.say,
         })
     }
