@@ -113,17 +113,22 @@ impl KeyRing {
     /// The key behind a text; a fault that says nothing of why it is not good.
     pub async fn find(&self, text: &str) -> Result<Arc<Key>, Fault> {
         let token = Token::read(text).ok_or_else(bad_key)?;
-        let key = match self.get(token.id()) {
-            Some(key) => key,
-            // Boxed: it is rare, and every call carries its future along.
-            None => Box::pin(self.look_up(token.id())).await?,
-        };
+        let key = self.by_id(token.id()).await?;
         let now = self.clock.now();
         let record = &key.record;
         let old = record.old_hash.as_deref().filter(|_| record.old_until.is_some_and(|t| now < t));
         let matches = token.matches(&self.pepper, &record.hash)
             || old.is_some_and(|old| token.matches(&self.pepper, old));
         if matches && key.is_live(now) { Ok(key) } else { Err(bad_key()) }
+    }
+
+    /// A key by its public id, looked up if this gateway has not heard of it.
+    pub(crate) async fn by_id(&self, id: &str) -> Result<Arc<Key>, Fault> {
+        match self.get(id) {
+            Some(key) => Ok(key),
+            // Boxed: it is rare, and every call carries its future along.
+            None => Box::pin(self.look_up(id)).await,
+        }
     }
 
     /// A key by its public id, if this gateway has heard of it.

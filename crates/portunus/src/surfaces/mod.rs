@@ -337,7 +337,7 @@ pub(crate) async fn serve_as(
     let fits =
         |route: &Route| route.method == *request.method() && fits(route.path, request.uri().path());
     let door = table().into_iter().find(fits).map(|route| route.handler);
-    let key = app.ring.get(key).filter(|key| key.is_live(app.clock.now()));
+    let key = app.ring.by_id(key).await.ok().filter(|key| key.is_live(app.clock.now()));
     let (handler, paid) = match door {
         Some(Handler::Paid(handler)) => (handler, true),
         Some(Handler::Keyed(handler)) => (handler, false),
