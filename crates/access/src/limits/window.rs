@@ -14,7 +14,7 @@ const SLOTS: usize = 241;
 
 /// The counts of the last minute.
 #[derive(Debug, Default)]
-pub struct Window {
+pub(super) struct Window {
     newest: i64,
     sum: u64,
     /// Empty until there is something to count.
@@ -24,7 +24,7 @@ pub struct Window {
 impl Window {
     /// Counts that much if the limit allows it, and tells the step it is counted in; else how long
     /// until it would.
-    pub fn take(&mut self, now: Micros, amount: u64, limit: u64) -> Result<i64, Duration> {
+    pub(super) fn take(&mut self, now: Micros, amount: u64, limit: u64) -> Result<i64, Duration> {
         let used = self.used(now);
         if used.saturating_add(amount) <= limit {
             self.add(self.newest, amount);
@@ -42,7 +42,7 @@ impl Window {
     }
 
     /// Corrects what was counted in a step, if the step still counts.
-    pub fn correct(&mut self, now: Micros, step: i64, from: u64, to: u64) {
+    pub(super) fn correct(&mut self, now: Micros, step: i64, from: u64, to: u64) {
         self.advance(now);
         if step <= self.newest - STEPS || step > self.newest {
             return;
@@ -57,13 +57,13 @@ impl Window {
     }
 
     /// What counts at that time.
-    pub fn used(&mut self, now: Micros) -> u64 {
+    pub(super) fn used(&mut self, now: Micros) -> u64 {
         self.advance(now);
         self.sum
     }
 
     /// How long until nothing counts any more.
-    pub fn reset(&mut self, now: Micros) -> Duration {
+    pub(super) fn reset(&mut self, now: Micros) -> Duration {
         self.advance(now);
         let steps = (self.newest - STEPS + 1..=self.newest).rev();
         let last = steps.into_iter().find(|step| self.count(*step) > 0);

@@ -17,13 +17,8 @@ async fn key_with(gateway: &Gateway, name: &str, role: Role) -> (String, String)
     let id = format!("account-{name}");
     let account = store::Account { id, username: name.to_owned(), role, ..owner };
     gateway.app.store.add_account(&account).await.unwrap();
-    let new = portunus::app::NewKey {
-        name: name.to_owned(),
-        cap: None,
-        models: Vec::new(),
-        expires: None,
-    };
-    let (record, text) = new.make(&account.id, &gateway.app.ring, now).unwrap();
+    let new = admin::NewKey { name: name.to_owned(), cap: None, models: Vec::new(), expires: None };
+    let (record, text) = new.make(&account.id, &gateway.app.engine.keys, now).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     (account.id, text)
 }

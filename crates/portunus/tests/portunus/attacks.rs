@@ -1,9 +1,9 @@
 //! Attacks that other gateways fell to, tried on this one: forged keys, headers that claim to be
 //! somebody, fields that nobody may set.
 
+use access::keys::{NewToken, Token};
+use admin::NewKey;
 use http::Method;
-use portunus::app::NewKey;
-use portunus::keys::{NewToken, Token};
 use serde_json::{Value, json};
 use store::{Account, KeyRecord, Role};
 use testkit::Gateway;
@@ -19,9 +19,10 @@ fn hello() -> Value {
 async fn second_key(gateway: &Gateway) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask = NewKey { name: "second".to_owned(), cap: None, models: vec![], expires: None };
-    let (record, text) = ask.make(&account.id, &gateway.app.ring, gateway.app.clock.now()).unwrap();
+    let (record, text) =
+        ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
-    gateway.app.ring.refresh().await.unwrap();
+    gateway.app.engine.keys.refresh().await.unwrap();
     text
 }
 
@@ -135,7 +136,8 @@ async fn member(gateway: &Gateway) -> (Account, String) {
     };
     gateway.app.store.add_account(&account).await.unwrap();
     let ask = NewKey { name: "theirs".to_owned(), cap: None, models: vec![], expires: None };
-    let (record, _) = ask.make(&account.id, &gateway.app.ring, gateway.app.clock.now()).unwrap();
+    let (record, _) =
+        ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     (account, record.id)
 }

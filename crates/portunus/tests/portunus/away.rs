@@ -12,12 +12,11 @@ const CHAT: &str = "/v1/chat/completions";
 async fn capped(gateway: &Gateway, name: &str) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let cap = Some(Money::nanos(1_000_000_000));
-    let ask =
-        portunus::app::NewKey { name: name.to_owned(), cap, models: Vec::new(), expires: None };
+    let ask = admin::NewKey { name: name.to_owned(), cap, models: Vec::new(), expires: None };
     let now = gateway.app.clock.now();
-    let (record, key) = ask.make(&account.id, &gateway.app.ring, now).unwrap();
+    let (record, key) = ask.make(&account.id, &gateway.app.engine.keys, now).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
-    gateway.app.ring.put(record);
+    gateway.app.engine.keys.put(record);
     key
 }
 
@@ -32,7 +31,7 @@ async fn a_locked_store_stops_only_what_it_has_to() {
     let stored = gateway.app.store.export(None, 100).await.unwrap().len();
     // Tended twice since, the lease covers another call without asking.
     let id = leased.split('-').nth(2).unwrap();
-    let until = || gateway.app.ring.get(id).unwrap().purse.lease().unwrap().2;
+    let until = || gateway.app.engine.keys.get(id).unwrap().purse.lease().unwrap().2;
     for _ in 0..2 {
         let before = until();
         while until() == before {
@@ -60,7 +59,7 @@ async fn a_locked_store_stops_only_what_it_has_to() {
         }
     }
     assert!(refused, "not for ever");
-    let waiting = gateway.app.book.waiting();
+    let waiting = gateway.app.engine.funds.book.waiting();
     assert!(waiting > 0, "what is settled waits");
 
     held.rollback().await.unwrap();

@@ -1,7 +1,7 @@
 //! One guard for every way a key can come, and nothing in a request that chooses where it goes.
 
+use admin::NewKey;
 use canon::Money;
-use portunus::app::NewKey;
 use serde_json::{Value, json};
 use store::KeyRecord;
 use testkit::{Gateway, Got, Provider, chat_reply, reply};
@@ -24,10 +24,10 @@ async fn key(gateway: &Gateway, change: impl FnOnce(&mut KeyRecord)) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask = NewKey { name: "one".to_owned(), cap: None, models: vec![], expires: None };
     let now = gateway.app.clock.now();
-    let (mut record, text) = ask.make(&account.id, &gateway.app.ring, now).unwrap();
+    let (mut record, text) = ask.make(&account.id, &gateway.app.engine.keys, now).unwrap();
     change(&mut record);
     gateway.app.store.add_key(&record).await.unwrap();
-    gateway.app.ring.refresh().await.unwrap();
+    gateway.app.engine.keys.refresh().await.unwrap();
     text
 }
 

@@ -1,6 +1,6 @@
 //! The configuration: what is accepted, and how what is not is refused.
 
-use portunus::config::{Config, Given};
+use config::{Config, Given};
 use std::path::{Path, PathBuf};
 
 fn read(text: &str, env: &[(&str, &str)]) -> Result<Config, String> {

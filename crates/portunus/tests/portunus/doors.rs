@@ -106,13 +106,14 @@ async fn a_revoked_key_is_refused_within_seconds() {
 async fn a_capped_key_is_stopped_before_it_passes_its_cap() {
     let gateway = Gateway::start().await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    let ask = portunus::app::NewKey {
+    let ask = admin::NewKey {
         name: "small".to_owned(),
         cap: Some(canon::Money::nanos(50_000)),
         models: vec!["demo-chat".to_owned()],
         expires: None,
     };
-    let (record, key) = ask.make(&account.id, &gateway.app.ring, gateway.app.clock.now()).unwrap();
+    let (record, key) =
+        ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     let other = json!({ "model": "demo-echo", "messages": [{ "role": "user", "content": "x" }] });
     assert_eq!(gateway.post(CHAT, &other).key(&key).send().await.status, 403);
@@ -157,7 +158,7 @@ async fn bad_bodies_are_refused_with_the_field_named() {
         json!({ "model": "no-such-model", "messages": [{ "role": "user", "content": "x" }] });
     assert_eq!(gateway.post(CHAT, &unknown).send().await.status, 404);
     gateway.settled().await;
-    assert_eq!(gateway.app.book.running(), 0);
+    assert_eq!(gateway.app.engine.funds.book.running(), 0);
 }
 
 #[tokio::test]
@@ -278,9 +279,9 @@ async fn a_receipt_is_its_accounts_alone() {
         changed: 1,
     };
     gateway.app.store.add_account(&other).await.unwrap();
-    let new =
-        portunus::app::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
-    let (record, key) = new.make(&other.id, &gateway.app.ring, gateway.app.clock.now()).unwrap();
+    let new = admin::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
+    let (record, key) =
+        new.make(&other.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     assert_eq!(gateway.get(&path).key(&key).send().await.status, 404, "while it is in memory");
     gateway.settled().await;

@@ -376,14 +376,14 @@ async fn a_key_gets_no_further_than_it_may() {
     let gateway = Gateway::start().await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let key = async |cap: Option<i64>, model: &str| {
-        let ask = portunus::app::NewKey {
+        let ask = admin::NewKey {
             name: "small".to_owned(),
             cap: cap.map(canon::Money::nanos),
             models: vec![model.to_owned()],
             expires: None,
         };
         let now = gateway.app.clock.now();
-        let (record, key) = ask.make(&account.id, &gateway.app.ring, now).unwrap();
+        let (record, key) = ask.make(&account.id, &gateway.app.engine.keys, now).unwrap();
         gateway.app.store.add_key(&record).await.unwrap();
         key
     };

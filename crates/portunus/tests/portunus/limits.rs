@@ -26,14 +26,10 @@ fn native() -> Value {
 /// A key with whatever `change` gives it.
 async fn key(gateway: &Gateway, change: impl FnOnce(&mut KeyRecord)) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    let ask = portunus::app::NewKey {
-        name: "limited".to_owned(),
-        cap: None,
-        models: vec![],
-        expires: None,
-    };
+    let ask =
+        admin::NewKey { name: "limited".to_owned(), cap: None, models: vec![], expires: None };
     let now = gateway.app.clock.now();
-    let (mut record, text) = ask.make(&account.id, &gateway.app.ring, now).unwrap();
+    let (mut record, text) = ask.make(&account.id, &gateway.app.engine.keys, now).unwrap();
     change(&mut record);
     gateway.app.store.add_key(&record).await.unwrap();
     text

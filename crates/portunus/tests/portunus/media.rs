@@ -3,6 +3,7 @@
 #[path = "../../../upstream/tests/upstream/ground/mod.rs"]
 mod ground;
 
+use admin::NewKey;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -11,7 +12,6 @@ use ground::{Authority, Book, Canary, INNER, PNG, Server, forbidden, picture};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use portunus::app::NewKey;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use testkit::{Gateway, Got, Provider, Step, chat_reply, chat_stream, reply, sse};
@@ -436,7 +436,7 @@ async fn what_is_named_is_covered_by_the_hold() {
     let ask = NewKey { name: "half a dollar".to_owned(), cap, models: vec![], expires: None };
     let app = &gateway.app;
     let account = app.store.accounts().await.unwrap().remove(0);
-    let (record, key) = ask.make(&account.id, &app.ring, app.clock.now()).unwrap();
+    let (record, key) = ask.make(&account.id, &app.engine.keys, app.clock.now()).unwrap();
     app.store.add_key(&record).await.unwrap();
     let url = format!("http://media.test:{}/Paper", host.at.port());
     let (path, body) = request("chat", 4, &url);

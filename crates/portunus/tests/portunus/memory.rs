@@ -26,9 +26,8 @@ async fn other_account_key(gateway: &Gateway) -> String {
         changed: now,
     };
     gateway.app.store.add_account(&account).await.unwrap();
-    let ask =
-        portunus::app::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
-    let (record, key) = ask.make("other", &gateway.app.ring, now).unwrap();
+    let ask = admin::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
+    let (record, key) = ask.make("other", &gateway.app.engine.keys, now).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     key
 }

@@ -40,7 +40,7 @@ async fn a_picked_key_pays_and_its_limits_hold() {
     assert_eq!(receipt.status, 200, "{}", receipt.text());
     assert_eq!(receipt.json()["key_id"], id.as_str());
     assert!(store.revoke_key(&id, now).await.unwrap());
-    gateway.app.ring.refresh().await.unwrap();
+    gateway.app.engine.keys.refresh().await.unwrap();
     let call = ask(Method::POST, "/v1/chat/completions").raw(hello.to_string());
     assert_eq!(call.send().await.status, 401);
 }

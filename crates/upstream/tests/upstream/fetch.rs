@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use upstream::{Allowance, FetchError, FetchLimits, Fetched, Fetcher, Guard, Outbound, Proxies};
+use transport::{Guard, Outbound, Proxies};
+use upstream::{Allowance, FetchError, FetchLimits, Fetched, Fetcher};
 
 const LIMITS: FetchLimits = FetchLimits { size: 4_096, time: Duration::from_secs(10) };
 

@@ -10,5 +10,4 @@
 
 mod fetch;
 mod ground;
-mod h1;
 mod outbound;

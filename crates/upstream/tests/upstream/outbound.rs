@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use std::time::Duration;
-use upstream::{Answer, Client, Outbound, Pieces, Proxies};
+use transport::{Answer, Client, Outbound, Pieces, Proxies};
 
 const CONNECT: Duration = Duration::from_secs(5);
 

@@ -245,7 +245,7 @@ async fn what_is_too_much_is_refused_before_any_work() {
     assert_eq!(gateway.get("/v1/key").send().await.status, 200, "only calls are refused");
     running.iter().for_each(|task| task.abort());
     let deadline = Instant::now() + Duration::from_secs(20);
-    while gateway.app.book.running() > 0 {
+    while gateway.app.engine.funds.book.running() > 0 {
         assert!(Instant::now() < deadline, "a caller that left keeps its place");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -113,9 +113,9 @@ async fn equals_share_what_fits_and_a_cap_of_nothing_is_refused() {
     }
     assert_eq!(a.asked().len(), 1);
 
-    let given = portunus::config::Given { file: None, listen: None, data: ".".into() };
+    let given = config::Given { file: None, listen: None, data: ".".into() };
     let text = limited(&a, 0, "");
     let name = std::path::Path::new("p.toml");
-    let refused = portunus::config::Config::read(&text, name, &given, &|_| None).unwrap_err();
+    let refused = config::Config::read(&text, name, &given, &|_| None).unwrap_err();
     assert!(refused.to_string().contains("providers.a.max_in_flight"), "{refused}");
 }

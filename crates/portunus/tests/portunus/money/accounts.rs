@@ -14,7 +14,7 @@ async fn shared(terms: AccountTerms) -> (Provider, Gateway, [String; 2]) {
     let gateway = Gateway::with(&provider.config("chat")).await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     gateway.app.store.set_account_terms(&account.id, terms).await.unwrap();
-    gateway.app.ring.refresh().await.unwrap();
+    gateway.app.engine.keys.refresh().await.unwrap();
     let keys = [key(&gateway, |_| ()).await, key(&gateway, |_| ()).await];
     (provider, gateway, keys)
 }
@@ -61,7 +61,7 @@ async fn a_cap_that_is_taken_away_lets_calls_through_again() {
     assert_eq!(call().await.status, 429);
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     gateway.app.store.set_account_terms(&account.id, AccountTerms::default()).await.unwrap();
-    gateway.app.ring.refresh().await.unwrap();
+    gateway.app.engine.keys.refresh().await.unwrap();
     assert_eq!(call().await.status, 200);
 }
 
@@ -103,20 +103,16 @@ async fn a_new_account_is_capped_from_its_first_keys_first_call() {
         };
         let terms = AccountTerms { cap: Some(Money::ZERO), budget: None };
         gateway.app.store.add_account_on(&account, terms).await.unwrap();
-        let ask = portunus::app::NewKey {
-            name: "first".to_owned(),
-            cap: None,
-            models: vec![],
-            expires: None,
-        };
+        let ask =
+            admin::NewKey { name: "first".to_owned(), cap: None, models: vec![], expires: None };
         let (record, text) =
-            ask.make(&account.id, &gateway.app.ring, gateway.app.clock.now()).unwrap();
+            ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
         gateway.app.store.add_key(&record).await.unwrap();
         // Made elsewhere and looked up; made here; heard of with others.
         match round {
             0 => {}
-            1 => gateway.app.ring.put(record),
-            _ => gateway.app.ring.refresh().await.unwrap(),
+            1 => gateway.app.engine.keys.put(record),
+            _ => gateway.app.engine.keys.refresh().await.unwrap(),
         }
         let got = gateway.post("/v1/chat/completions", &hello).key(&text).send().await;
         assert_eq!(got.status, 429, "{round}: {}", got.text());

@@ -18,14 +18,10 @@ pub(crate) const CHAT: &str = "/v1/chat/completions";
 /// A key of the first account with whatever `change` gives it.
 pub(crate) async fn key(gateway: &Gateway, change: impl FnOnce(&mut KeyRecord)) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    let ask = portunus::app::NewKey {
-        name: "a test's own".to_owned(),
-        cap: None,
-        models: vec![],
-        expires: None,
-    };
+    let ask =
+        admin::NewKey { name: "a test's own".to_owned(), cap: None, models: vec![], expires: None };
     let (mut record, text) =
-        ask.make(&account.id, &gateway.app.ring, gateway.app.clock.now()).unwrap();
+        ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     change(&mut record);
     gateway.app.store.add_key(&record).await.unwrap();
     text

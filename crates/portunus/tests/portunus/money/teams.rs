@@ -44,7 +44,7 @@ async fn sixty_four_callers_of_two_members_never_pass_a_teams_cap() {
     let cap = Money::nanos(CALLS * PRICE);
     let team = team(&gateway, cap).await;
     let keys = [key_by(&gateway, &team, "anna").await, key_by(&gateway, &team, "bert").await];
-    gateway.app.ring.refresh().await.unwrap();
+    gateway.app.engine.keys.refresh().await.unwrap();
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
         let (gateway, key) = (Arc::clone(&gateway), keys[caller % 2].clone());
@@ -97,7 +97,7 @@ async fn a_closed_teams_keys_are_refused_and_nobody_elses() {
     for (disabled, status) in [(true, 401), (false, 200)] {
         let now = gateway.app.clock.now();
         gateway.app.store.set_disabled(&team.id, disabled, now).await.unwrap();
-        gateway.app.ring.refresh().await.unwrap();
+        gateway.app.engine.keys.refresh().await.unwrap();
         assert_eq!(call(shared.clone()).await, status, "closed: {disabled}");
         assert_eq!(call(gateway.key.clone()).await, 200);
     }

@@ -161,10 +161,9 @@ async fn what_moves_what_the_environment_switched_on_does_not_get_its_credential
     let (file, listen) = (None, Some("127.0.0.1:0".to_owned()));
     let gateway = Gateway::with(OPEN).await;
     let data = gateway.data().to_owned();
-    let given = portunus::config::Given { file, listen, data };
+    let given = config::Given { file, listen, data };
     let env = |name: &str| (name == "OPENAI_API_KEY").then(|| "sk-of-the-environment".to_owned());
-    let config =
-        portunus::config::Config::read(OPEN, std::path::Path::new("t"), &given, &env).unwrap();
+    let config = config::Config::read(OPEN, std::path::Path::new("t"), &given, &env).unwrap();
     gateway.app.reconfigure(config);
     assert_eq!(get(&gateway, "/providers/openai").await["source"], "environment");
     let told = put(&gateway, "/providers/openai", json!({ "max_in_flight": 3 })).await;

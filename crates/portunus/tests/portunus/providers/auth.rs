@@ -1,6 +1,6 @@
 //! Every wrong form of `auth` is told by its field, and no secret is ever repeated or printed.
 
-use portunus::config::{Config, Given};
+use config::{Config, Given};
 use std::path::{Path, PathBuf};
 
 use crate::providers::account::Account;

@@ -177,8 +177,8 @@ const TIMES: upstream::Timeouts = upstream::Timeouts {
 /// A provider that is proved to by that account.
 fn proved(source: upstream::Google, served: &Provider) -> upstream::Provider {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let way = upstream::Outbound::new(&upstream::Proxies::default(), &[]).unwrap();
-    let client = upstream::Client::net(TIMES.connect, &way);
+    let way = transport::Outbound::new(&transport::Proxies::default(), &[]).unwrap();
+    let client = transport::Client::net(TIMES.connect, &way);
     let credential = upstream::Credential::google(source);
     let speaks = vec![canon::Origin::Native];
     upstream::Provider::new("v", speaks, &served.url, credential, TIMES, client).unwrap()

@@ -88,10 +88,10 @@ async fn a_limit_lowered_for_a_cap_is_one_the_provider_obeys() {
     let now = gateway.app.clock.now();
     let owner = gateway.app.store.keys().await.unwrap()[0].account_id.clone();
     let cap = Some(canon::Money::nanos(200_000));
-    let ask = portunus::app::NewKey { name: "c".to_owned(), cap, models: vec![], expires: None };
-    let (record, key) = ask.make(&owner, &gateway.app.ring, now).unwrap();
+    let ask = admin::NewKey { name: "c".to_owned(), cap, models: vec![], expires: None };
+    let (record, key) = ask.make(&owner, &gateway.app.engine.keys, now).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
-    gateway.app.ring.refresh().await.unwrap();
+    gateway.app.engine.keys.refresh().await.unwrap();
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] });
     let got = gateway.post("/v1/chat/completions", &body).key(&key).send().await;
     assert_eq!(got.status, 200, "{}", got.text());

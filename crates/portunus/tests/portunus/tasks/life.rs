@@ -1,7 +1,7 @@
 //! The life of a task: submitted, polled, listed, cancelled, failed; and what it costs.
 
+use admin::NewKey;
 use http::Method;
-use portunus::app::NewKey;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,8 @@ async fn stranger(gateway: &Gateway) -> String {
     };
     gateway.app.store.add_account(&account).await.unwrap();
     let key = NewKey { name: "k".to_owned(), cap: None, models: vec![], expires: None };
-    let (record, text) = key.make(&account.id, &gateway.app.ring, gateway.app.clock.now()).unwrap();
+    let (record, text) =
+        key.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     text
 }
@@ -147,10 +148,12 @@ async fn what_cannot_be_done_or_paid_is_refused_at_once() {
             assert_eq!(got.json()["error"]["param"], param, "{body}");
         }
     }
-    let account = gateway.app.ring.find(&gateway.key).await.unwrap().record.account_id.clone();
+    let account =
+        gateway.app.engine.keys.find(&gateway.key).await.unwrap().record.account_id.clone();
     let cap = Some("0.0005".parse().unwrap());
     let poor = NewKey { name: "poor".to_owned(), cap, models: vec![], expires: None };
-    let (record, poor) = poor.make(&account, &gateway.app.ring, gateway.app.clock.now()).unwrap();
+    let (record, poor) =
+        poor.make(&account, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     let got = gateway.post(GENERATIONS, &order()).key(&poor).send().await;
     assert_eq!(got.status, 429, "{}", got.text());

@@ -130,13 +130,14 @@ async fn the_hold_is_sized_from_what_comes_out() {
     let provider = Provider::answers(vec![chat_reply("Hi", 1, 1)]).await;
     let gateway = Gateway::with(&provider.config("chat")).await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    let ask = portunus::app::NewKey {
+    let ask = admin::NewKey {
         name: "small".to_owned(),
         cap: Some("0.05".parse().unwrap()),
         models: vec![],
         expires: None,
     };
-    let (record, key) = ask.make(&account.id, &gateway.app.ring, gateway.app.clock.now()).unwrap();
+    let (record, key) =
+        ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     let sized = |bytes: usize| {
         let message = json!({ "role": "user", "content": "x".repeat(bytes) });

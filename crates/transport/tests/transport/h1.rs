@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use upstream::{Answer, Client, Lost, Outbound, Pieces, Proxies};
+use transport::{Answer, Client, Lost, Outbound, Pieces, Proxies};
 
 /// A provider that gives every request on every connection the same answer.
 struct Provider {
