@@ -9,6 +9,7 @@
 )]
 
 mod bodies;
+mod busy;
 mod caller;
 mod drain;
 mod framing;
