@@ -76,6 +76,7 @@ pub(super) async fn begin(
         tab: Some(tab),
         out: Vec::new(),
         tick: Box::pin(tokio::time::sleep(TICK)),
+        looked: Instant::now(),
         heard: Instant::now(),
         spoke: Instant::now(),
         cut: false,
@@ -115,6 +116,8 @@ struct Pump {
     tab: Option<Tab>,
     out: Vec<u8>,
     tick: Pin<Box<Sleep>>,
+    /// Time of the last look at key, deadline and journal.
+    looked: Instant,
     heard: Instant,
     spoke: Instant,
     /// Whether the body must end abnormally, for clients that swallow an error event.
@@ -134,7 +137,20 @@ impl Pump {
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => {
                         empty &= data.is_empty();
-                        self.road.take(data, &mut self.out)
+                        match self.road.take(data, &mut self.out) {
+                            // `timeout_at` prefers a frame to the deadline, so frames that say
+                            // nothing and are always ready would keep the caller waiting.
+                            Course::On
+                                if self.out.is_empty()
+                                    && tokio::time::Instant::now() >= deadline =>
+                            {
+                                if FIRST < self.lane.timeouts.gap {
+                                    return Ok(());
+                                }
+                                Course::Broken(stalled())
+                            }
+                            course => course,
+                        }
                     }
                     Err(_) => continue,
                 },
@@ -237,11 +253,14 @@ impl Pump {
         self.complete();
     }
 
-    /// Once a second: is the key still good, has the provider stalled, is the caller kept waiting.
+    /// Checks the key, the deadlines and the silence towards the caller, and writes a checkpoint.
+    /// Runs once a second, whether the provider is silent or always has data ready.
     fn look_after(&mut self) {
         if self.upstream.is_none() {
             return;
         }
+        self.looked = Instant::now();
+        self.tick.as_mut().reset(tokio::time::Instant::now() + TICK);
         let now = self.call.engine.clock.now();
         let key = self.call.engine.keys.get(&self.call.key.record.id);
         if !key.is_some_and(|key| key.is_live(now)) {
@@ -308,6 +327,10 @@ impl HttpBody for Pump {
                         pump.heard = Instant::now();
                         let course = pump.road.take(data, &mut pump.out);
                         pump.take(course);
+                        // The tick is polled only while the provider is silent.
+                        if pump.heard.duration_since(pump.looked) >= TICK {
+                            pump.look_after();
+                        }
                     }
                 }
                 Poll::Ready(Some(Err(e))) => {
@@ -326,7 +349,6 @@ impl HttpBody for Pump {
                     if pump.tick.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;
                     }
-                    pump.tick.as_mut().reset(tokio::time::Instant::now() + TICK);
                     pump.look_after();
                 }
             }

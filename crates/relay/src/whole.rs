@@ -103,10 +103,15 @@ pub(super) async fn gather(
 ) -> Result<Response, (Fault, Tab)> {
     let mut road = Road::gathering(call, dialect, speech);
     let mut out = Vec::new();
+    let mut came = 0;
     let outcome = if is_stream(&answer.headers) {
         loop {
             let course = match piece(&mut answer.body, lane, call).await {
-                Ok(Some(data)) => road.take(data, &mut out),
+                Ok(Some(data)) if came + data.len() > LARGEST => break Err(too_large()),
+                Ok(Some(data)) => {
+                    came += data.len();
+                    road.take(data, &mut out)
+                }
                 Ok(None) => road.finish(&mut out),
                 Err(fault) => break Err(fault),
             };
@@ -209,7 +214,7 @@ pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result
     let mut all = BytesMut::new();
     while let Some(data) = piece(&mut body, lane, call).await? {
         if all.len() + data.len() > LARGEST {
-            return Err(Fault::new(Trouble::Unavailable, "the provider's answer is too large"));
+            return Err(too_large());
         }
         match &first {
             None => first = Some(data),
@@ -226,6 +231,10 @@ pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result
         Some(only) if all.is_empty() => Ok(only),
         Some(_) => Ok(all.freeze()),
     }
+}
+
+fn too_large() -> Fault {
+    Fault::new(Trouble::Unavailable, "the provider's answer is too large")
 }
 
 /// It answered, and not to what was asked: no model can have worked for that.
@@ -248,6 +257,10 @@ async fn piece(
 ) -> Result<Option<Bytes>, Fault> {
     while !body.is_end_stream() {
         let left = call.left(&lane.timeouts);
+        // `timeout` prefers a frame that is ready to a deadline that has passed.
+        if left.is_zero() {
+            return Err(Fault::new(Trouble::Timeout, "the answer took longer than is allowed"));
+        }
         match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
             Err(_) => {
                 return Err(Fault::new(Trouble::Timeout, "the provider's answer stalled")

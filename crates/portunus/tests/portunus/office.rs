@@ -28,7 +28,7 @@ async fn post(gateway: &Gateway, path: &str, cookie: &str, fields: &[(&str, &str
 impl<'a> Person<'a> {
     async fn new(gateway: &'a Gateway, name: &str, role: Role) -> Self {
         let owner = gateway.app.store.accounts().await.unwrap().remove(0);
-        let hash = console::hash_password(PASSWORD, &[name]).unwrap();
+        let hash = admin::hash_password(PASSWORD, &[name]).unwrap();
         let account = Account {
             id: format!("id-of-{name}"),
             username: name.to_owned(),
