@@ -7,7 +7,7 @@ use ledger::{Book, Clock, FileDisk, SystemClock, Teller};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Account, KeyRecord, Limits, Role, Store, Vault};
+use store::{Account, KeyRecord, KeyScope, Limits, Role, Store, Vault};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -371,7 +371,8 @@ pub(crate) async fn owner_of(store: &Store, now: i64) -> anyhow::Result<Account>
     Ok(owner)
 }
 
-/// What a new key is to be.
+/// What a new key is to be. It makes calls unless [`KeyRecord::make_admin`] turns its record into
+/// one for administration.
 #[derive(Clone, Debug)]
 pub struct NewKey {
     /// Its name.
@@ -399,6 +400,7 @@ impl NewKey {
             account_id: account_id.to_owned(),
             made_by: None,
             name,
+            scope: KeyScope::Call,
             hash: hash(ring.pepper(), &token.text),
             old_hash: None,
             old_until: None,

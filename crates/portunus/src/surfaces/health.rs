@@ -23,7 +23,7 @@ pub(super) async fn ready(app: Arc<App>, _request: Request<Body>) -> Result<Resp
     }
 }
 
-/// Metrics, for a key of an owner or administrator. Without a key they have their own listener.
+/// Metrics, for an admin key of an owner or administrator. Without a key they have their own listener.
 pub(super) async fn metrics(asked: Asked) -> Result<Response, Fault> {
     let account = asked.app.store.account(&asked.key.record.account_id).await;
     let account = account.map_err(|e| Fault::internal(e.to_string()))?;

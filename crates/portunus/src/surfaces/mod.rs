@@ -42,6 +42,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use store::KeyScope;
 use tower::ServiceExt as _;
 
 use crate::app::{App, NewKey};
@@ -72,10 +73,27 @@ pub(crate) type Answered = BoxFuture<'static, Result<Response, Fault>>;
 enum Handler {
     /// Anyone.
     Public(fn(Arc<App>, Request<Body>) -> Answered),
-    /// Whoever has a good key.
-    Keyed(fn(Asked) -> Answered),
-    /// Whoever has a good key, within its limits: what costs money.
-    Paid(fn(Asked) -> Answered),
+    /// A good key of the right scope.
+    Keyed(KeyedHandler),
+}
+
+/// A handler that takes a key.
+#[derive(Clone, Copy)]
+struct KeyedHandler {
+    handler: fn(Asked) -> Answered,
+    /// True for what costs money: the limits of the key hold.
+    paid: bool,
+    /// The scope the key must have; `None` is either.
+    scope: Option<KeyScope>,
+}
+
+impl Handler {
+    const fn keyed(self) -> Option<KeyedHandler> {
+        match self {
+            Self::Public(_) => None,
+            Self::Keyed(handler) => Some(handler),
+        }
+    }
 }
 
 /// One address.
@@ -85,24 +103,38 @@ struct Route {
     handler: Handler,
 }
 
-macro_rules! keyed {
-    ($method:ident $path:literal => $handler:path) => {
+macro_rules! guarded {
+    ($paid:literal, $scope:expr, $method:ident $path:literal => $handler:path) => {
         Route {
             method: Method::$method,
             path: $path,
-            handler: Handler::Keyed(|asked| Box::pin($handler(asked))),
+            handler: Handler::Keyed(KeyedHandler {
+                handler: |asked| Box::pin($handler(asked)),
+                paid: $paid,
+                scope: $scope,
+            }),
         }
     };
 }
 
+/// A good key of either scope: the description of the key itself.
+macro_rules! known {
+    ($($route:tt)*) => { guarded!(false, None, $($route)*) };
+}
+
+/// A key made for calls.
+macro_rules! keyed {
+    ($($route:tt)*) => { guarded!(false, Some(KeyScope::Call), $($route)*) };
+}
+
+/// A key made for calls, within its limits: what costs money.
 macro_rules! paid {
-    ($method:ident $path:literal => $handler:path) => {
-        Route {
-            method: Method::$method,
-            path: $path,
-            handler: Handler::Paid(|asked| Box::pin($handler(asked))),
-        }
-    };
+    ($($route:tt)*) => { guarded!(true, Some(KeyScope::Call), $($route)*) };
+}
+
+/// A key made for administration. The handler checks the role of its account.
+macro_rules! admin {
+    ($($route:tt)*) => { guarded!(false, Some(KeyScope::Admin), $($route)*) };
 }
 
 macro_rules! public {
@@ -145,49 +177,49 @@ fn table() -> Vec<Route> {
         keyed!(GET "/v1/models/{*rest}" => models::get),
         keyed!(GET "/v1beta/models" => models::list_native),
         keyed!(GET "/v1beta/models/{*rest}" => models::get_native),
-        keyed!(GET "/v1/key" => key::show),
+        known!(GET "/v1/key" => key::show),
         keyed!(GET "/v1/usage/{request_id}" => key::receipt),
-        keyed!(GET "/metrics" => health::metrics),
-        keyed!(GET "/api/admin/keys" => admin::list_keys),
-        keyed!(POST "/api/admin/keys" => admin::create_key),
-        keyed!(GET "/api/admin/keys/{id}" => admin::get_key),
-        keyed!(PATCH "/api/admin/keys/{id}" => admin::change_key),
-        keyed!(DELETE "/api/admin/keys/{id}" => admin::revoke_key),
-        keyed!(POST "/api/admin/keys/{id}/rotate" => admin::rotate_key),
-        keyed!(GET "/api/admin/users" => admin::list_users),
-        keyed!(POST "/api/admin/users" => admin::create_user),
-        keyed!(GET "/api/admin/users/{id}" => admin::get_user),
-        keyed!(PATCH "/api/admin/users/{id}" => admin::change_user),
-        keyed!(POST "/api/admin/users/{id}/reset" => admin::reset_user),
-        keyed!(GET "/api/admin/providers" => admin::list_providers),
-        keyed!(GET "/api/admin/providers/{id}" => admin::get_provider),
-        keyed!(PUT "/api/admin/providers/{id}" => admin::put_provider),
-        keyed!(DELETE "/api/admin/providers/{id}" => admin::delete_provider),
-        keyed!(POST "/api/admin/providers/{id}/credentials" => admin::add_credential),
-        keyed!(DELETE "/api/admin/providers/{id}/credentials/{cid}" => admin::delete_credential),
-        keyed!(POST "/api/admin/providers/{id}/check" => admin::check_provider),
-        keyed!(GET "/api/admin/models" => admin::list_models),
-        keyed!(GET "/api/admin/models/{*rest}" => admin::get_model),
-        keyed!(PUT "/api/admin/models/{*rest}" => admin::put_model),
-        keyed!(DELETE "/api/admin/models/{*rest}" => admin::delete_model),
-        keyed!(GET "/api/admin/directory" => admin::directory),
-        keyed!(GET "/api/admin/vault" => admin::get_vault),
-        keyed!(POST "/api/admin/vault/rekey" => admin::rekey_vault),
-        keyed!(GET "/api/admin/users/{id}/terms" => admin::get_terms),
-        keyed!(PUT "/api/admin/users/{id}/terms" => admin::set_terms),
-        keyed!(POST "/api/admin/users/{id}/sign-out" => admin::sign_user_out),
-        keyed!(GET "/api/admin/usage" => admin::usage),
-        keyed!(GET "/api/admin/teams" => admin::list_teams),
-        keyed!(POST "/api/admin/teams" => admin::create_team),
-        keyed!(GET "/api/admin/teams/{id}" => admin::get_team),
-        keyed!(PATCH "/api/admin/teams/{id}" => admin::change_team),
-        keyed!(DELETE "/api/admin/teams/{id}" => admin::close_team),
-        keyed!(PUT "/api/admin/teams/{id}/members/{account_id}" => admin::put_member),
-        keyed!(DELETE "/api/admin/teams/{id}/members/{account_id}" => admin::remove_member),
-        keyed!(GET "/api/admin/audit" => admin::audit),
-        keyed!(GET "/api/admin/settings" => admin::settings),
-        keyed!(PATCH "/api/admin/settings" => admin::set_settings),
-        keyed!(GET "/api/admin/health" => admin::health),
+        admin!(GET "/metrics" => health::metrics),
+        admin!(GET "/api/admin/keys" => admin::list_keys),
+        admin!(POST "/api/admin/keys" => admin::create_key),
+        admin!(GET "/api/admin/keys/{id}" => admin::get_key),
+        admin!(PATCH "/api/admin/keys/{id}" => admin::change_key),
+        admin!(DELETE "/api/admin/keys/{id}" => admin::revoke_key),
+        admin!(POST "/api/admin/keys/{id}/rotate" => admin::rotate_key),
+        admin!(GET "/api/admin/users" => admin::list_users),
+        admin!(POST "/api/admin/users" => admin::create_user),
+        admin!(GET "/api/admin/users/{id}" => admin::get_user),
+        admin!(PATCH "/api/admin/users/{id}" => admin::change_user),
+        admin!(POST "/api/admin/users/{id}/reset" => admin::reset_user),
+        admin!(GET "/api/admin/providers" => admin::list_providers),
+        admin!(GET "/api/admin/providers/{id}" => admin::get_provider),
+        admin!(PUT "/api/admin/providers/{id}" => admin::put_provider),
+        admin!(DELETE "/api/admin/providers/{id}" => admin::delete_provider),
+        admin!(POST "/api/admin/providers/{id}/credentials" => admin::add_credential),
+        admin!(DELETE "/api/admin/providers/{id}/credentials/{cid}" => admin::delete_credential),
+        admin!(POST "/api/admin/providers/{id}/check" => admin::check_provider),
+        admin!(GET "/api/admin/models" => admin::list_models),
+        admin!(GET "/api/admin/models/{*rest}" => admin::get_model),
+        admin!(PUT "/api/admin/models/{*rest}" => admin::put_model),
+        admin!(DELETE "/api/admin/models/{*rest}" => admin::delete_model),
+        admin!(GET "/api/admin/directory" => admin::directory),
+        admin!(GET "/api/admin/vault" => admin::get_vault),
+        admin!(POST "/api/admin/vault/rekey" => admin::rekey_vault),
+        admin!(GET "/api/admin/users/{id}/terms" => admin::get_terms),
+        admin!(PUT "/api/admin/users/{id}/terms" => admin::set_terms),
+        admin!(POST "/api/admin/users/{id}/sign-out" => admin::sign_user_out),
+        admin!(GET "/api/admin/usage" => admin::usage),
+        admin!(GET "/api/admin/teams" => admin::list_teams),
+        admin!(POST "/api/admin/teams" => admin::create_team),
+        admin!(GET "/api/admin/teams/{id}" => admin::get_team),
+        admin!(PATCH "/api/admin/teams/{id}" => admin::change_team),
+        admin!(DELETE "/api/admin/teams/{id}" => admin::close_team),
+        admin!(PUT "/api/admin/teams/{id}/members/{account_id}" => admin::put_member),
+        admin!(DELETE "/api/admin/teams/{id}/members/{account_id}" => admin::remove_member),
+        admin!(GET "/api/admin/audit" => admin::audit),
+        admin!(GET "/api/admin/settings" => admin::settings),
+        admin!(PATCH "/api/admin/settings" => admin::set_settings),
+        admin!(GET "/api/admin/health" => admin::health),
         public!(GET "/api/models" => catalog::list),
         public!(GET "/files/{name}" => files::get),
         public!(GET "/healthz" => health::alive),
@@ -199,10 +231,7 @@ fn table() -> Vec<Route> {
 /// Every address of the API: its method, its path with parameters in braces, and whether it takes a
 /// key. For the test that knocks at every door.
 pub fn addresses() -> Vec<(Method, &'static str, bool)> {
-    let keyed = |route: &Route| match route.handler {
-        Handler::Keyed(_) | Handler::Paid(_) => true,
-        Handler::Public(_) => false,
-    };
+    let keyed = |route: &Route| route.handler.keyed().is_some();
     table().iter().map(|route| (route.method.clone(), route.path, keyed(route))).collect()
 }
 
@@ -313,13 +342,11 @@ async fn run(
     let voice = Voice::of(request.uri().path(), request.headers());
     let outcome = match door {
         Handler::Public(handler) => handler(app, request).await,
-        Handler::Keyed(handler) | Handler::Paid(handler) => {
-            let key = match guard::key_of(&app, request.uri(), request.headers()).await {
-                Ok(key) => key,
-                Err(fault) => return refused(fault, voice, &id, request).await,
+        Handler::Keyed(door) => {
+            return match guard::key_of(&app, request.uri(), request.headers()).await {
+                Ok(key) => with_key((&app, &key, &id), voice, door, peer, request).await,
+                Err(fault) => refused(fault, voice, &id, request).await,
             };
-            let paid = matches!(door, Handler::Paid(_));
-            return with_key((&app, &key, &id), voice, (handler, paid), peer, request).await;
         }
     };
     outcome.unwrap_or_else(|fault| voice.answer(&fault, &id.0))
@@ -338,19 +365,18 @@ pub(crate) async fn serve_as(
         |route: &Route| route.method == *request.method() && fits(route.path, request.uri().path());
     let door = table().into_iter().find(fits).map(|route| route.handler);
     let key = app.ring.by_id(key).await.ok().filter(|key| key.is_live(app.clock.now()));
-    let (handler, paid) = match door {
-        Some(Handler::Paid(handler)) => (handler, true),
-        Some(Handler::Keyed(handler)) => (handler, false),
-        Some(Handler::Public(_)) | None => return nothing_here(request).await,
-    };
+    let Some(door) = door.and_then(Handler::keyed) else { return nothing_here(request).await };
     match key {
-        Some(key) => with_key((&app, &key, &id), voice, (handler, paid), peer, request).await,
+        Some(key) => with_key((&app, &key, &id), voice, door, peer, request).await,
         None => voice.answer(&Fault::new(Trouble::NoKey, "this key does not work any more"), &id.0),
     }
 }
 
 /// Answers a request of the console's for administration, in the name of somebody signed in: the
-/// same handlers, rights and notes as for a key of theirs.
+/// same handlers, rights and notes as for an admin key of theirs.
+///
+/// The handlers get a stand-in key. It exists for this request alone: its text is dropped here, and
+/// it is neither stored nor on the ring, so no request from outside can carry it.
 pub(crate) async fn administer(
     app: Arc<App>,
     account: &store::Account,
@@ -362,17 +388,16 @@ pub(crate) async fn administer(
             && route.method == *request.method()
             && fits(route.path, path)
     };
-    let (handler, paid) = match table().into_iter().find(fits).map(|route| route.handler) {
-        Some(Handler::Paid(handler)) => (handler, true),
-        Some(Handler::Keyed(handler)) => (handler, false),
-        Some(Handler::Public(_)) | None => return nothing_here(request).await,
-    };
+    let door = table().into_iter().find(fits).and_then(|route| route.handler.keyed());
+    let Some(door) = door else { return nothing_here(request).await };
     let id = RequestId(app.ids.next(app.clock.now()));
     let key = NewKey { name: "console".to_owned(), cap: None, models: vec![], expires: None };
     let answered = match key.make(&account.id, &app.ring, app.clock.now()) {
-        Ok((record, _)) => {
+        Ok((mut record, _)) => {
+            record.scope = KeyScope::Admin;
             let key = app.ring.stand_in(record);
-            keyed((&app, &key, &id), Ok(()), handler, paid, request).await
+            let allowed = check_scope(&key, door);
+            keyed((&app, &key, &id), allowed, door, request).await
         }
         Err(error) => Err(Fault::internal(error.to_string())),
     };
@@ -383,12 +408,13 @@ pub(crate) async fn administer(
 async fn with_key(
     (app, key, id): (&Arc<App>, &Arc<Key>, &RequestId),
     voice: Voice,
-    (handler, paid): (fn(Asked) -> Answered, bool),
+    door: KeyedHandler,
     peer: SocketAddr,
     request: Request<Body>,
 ) -> Response {
-    let allowed = limits::check_address(app, key, peer, request.headers());
-    let answered = keyed((app, key, id), allowed, handler, paid, request).await;
+    let allowed = limits::check_address(app, key, peer, request.headers())
+        .and_then(|()| check_scope(key, door));
+    let answered = keyed((app, key, id), allowed, door, request).await;
     let mut response = answered.unwrap_or_else(|fault| voice.answer(&fault, &id.0));
     let left = app.pacing.left(key);
     if let Some(origin) = voice.origin() {
@@ -397,14 +423,32 @@ async fn with_key(
     response
 }
 
+/// Refuses a key that was made for something else.
+fn check_scope(key: &Key, door: KeyedHandler) -> Result<(), Fault> {
+    let say = match (door.scope, key.record.scope) {
+        (None, KeyScope::Call | KeyScope::Admin)
+        | (Some(KeyScope::Call), KeyScope::Call)
+        | (Some(KeyScope::Admin), KeyScope::Admin) => return Ok(()),
+        (Some(KeyScope::Admin), KeyScope::Call) => {
+            "this key has the scope `call` and cannot administrate; make one for it with \
+             `portunus keys create --scope admin`"
+        }
+        (Some(KeyScope::Call), KeyScope::Admin) => {
+            "this key has the scope `admin` and cannot make calls; make one for them with \
+             `portunus keys create`"
+        }
+    };
+    Err(Fault::new(Trouble::Forbidden, say))
+}
+
 /// A request with a good key: from where it may come, within its limits, and once if it says so.
 async fn keyed(
     (app, key, id): (&Arc<App>, &Arc<Key>, &RequestId),
     allowed: Result<(), Fault>,
-    handler: fn(Asked) -> Answered,
-    paid: bool,
+    door: KeyedHandler,
     request: Request<Body>,
 ) -> Result<Response, Fault> {
+    let KeyedHandler { handler, paid, scope: _ } = door;
     let entered = match allowed {
         Ok(()) if paid => {
             // What is shed costs no look at limits, which may ask other nodes, and is not counted.
@@ -510,6 +554,21 @@ mod tests {
         }
         for path in ["/v1/models", "/v1/models/", "/v1/modelsx/a", "//v1/models/a"] {
             assert!(!fits("/v1/models/{*rest}", path), "{path}");
+        }
+    }
+
+    #[test]
+    fn exactly_administration_and_metrics_need_an_admin_key() {
+        for route in table() {
+            let Some(KeyedHandler { paid, scope, .. }) = route.handler.keyed() else { continue };
+            let admin = route.path.starts_with("/api/admin/") || route.path == "/metrics";
+            let expected = match route.path {
+                "/v1/key" => None,
+                _ if admin => Some(KeyScope::Admin),
+                _ => Some(KeyScope::Call),
+            };
+            assert_eq!(scope, expected, "{} {}", route.method, route.path);
+            assert!(!paid || scope == Some(KeyScope::Call), "{} {}", route.method, route.path);
         }
     }
 
