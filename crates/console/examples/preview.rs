@@ -112,6 +112,7 @@ fn key(id: &str, account_id: &str, ask: KeyAsk, now: Micros) -> KeyRecord {
         account_id: account_id.to_owned(),
         made_by: Some(account_id.to_owned()),
         name: ask.name,
+        scope: store::KeyScope::Call,
         hash: vec![0; 32],
         old_hash: None,
         old_until: None,

@@ -25,6 +25,7 @@ pub fn told(key: &KeyRecord, now: i64) -> Value {
     json!({
         "id": key.id,
         "name": key.name,
+        "scope": key.scope.word(),
         "state": state(key, now),
         "cap_usd": key.cap.map(|cap| cap.to_string()),
         "spent_usd": key.spent.to_string(),

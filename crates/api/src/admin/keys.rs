@@ -5,11 +5,11 @@ use canon::{Fault, Money};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Account, BudgetTerms, KeyRecord, Limits, Owner};
+use store::{Account, BudgetTerms, KeyRecord, KeyScope, Limits, Owner, Role};
 
 use super::{
-    ApiRequest, admin, away, body, id_in, invalid, may_change, missing, note, sent, thing,
-    unchanged,
+    ApiRequest, admin, away, body, forbidden, id_in, invalid, may_change, missing, note, sent,
+    thing, unchanged,
 };
 use crate::query::pairs;
 use crate::state::ApiState;
@@ -28,6 +28,9 @@ struct Wish {
     account_id: Option<String>,
     #[serde(default)]
     name: Option<String>,
+    /// `call` or `admin`; a key keeps it for good.
+    #[serde(default)]
+    scope: Option<String>,
     /// `null` is unlimited.
     #[serde(default, deserialize_with = "sent")]
     cap_usd: Option<Option<String>>,
@@ -77,7 +80,13 @@ pub(super) struct Budget {
 impl Wish {
     /// Makes the record what is wished.
     fn apply(self, record: &mut KeyRecord, now: i64) -> Result<(), Fault> {
-        let Self { account_id: _, name, cap_usd, models, expires_in, limits, ips, budget } = self;
+        let Self { account_id: _, name, scope, cap_usd, models, expires_in, limits, ips, budget } =
+            self;
+        if let Some(word) = scope
+            && word != record.scope.word()
+        {
+            return Err(invalid("scope", "a key keeps the scope it was made with"));
+        }
         if let Some(name) = name {
             if name.trim().is_empty() || name.len() > 200 {
                 return Err(invalid("name", "must have 1 to 200 bytes"));
@@ -85,13 +94,21 @@ impl Wish {
             record.name = name;
         }
         if let Some(cap) = cap_usd {
-            record.cap = cap.map(|text| amount("cap_usd", &text)).transpose()?;
+            let cap = cap.map(|text| amount("cap_usd", &text)).transpose()?;
+            match record.scope {
+                KeyScope::Call => record.cap = cap,
+                KeyScope::Admin if cap.is_none_or(|cap| cap == Money::ZERO) => {}
+                KeyScope::Admin => return Err(invalid("cap_usd", "an admin key cannot spend")),
+            }
         }
         if let Some(models) = models {
             record.models = models;
         }
         if let Some(life) = expires_in {
             record.expires = life.map(|text| later(&text, now)).transpose()?;
+            if record.scope == KeyScope::Admin && record.expires.is_none() {
+                return Err(invalid("expires_in", "an admin key must have an end"));
+            }
         }
         if let Some(pace) = limits {
             record.limits = pace.limits()?;
@@ -162,6 +179,39 @@ async fn owned(state: &ApiState, who: &Account, account_id: &str) -> Result<Owne
     Ok(owner)
 }
 
+/// Refuses to hand out an admin key, or a longer life of one, to somebody who could not have it
+/// already: only owners do that here, and never for longer than the key they ask with.
+///
+/// Otherwise two admin keys could keep each other alive for good.
+fn may_give_admin_key(who: &Account, asking: &Key, given: &KeyRecord) -> Result<(), Fault> {
+    match who.role {
+        Role::Owner => {}
+        Role::Admin | Role::Member | Role::Viewer => {
+            return Err(forbidden(
+                "only an owner makes admin keys here; use the console or \
+                 `portunus keys create --scope admin`",
+            ));
+        }
+    }
+    if asking.record.expires.is_some_and(|end| given.expires.is_none_or(|given| given > end)) {
+        return Err(forbidden("an admin key hands out none that outlives it"));
+    }
+    Ok(())
+}
+
+/// Refuses an admin key for an account that does not administrate.
+fn may_have_admin_key(owner: &Owner) -> Result<(), Fault> {
+    match owner {
+        Owner::Person(account) => match account.role {
+            Role::Owner | Role::Admin => Ok(()),
+            Role::Member | Role::Viewer => {
+                Err(invalid("scope", "this account does not administrate"))
+            }
+        },
+        Owner::Team(_) => Err(invalid("scope", "a team does not administrate")),
+    }
+}
+
 pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
     let (_, record) = find(&asked.state, &asked.key, id_in(&asked, AT, "")).await?;
     Ok(thing(StatusCode::OK, &told(&record, asked.state.clock().now())))
@@ -169,22 +219,37 @@ pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
 
 pub(crate) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
     let who = admin(&asked.state, &asked.key).await?;
-    let ApiRequest { state, request, .. } = asked;
+    let ApiRequest { state, key: asking, request, .. } = asked;
     let wish: Wish = body(request).await?;
     let now = state.clock().now();
+    let scope = match wish.scope.as_deref() {
+        None => KeyScope::Call,
+        Some(word) => {
+            KeyScope::by_word(word).ok_or_else(|| invalid("scope", "write call or admin"))?
+        }
+    };
     let owner = wish.account_id.clone().unwrap_or_else(|| who.id.clone());
     let owner = owned(&state, &who, &owner).await?;
     if wish.name.is_none() {
         return Err(invalid("name", "is required"));
     }
-    if wish.cap_usd.is_none() {
+    if scope == KeyScope::Call && wish.cap_usd.is_none() {
         let say = "is required: an amount, or null for unlimited";
         return Err(invalid("cap_usd", say));
     }
     let key = NewKey { name: String::new(), cap: None, models: vec![], expires: None };
     let made = key.make(owner.id(), &state.engine.keys, now);
     let (mut record, text) = made.map_err(|e| Fault::internal(e.to_string()))?;
-    wish.apply(&mut record, now)?;
+    match scope {
+        KeyScope::Call => wish.apply(&mut record, now)?,
+        KeyScope::Admin => {
+            may_have_admin_key(&owner)?;
+            record.make_admin(now);
+            record.expires = record.expires.min(asking.record.expires.or(record.expires));
+            wish.apply(&mut record, now)?;
+            may_give_admin_key(&who, &asking, &record)?;
+        }
+    }
     record.made_by = Some(who.id.clone());
     state.store.add_key(&record).await.map_err(away)?;
     note(&state, &who, "key.create", &record.id, &record.name).await;
@@ -198,7 +263,12 @@ pub(crate) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
 
 pub(crate) async fn change(asked: ApiRequest) -> Result<Response, Fault> {
     let (who, mut record) = find(&asked.state, &asked.key, id_in(&asked, AT, "")).await?;
-    let ApiRequest { state, request, .. } = asked;
+    let ApiRequest { state, key: asking, request, .. } = asked;
+    if asking.record.id == record.id {
+        return Err(forbidden(
+            "a key cannot change itself; use the console or `portunus keys set`",
+        ));
+    }
     owned(&state, &who, &record.account_id).await?;
     let now = state.clock().now();
     unchanged(request.headers(), &told(&record, now))?;
@@ -206,7 +276,12 @@ pub(crate) async fn change(asked: ApiRequest) -> Result<Response, Fault> {
     if wish.account_id.as_ref().is_some_and(|id| *id != record.account_id) {
         return Err(invalid("account_id", "a key stays with its account"));
     }
+    let end = record.expires;
     wish.apply(&mut record, now)?;
+    match record.scope {
+        KeyScope::Admin if record.expires > end => may_give_admin_key(&who, &asking, &record)?,
+        KeyScope::Admin | KeyScope::Call => {}
+    }
     record.changed = now;
     state.store.update_key(&record).await.map_err(away)?;
     note(&state, &who, "key.change", &record.id, &record.name).await;
@@ -234,8 +309,15 @@ struct Overlap {
 
 pub(crate) async fn rotate(asked: ApiRequest) -> Result<Response, Fault> {
     let (who, record) = find(&asked.state, &asked.key, id_in(&asked, AT, "/rotate")).await?;
-    let ApiRequest { state, request, .. } = asked;
+    let ApiRequest { state, key: asking, request, .. } = asked;
     owned(&state, &who, &record.account_id).await?;
+    match record.scope {
+        // The new value is as good as a new admin key, unless it is the asking key's own.
+        KeyScope::Admin if asking.record.id != record.id => {
+            may_give_admin_key(&who, &asking, &record)?;
+        }
+        KeyScope::Admin | KeyScope::Call => {}
+    }
     let Overlap { overlap } = body(request).await?;
     let now = state.clock().now();
     let until = later(overlap.as_deref().unwrap_or("24h"), now)?;

@@ -1,4 +1,4 @@
-//! `/api/admin`: administration in JSON, for a key of an owner's or administrator's account.
+//! `/api/admin`: administration in JSON, for an admin key of an owner's or administrator's account.
 //!
 //! Everything that can be changed carries an `ETag`; a change that names one with `If-Match` is
 //! made only if nobody changed the thing in between. Every change is in the audit log.

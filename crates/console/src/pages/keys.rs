@@ -8,19 +8,22 @@ use axum::response::Response;
 use http::StatusCode;
 use ledger::Micros;
 use maud::html;
-use store::{KeyRecord, Owner};
+use store::{KeyRecord, KeyScope, Owner};
 
+use super::account::prove;
 use super::key_form::{self, Terms};
 use super::key_shown::shown_once;
 use super::overview::KeyState;
 use crate::desk::Desk;
 use crate::fields::another_look;
-use crate::form::{Fields, Wrongs};
+use crate::form::{Asked, Fields, Wrongs};
 use crate::session::Signed;
 use crate::shell::{Shell, good, page, sent_to};
 use crate::trouble::Trouble;
 use crate::{KeyAsk, acting, address, show};
 
+/// The form of a new admin key.
+const NEW_ADMIN: &str = "/console/keys/new?scope=admin";
 const HOUR: Micros = 3_600 * 1_000_000;
 /// How many keys that are not revoked an account may have.
 const MOST_KEYS: usize = 100;
@@ -38,12 +41,53 @@ pub(crate) async fn list(signed: Signed) -> Response {
     sent_to(&signed.at("/console"))
 }
 
-/// `GET /console/keys/new`
-pub(crate) async fn ask(signed: Signed) -> Result<Response, Trouble> {
-    if !signed.may_make_keys() {
-        return Err(Trouble::Forbidden);
+/// `GET /console/keys/new`, with `?scope=admin` for one that administrates.
+pub(crate) async fn ask(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    Asked(asked): Asked,
+) -> Result<Response, Trouble> {
+    if let Some(way) = before_making(&desk, &signed, key_form::scope_of(&asked)).await? {
+        return Ok(way);
     }
-    Ok(form(StatusCode::OK, &signed, &Fields::default(), &Wrongs::default()))
+    let fields = Fields::of(vec![("scope", key_form::scope_of(&asked).word().to_owned())]);
+    Ok(form(StatusCode::OK, &signed, &fields, &Wrongs::default()))
+}
+
+/// Refuses those who may not make a key of that scope, and sends those who are to make an admin key
+/// by the page where they prove who they are. A team does not administrate.
+async fn before_making(
+    desk: &Desk,
+    signed: &Signed,
+    scope: KeyScope,
+) -> Result<Option<Response>, Trouble> {
+    match scope {
+        KeyScope::Call if signed.may_make_keys() => Ok(None),
+        KeyScope::Admin if may_make_admin_keys(signed) => {
+            prove::first(desk, signed, NEW_ADMIN).await
+        }
+        KeyScope::Call | KeyScope::Admin => Err(Trouble::Forbidden),
+    }
+}
+
+const fn may_make_admin_keys(signed: &Signed) -> bool {
+    signed.administers() && signed.team.is_none()
+}
+
+/// Sends those who are to change an admin key by the page where they prove who they are.
+async fn before_changing(
+    desk: &Desk,
+    signed: &Signed,
+    key: &KeyRecord,
+    page: &str,
+) -> Result<Option<Response>, Trouble> {
+    match key.scope {
+        KeyScope::Call => Ok(None),
+        KeyScope::Admin => {
+            let next = format!("/console/keys/{}/{page}", address::value(&key.id));
+            prove::first(desk, signed, &next).await
+        }
+    }
 }
 
 /// `POST /console/keys`
@@ -52,8 +96,8 @@ pub(crate) async fn create(
     signed: Signed,
     fields: Fields,
 ) -> Result<Response, Trouble> {
-    if !signed.may_make_keys() {
-        return Err(Trouble::Forbidden);
+    if let Some(way) = before_making(&desk, &signed, key_form::scope_of(&fields)).await? {
+        return Ok(way);
     }
     let mut wrongs = Wrongs::default();
     let terms = Terms::read(&desk, &fields, None, &mut wrongs)?;
@@ -71,7 +115,12 @@ pub(crate) async fn create(
         expires: terms.expires,
     };
     let (mut record, text) = desk.host.new_key(signed.acts_for(), ask).map_err(broken)?;
+    let scope = terms.scope;
     terms.apply(&mut record);
+    match scope {
+        KeyScope::Call => {}
+        KeyScope::Admin => record.make_admin(desk.now()),
+    }
     record.made_by = Some(signed.account.id.clone());
     desk.store.add_key(&record).await?;
     desk.host.key_changed(record.clone());
@@ -87,17 +136,25 @@ fn broken(error: String) -> Trouble {
 
 fn form(status: StatusCode, signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Response {
     let home = signed.at("/console");
+    let scope = key_form::scope_of(fields);
+    let title = match scope {
+        KeyScope::Call => "New key",
+        KeyScope::Admin => "New admin key",
+    };
     let body = html! {
         section.card {
             p.crumbs { a href=(home) { "Console" } " / Keys" }
-            h1 { "New key" @if let Some(team) = &signed.team { " of " bdi { (team.name) } } }
+            h1 { (title) @if let Some(team) = &signed.team { " of " bdi { (team.name) } } }
             (another_look(wrongs))
             form method="post" action=(signed.at("/console/keys")) {
-                (key_form::show(fields, wrongs, false))
+                (key_form::show(scope, fields, wrongs, false))
                 div.actions {
                     button.button type="submit" { "Create key" }
                     a.button.quiet href=(home) { "Cancel" }
                 }
+            }
+            @if may_make_admin_keys(signed) && scope == KeyScope::Call {
+                p.beside { a href=(NEW_ADMIN) { "Make an admin key instead" } }
             }
         }
     };
@@ -114,6 +171,9 @@ pub(crate) async fn edit(
     if key.revoked.is_some() {
         return Ok(sent_to(&home));
     }
+    if let Some(way) = before_changing(&desk, &signed, &key, "edit").await? {
+        return Ok(way);
+    }
     let fields = key_form::fields_of(&key);
     Ok(edit_form(StatusCode::OK, &signed, (&key, &home), &fields, &Wrongs::default()))
 }
@@ -128,6 +188,9 @@ pub(crate) async fn change(
     let (mut key, home) = find(&desk, &signed, id).await?;
     if key.revoked.is_some() {
         return Ok(sent_to(&home));
+    }
+    if let Some(way) = before_changing(&desk, &signed, &key, "edit").await? {
+        return Ok(way);
     }
     let mut wrongs = Wrongs::default();
     let terms = Terms::read(&desk, &fields, Some(&key), &mut wrongs)?;
@@ -158,7 +221,7 @@ fn edit_form(
             p.muted { code { "sk-pt-" (key.id) "-…" } " · spent " (show::money(key.spent)) }
             (another_look(wrongs))
             form method="post" action={ (here) "/edit" } {
-                (key_form::show(fields, wrongs, true))
+                (key_form::show(key.scope, fields, wrongs, true))
                 div.actions {
                     button.button type="submit" { "Save" }
                     a.button.quiet href=(home) { "Cancel" }
@@ -182,6 +245,9 @@ pub(crate) async fn ask_rotate(
     let (key, home) = find(&desk, &signed, id).await?;
     if key.revoked.is_some() {
         return Ok(sent_to(&home));
+    }
+    if let Some(way) = before_changing(&desk, &signed, &key, "rotate").await? {
+        return Ok(way);
     }
     let body = html! {
         section.card {
@@ -218,6 +284,9 @@ pub(crate) async fn rotate(
     fields: Fields,
 ) -> Result<Response, Trouble> {
     let (key, home) = find(&desk, &signed, id).await?;
+    if let Some(way) = before_changing(&desk, &signed, &key, "rotate").await? {
+        return Ok(way);
+    }
     let wanted = fields.get("overlap");
     let overlap = OVERLAPS.iter().find(|(word, _, _)| *word == wanted);
     let (_, _, overlap) =

@@ -17,7 +17,7 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use ledger::{Clock, Entry, Micros, Outcome, TestClock};
 use parking_lot::Mutex;
-use store::{Account, KeyRecord, Limits, Role, Store, Vault};
+use store::{Account, KeyRecord, KeyScope, Limits, Role, Store, Vault};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tower::ServiceExt;
 
@@ -160,6 +160,7 @@ pub(crate) fn key(
         account_id: account_id.to_owned(),
         made_by: Some(account_id.to_owned()),
         name: name.to_owned(),
+        scope: KeyScope::Call,
         hash: vec![7; 32],
         old_hash: None,
         old_until: None,

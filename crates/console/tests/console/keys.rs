@@ -2,7 +2,7 @@
 
 use canon::Money;
 use http::StatusCode;
-use store::Role;
+use store::{KeyScope, Role};
 
 use crate::gateway::{DAY, Gateway, ODD, START, entry, escape};
 
@@ -336,4 +336,55 @@ async fn keys_of_others_are_neither_edited_nor_rotated() {
         assert_eq!((got.status, got.body), (StatusCode::NOT_FOUND, none.body));
     }
     assert_eq!(gateway.store.key("annaskey").await.unwrap(), Some(before));
+}
+
+#[tokio::test]
+async fn an_admin_key_is_made_by_administrators_who_proved_lately_who_they_are() {
+    const NEW: &str = "/console/keys/new?scope=admin";
+    const PROVE: &str = "/console/account/prove?next=%2Fconsole%2Fkeys%2Fnew%3Fscope%3Dadmin";
+    let gateway = Gateway::new().await;
+    for (name, role) in [("mia", Role::Member), ("vic", Role::Viewer)] {
+        gateway.account(name, role).await;
+        let cookie = gateway.sign_in(name).await;
+        let fields = [("scope", "admin"), ("name", "robot")];
+        let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::FORBIDDEN, "{name}");
+        let got = gateway.get(NEW).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::FORBIDDEN, "{name}");
+    }
+    let ada = gateway.account("ada", Role::Admin).await;
+    let cookie = gateway.sign_in("ada").await;
+    gateway.get("/console/keys/new").cookie(&cookie).send().await.shows(NEW);
+    let page = gateway.get(NEW).cookie(&cookie).send().await;
+    page.shows("New admin key");
+    page.hides("name=\"cap\"");
+    let fields = [("scope", "admin"), ("name", "robot"), ("unlimited", "yes"), ("cap", "")];
+    let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::OK, "{}", got.body);
+    got.shows("/api/admin/keys");
+    let key = gateway.store.keys().await.unwrap().remove(0);
+    assert_eq!((key.scope, key.account_id.as_str()), (KeyScope::Admin, ada.id.as_str()));
+    assert_eq!((key.cap, key.expires), (Some(Money::ZERO), Some(START + 30 * DAY)));
+    let listed = gateway.get("/console").cookie(&cookie).send().await;
+    listed.shows("makes no calls");
+    gateway.get("/console/playground").cookie(&cookie).send().await.hides(&key.id);
+
+    let edit = format!("/console/keys/{}/edit", key.id);
+    let fields = [("name", "robot"), ("scope", "call"), ("unlimited", "yes"), ("expires", "")];
+    let got = gateway.post(&edit, &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST, "it must end");
+    assert_eq!(gateway.store.key(&key.id).await.unwrap(), Some(key.clone()));
+
+    gateway.host.clock.pass(601 * 1_000_000);
+    gateway.get(NEW).cookie(&cookie).send().await.goes_to(PROVE);
+    let fields = [("scope", "admin"), ("name", "second")];
+    gateway.post("/console/keys", &fields).cookie(&cookie).send().await.goes_to(PROVE);
+    for page in ["edit", "rotate"] {
+        let path = format!("/console/keys/{}/{page}", key.id);
+        let prove = format!("/console/account/prove?next=%2Fconsole%2Fkeys%2F{}%2F{page}", key.id);
+        gateway.get(&path).cookie(&cookie).send().await.goes_to(&prove);
+        let fields = [("name", "x"), ("expires", "2099-01-01"), ("overlap", "none")];
+        gateway.post(&path, &fields).cookie(&cookie).send().await.goes_to(&prove);
+    }
+    assert_eq!(gateway.store.keys().await.unwrap(), [key]);
 }

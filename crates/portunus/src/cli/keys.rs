@@ -1,12 +1,13 @@
 //! `portunus keys`: make, list, change, revoke and rotate API keys. A running gateway learns within a
 //! second.
 
-use clap::{ArgGroup, Args, Subcommand};
+use clap::error::ErrorKind;
+use clap::{ArgGroup, Args, CommandFactory as _, Subcommand};
 use ledger::{Clock as _, Period, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
-use store::{AccountTerms, BudgetTerms, KeyRecord, Limits, Owner, Store};
+use store::{AccountTerms, BudgetTerms, KeyRecord, KeyScope, Limits, Owner, Role, Store};
 
 use super::{Common, say};
 use admin::NewKey;
@@ -20,21 +21,24 @@ use config::duration;
 #[derive(Debug, Subcommand)]
 pub(super) enum Keys {
     /// Make a key; its value is shown once
-    #[command(group(ArgGroup::new("money").required(true).args(["unlimited", "cap"])))]
+    #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
     Create {
         /// What it is for
         #[arg(long)]
         name: String,
+        /// `call` for models, or `admin` for /api/admin and /metrics; an admin key makes no calls
+        #[arg(long, value_name = "SCOPE", default_value = "call", value_parser = scope)]
+        scope: KeyScope,
         /// Without a spending cap
         #[arg(long)]
         unlimited: bool,
-        /// The most it may spend, in USD
+        /// The most it may spend, in USD; a key for calls needs this or --unlimited
         #[arg(long, value_name = "USD")]
         cap: Option<canon::Money>,
         /// Only these models
         #[arg(long, value_delimiter = ',', value_name = "A,B")]
         models: Vec<String>,
-        /// How long it lives, such as 30d
+        /// How long it lives, such as 30d; an admin key lives 30d if not given
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
         /// The account or team it belongs to; the owner's, if not given
@@ -136,6 +140,11 @@ struct Limit(Option<u32>);
 pub(super) struct Budget(Option<BudgetTerms>);
 
 const NONE: &str = "none";
+const CANNOT_SPEND: &str = "an admin key cannot spend: leave out --cap and --unlimited";
+
+fn scope(text: &str) -> Result<KeyScope, String> {
+    KeyScope::by_word(text).ok_or_else(|| "write `call` or `admin`".to_owned())
+}
 
 fn limit(text: &str) -> Result<Limit, String> {
     match text.parse() {
@@ -196,14 +205,20 @@ impl Terms {
 }
 
 pub(super) async fn run(common: &Common, command: Keys) -> anyhow::Result<ExitCode> {
+    if let Keys::Create { scope: KeyScope::Call, unlimited: false, cap: None, .. } = command {
+        let say = "a key for calls needs --cap <USD> or --unlimited";
+        let wrong = super::Arguments::command().error(ErrorKind::MissingRequiredArgument, say);
+        let _ = wrong.print();
+        return Ok(ExitCode::from(2));
+    }
     let config = common.load()?;
     let store = open_store(&config).await?;
     let pepper = pepper(&config, &store).await?;
     let outcome = match command {
-        Keys::Create { name, unlimited: _, cap, models, expires, account, terms } => {
+        Keys::Create { name, scope, unlimited: _, cap, models, expires, account, terms } => {
             let key =
                 NewKey { name, cap, models, expires: expires.as_deref().map(later).transpose()? };
-            create(common, &store, &pepper, key, account.as_deref(), terms).await
+            create(common, &store, &pepper, (key, scope), account.as_deref(), terms).await
         }
         Keys::Set { id, name, unlimited, cap, models, expires, terms } => {
             let Some(mut record) = store.key(&id).await? else {
@@ -240,6 +255,13 @@ pub(super) async fn run(common: &Common, command: Keys) -> anyhow::Result<ExitCo
 
 async fn set(common: &Common, store: &Store, mut record: KeyRecord) -> anyhow::Result<ExitCode> {
     not_negative(record.cap)?;
+    match record.scope {
+        KeyScope::Call => {}
+        KeyScope::Admin => {
+            anyhow::ensure!(record.cap == Some(canon::Money::ZERO), CANNOT_SPEND);
+            anyhow::ensure!(record.expires.is_some(), "--expires: an admin key must have an end");
+        }
+    }
     record.changed = SystemClock.now();
     store.update_key(&record).await?;
     if common.json {
@@ -366,7 +388,7 @@ async fn create(
     common: &Common,
     store: &Store,
     pepper: &str,
-    key: NewKey,
+    (key, scope): (NewKey, KeyScope),
     account: Option<&str>,
     terms: Terms,
 ) -> anyhow::Result<ExitCode> {
@@ -379,8 +401,17 @@ async fn create(
         Some(name) => find_account(store, name).await?,
         None => Owner::Person(owner),
     };
+    let named_end = key.expires.is_some();
     let (mut record, text) = key.make(account.id(), &ring, now)?;
     terms.apply(&mut record);
+    match scope {
+        KeyScope::Call => {}
+        KeyScope::Admin => {
+            anyhow::ensure!(record.cap.is_none_or(|cap| cap == canon::Money::ZERO), CANNOT_SPEND);
+            may_administrate(&account)?;
+            record.make_admin(now);
+        }
+    }
     store.add_key(&record).await?;
     if common.json {
         let mut shown = told(&record, SystemClock.now());
@@ -390,8 +421,32 @@ async fn create(
         say(&shown.to_string());
     } else {
         say(&format!("{text}\n\nThis is the only time the key `{}` is shown.", record.name));
+        match record.scope {
+            KeyScope::Call => {}
+            KeyScope::Admin => {
+                let end = if named_end {
+                    ""
+                } else {
+                    " It ends in 30 days, since --expires was not given."
+                };
+                say(&format!("It administrates and cannot make calls.{end}"));
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses an admin key for an account without the right to administrate.
+fn may_administrate(owner: &Owner) -> anyhow::Result<()> {
+    let may = match owner {
+        Owner::Person(account) => match account.role {
+            Role::Owner | Role::Admin => true,
+            Role::Member | Role::Viewer => false,
+        },
+        Owner::Team(_) => false,
+    };
+    anyhow::ensure!(may, "--scope admin: `{}` does not administrate", owner.name());
+    Ok(())
 }
 
 async fn list(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
@@ -405,13 +460,17 @@ async fn list(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
     if keys.is_empty() {
         say("There are no keys. Make one with: portunus keys create --name NAME --unlimited");
     } else {
-        say(&format!("{:12}  {:8}  {:>14}  {:>14}  name", "id", "state", "spent $", "cap $"));
+        say(&format!(
+            "{:12}  {:8}  {:5}  {:>14}  {:>14}  name",
+            "id", "state", "scope", "spent $", "cap $"
+        ));
     }
     for key in &keys {
         say(&format!(
-            "{:12}  {:8}  {:>14}  {:>14}  {}",
+            "{:12}  {:8}  {:5}  {:>14}  {:>14}  {}",
             key.id,
             state(key, SystemClock.now()),
+            key.scope.word(),
             key.spent,
             key.cap.map_or_else(|| "unlimited".to_owned(), |cap| cap.to_string()),
             key.name
