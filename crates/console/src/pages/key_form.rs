@@ -1,6 +1,7 @@
 //! The form of a key: what it may do, read from and shown in fields.
 
 use canon::Money;
+use config::Net;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -12,6 +13,7 @@ use crate::desk::Desk;
 use crate::form::{Fields, Input, Wrongs, described, notes};
 use crate::trouble::Trouble;
 use admin::names::disguised;
+use admin::{KeyChange, KeyDraft};
 
 const DAY: Micros = 24 * 3_600 * 1_000_000;
 const LONGEST_NAME: usize = 60;
@@ -92,7 +94,7 @@ impl Terms {
             heed("ips", format!("At most {MOST_NETWORKS} addresses and networks, please."));
         }
         for text in &ips {
-            if let Err(why) = desk.host.check_network(text) {
+            if let Err(why) = Net::read(text) {
                 heed("ips", why.chars().take(200).collect());
             }
         }
@@ -131,16 +133,24 @@ impl Terms {
         })
     }
 
-    /// Gives a key these terms. Its scope stays.
-    pub(super) fn apply(self, record: &mut KeyRecord) {
+    /// A new key of these terms.
+    pub(super) fn into_draft(self) -> KeyDraft {
+        let Self { scope, name, cap, expires, models, limits, ips, budget } = self;
+        KeyDraft { scope, name, cap, models, expires, limits, ips, budget }
+    }
+
+    /// These terms for a key that exists.
+    pub(super) fn into_change(self) -> KeyChange {
         let Self { scope: _, name, cap, expires, models, limits, ips, budget } = self;
-        record.name = name;
-        record.cap = cap;
-        record.expires = expires;
-        record.models = models;
-        record.limits = limits;
-        record.ips = ips;
-        record.budget = budget;
+        KeyChange {
+            name: Some(name),
+            cap: Some(cap),
+            models: Some(models),
+            expires: Some(expires),
+            limits: Some(limits),
+            ips: Some(ips),
+            budget: Some(budget),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use admin::{AdminError, ReadVersion, ShownKey};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -20,13 +21,11 @@ use crate::form::{Asked, Fields, Wrongs};
 use crate::session::Signed;
 use crate::shell::{Shell, good, page, sent_to};
 use crate::trouble::Trouble;
-use crate::{KeyAsk, acting, address, show};
+use crate::{acting, address, show};
 
 /// The form of a new admin key.
 const NEW_ADMIN: &str = "/console/keys/new?scope=admin";
 const HOUR: Micros = 3_600 * 1_000_000;
-/// How many keys that are not revoked an account may have.
-const MOST_KEYS: usize = 100;
 /// How long an old value may work on after a rotation: the word in the form, what it says, and how
 /// long it is.
 const OVERLAPS: [(&str, &str, Micros); 4] = [
@@ -101,37 +100,21 @@ pub(crate) async fn create(
     }
     let mut wrongs = Wrongs::default();
     let terms = Terms::read(&desk, &fields, None, &mut wrongs)?;
-    let own = desk.store.keys_of(signed.acts_for()).await?;
-    if own.iter().filter(|key| key.revoked.is_none()).count() >= MOST_KEYS {
-        wrongs.add("name", format!("An account may have {MOST_KEYS} keys. Revoke one first."));
-    }
     if !wrongs.is_empty() {
         return Ok(form(StatusCode::BAD_REQUEST, &signed, &fields, &wrongs));
     }
-    let ask = KeyAsk {
-        name: terms.name.clone(),
-        cap: terms.cap,
-        models: terms.models.clone(),
-        expires: terms.expires,
+    let owner = desk.store.owner(signed.acts_for()).await?.ok_or(Trouble::NotFound)?;
+    let made = desk.host.accounts().create_key(&signed.actor(), &owner, terms.into_draft()).await;
+    let ShownKey { record, text } = match made {
+        Ok(made) => made,
+        Err(AdminError::Invalid { field, message }) => {
+            wrongs.add_api_field(&field, message);
+            return Ok(form(StatusCode::BAD_REQUEST, &signed, &fields, &wrongs));
+        }
+        Err(error) => return Err(error.into()),
     };
-    let (mut record, text) = desk.host.new_key(signed.acts_for(), ask).map_err(broken)?;
-    let scope = terms.scope;
-    terms.apply(&mut record);
-    match scope {
-        KeyScope::Call => {}
-        KeyScope::Admin => record.make_admin(desk.now()),
-    }
-    record.made_by = Some(signed.account.id.clone());
-    desk.store.add_key(&record).await?;
-    desk.host.key_changed(record.clone());
-    desk.note(&signed.account.id, "key.create", &record.id, &record.name).await;
     let body = shown_once(&desk, &record, &text, "Your new key", &signed.at("/console"));
     Ok(good(&Shell::signed("Your new key", &signed), &body))
-}
-
-fn broken(error: String) -> Trouble {
-    tracing::error!("a key could not be made: {error}");
-    Trouble::Broken
 }
 
 fn form(status: StatusCode, signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Response {
@@ -185,7 +168,7 @@ pub(crate) async fn change(
     id: Result<Path<String>, PathRejection>,
     fields: Fields,
 ) -> Result<Response, Trouble> {
-    let (mut key, home) = find(&desk, &signed, id).await?;
+    let (key, home) = find(&desk, &signed, id).await?;
     if key.revoked.is_some() {
         return Ok(sent_to(&home));
     }
@@ -198,11 +181,17 @@ pub(crate) async fn change(
         let status = StatusCode::BAD_REQUEST;
         return Ok(edit_form(status, &signed, (&key, &home), &fields, &wrongs));
     }
-    terms.apply(&mut key);
-    key.changed = desk.now();
-    desk.store.update_key(&key).await?;
-    tell(&desk, &key.id).await?;
-    desk.note(&signed.account.id, "key.edit", &key.id, &key.name).await;
+    let accounts = desk.host.accounts();
+    let change = terms.into_change();
+    match accounts.change_key(&signed.actor(), &key.id, ReadVersion::default(), change).await {
+        Ok(_) => {}
+        Err(AdminError::Invalid { field, message }) => {
+            wrongs.add_api_field(&field, message);
+            let status = StatusCode::BAD_REQUEST;
+            return Ok(edit_form(status, &signed, (&key, &home), &fields, &wrongs));
+        }
+        Err(error) => return Err(error.into()),
+    }
     Ok(sent_to(&home))
 }
 
@@ -291,24 +280,19 @@ pub(crate) async fn rotate(
     let overlap = OVERLAPS.iter().find(|(word, _, _)| *word == wanted);
     let (_, _, overlap) =
         overlap.ok_or(Trouble::Bad("`overlap` is one of: day, hour, week, none."))?;
-    let (hash, text) = desk.host.new_value(&key.id).map_err(broken)?;
-    let now = desk.now();
-    if !desk.store.rotate_key(&key.id, &hash, now.saturating_add(*overlap), now).await? {
+    if key.revoked.is_some() {
         return Ok(sent_to(&home));
     }
-    tell(&desk, &key.id).await?;
-    desk.note(&signed.account.id, "key.rotate", &key.id, &key.name).await;
+    let until = desk.now().saturating_add(*overlap);
+    let rotated = desk.host.accounts().rotate_key(&signed.actor(), &key.id, until).await;
+    let ShownKey { record: key, text } = match rotated {
+        Ok(rotated) => rotated,
+        // It was revoked at this very moment.
+        Err(AdminError::Invalid { .. }) => return Ok(sent_to(&home)),
+        Err(error) => return Err(error.into()),
+    };
     let body = shown_once(&desk, &key, &text, "The new value", &home);
     Ok(good(&Shell::signed("The new value", &signed), &body))
-}
-
-/// Tells running calls of a change. Read back: the store decides what the record says, and the ring
-/// must agree with it.
-async fn tell(desk: &Desk, id: &str) -> Result<(), Trouble> {
-    if let Some(record) = desk.store.key(id).await? {
-        desk.host.key_changed(record);
-    }
-    Ok(())
 }
 
 /// The key with that id, if the account may see and change it, and where it is listed. To others it
@@ -386,9 +370,7 @@ pub(crate) async fn revoke(
 
 /// Revokes a key, of which was checked before that it may be.
 pub(super) async fn end(desk: &Desk, signed: &Signed, key: &KeyRecord) -> Result<(), Trouble> {
-    if desk.store.revoke_key(&key.id, desk.now()).await? {
-        tell(desk, &key.id).await?;
-        desk.note(&signed.account.id, "key.revoke", &key.id, &key.name).await;
-    }
+    let accounts = desk.host.accounts();
+    accounts.revoke_key(&signed.actor(), &key.id, ReadVersion::default()).await?;
     Ok(())
 }

@@ -3,17 +3,18 @@
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory as _, Subcommand};
-use ledger::{Clock as _, Period, SystemClock};
+use ledger::{Clock, Period, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
-use store::{AccountTerms, BudgetTerms, KeyRecord, KeyScope, Limits, Owner, Role, Store};
+use store::{AccountTerms, BudgetTerms, KeyScope, Limits, Owner, Role, Store};
+use tokio_util::task::TaskTracker;
 
 use super::{Common, say};
-use admin::NewKey;
+use admin::{AccountAdmin, Actor, KeyChange, KeyDraft, ReadVersion, ShownKey};
 
 use crate::app::{open_store, owner_of, pepper};
-use access::keys::{KeyRing, NewToken, hash, state, told, told_budget};
+use access::keys::{KeyRing, described, described_budget, state};
 use access::limits::Shared;
 use config::Net;
 use config::duration;
@@ -190,20 +191,6 @@ impl PaceTerms {
     }
 }
 
-impl Terms {
-    /// Changes what is named.
-    fn apply(self, record: &mut KeyRecord) {
-        let Self { pace, ips, budget } = self;
-        pace.apply(&mut record.limits);
-        if !ips.is_empty() {
-            record.ips = ips.into_iter().filter(|text| text != NONE).collect();
-        }
-        if let Some(Budget(budget)) = budget {
-            record.budget = budget;
-        }
-    }
-}
-
 pub(super) async fn run(common: &Common, command: Keys) -> anyhow::Result<ExitCode> {
     if let Keys::Create { scope: KeyScope::Call, unlimited: false, cap: None, .. } = command {
         let say = "a key for calls needs --cap <USD> or --unlimited";
@@ -214,38 +201,16 @@ pub(super) async fn run(common: &Common, command: Keys) -> anyhow::Result<ExitCo
     let config = common.load()?;
     let store = open_store(&config).await?;
     let pepper = pepper(&config, &store).await?;
-    let outcome = match command {
-        Keys::Create { name, scope, unlimited: _, cap, models, expires, account, terms } => {
-            let key =
-                NewKey { name, cap, models, expires: expires.as_deref().map(later).transpose()? };
-            create(common, &store, &pepper, (key, scope), account.as_deref(), terms).await
-        }
-        Keys::Set { id, name, unlimited, cap, models, expires, terms } => {
-            let Some(mut record) = store.key(&id).await? else {
-                anyhow::bail!("there is no key `{id}` to change; see portunus keys list");
-            };
-            record.name = name.unwrap_or(record.name);
-            record.cap = if unlimited { None } else { cap.or(record.cap) };
-            if !models.is_empty() {
-                record.models = models.into_iter().filter(|model| model != "all").collect();
-            }
-            match expires.as_deref() {
-                None => {}
-                Some("never") => record.expires = None,
-                Some(time) => record.expires = Some(later(time)?),
-            }
-            terms.apply(&mut record);
-            set(common, &store, record).await
-        }
-        Keys::Account { name, unlimited, cap, budget, pace } => {
-            let change = Change { unlimited, cap, budget, pace };
-            account(common, &store, name.as_deref(), &change).await
-        }
-        Keys::List => list(common, &store).await,
-        Keys::Revoke { id } => revoke(common, &store, &id).await,
-        Keys::Rotate { id, overlap } => rotate(common, &store, &pepper, &id, &overlap).await,
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let admin = AccountAdmin {
+        keys: Arc::new(KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?),
+        store,
+        clock,
+        shared: None,
+        tasks: TaskTracker::new(),
     };
-    store.close().await;
+    let outcome = perform(common, &admin, command).await;
+    admin.store.close().await;
     if let Some(valkey) = config.valkey.as_ref().filter(|_| outcome.is_ok()) {
         // Running gateways hear of it at once instead of within a second.
         Shared::open(valkey, "cli".to_owned(), Arc::new(SystemClock))?.tell_news().await;
@@ -253,19 +218,79 @@ pub(super) async fn run(common: &Common, command: Keys) -> anyhow::Result<ExitCo
     outcome
 }
 
-async fn set(common: &Common, store: &Store, mut record: KeyRecord) -> anyhow::Result<ExitCode> {
-    not_negative(record.cap)?;
-    match record.scope {
-        KeyScope::Call => {}
-        KeyScope::Admin => {
-            anyhow::ensure!(record.cap == Some(canon::Money::ZERO), CANNOT_SPEND);
-            anyhow::ensure!(record.expires.is_some(), "--expires: an admin key must have an end");
+async fn perform(common: &Common, admin: &AccountAdmin, command: Keys) -> anyhow::Result<ExitCode> {
+    match command {
+        Keys::Create { name, scope, unlimited, cap, models, expires, account, terms } => {
+            not_negative(cap)?;
+            if scope == KeyScope::Admin {
+                let spends = unlimited || cap.is_some_and(|cap| cap != canon::Money::ZERO);
+                anyhow::ensure!(!spends, CANNOT_SPEND);
+            }
+            let Terms { pace, ips, budget } = terms;
+            let mut limits = Limits::default();
+            pace.apply(&mut limits);
+            let draft = KeyDraft {
+                scope,
+                name,
+                cap,
+                models,
+                expires: expires.as_deref().map(later).transpose()?,
+                limits,
+                ips: ips.into_iter().filter(|text| text != NONE).collect(),
+                budget: budget.and_then(|Budget(budget)| budget),
+            };
+            create(common, admin, account.as_deref(), draft).await
         }
+        Keys::Set { id, name, unlimited, cap, models, expires, terms } => {
+            not_negative(cap)?;
+            let Some(record) = admin.store.key(&id).await? else {
+                anyhow::bail!("there is no key `{id}` to change; see portunus keys list");
+            };
+            if record.scope == KeyScope::Admin {
+                let spends = unlimited || cap.is_some_and(|cap| cap != canon::Money::ZERO);
+                anyhow::ensure!(!spends, CANNOT_SPEND);
+                let never = expires.as_deref() == Some("never");
+                anyhow::ensure!(!never, "--expires: an admin key must have an end");
+            }
+            let Terms { pace, ips, budget } = terms;
+            let mut limits = record.limits;
+            pace.apply(&mut limits);
+            let change = KeyChange {
+                name,
+                cap: if unlimited { Some(None) } else { cap.map(Some) },
+                models: (!models.is_empty())
+                    .then(|| models.into_iter().filter(|model| model != "all").collect()),
+                expires: match expires.as_deref() {
+                    None => None,
+                    Some("never") => Some(None),
+                    Some(time) => Some(Some(later(time)?)),
+                },
+                limits: Some(limits),
+                ips: (!ips.is_empty())
+                    .then(|| ips.into_iter().filter(|text| text != NONE).collect()),
+                budget: budget.map(|Budget(budget)| budget),
+            };
+            set(common, admin, &id, change).await
+        }
+        Keys::Account { name, unlimited, cap, budget, pace } => {
+            let change = Change { unlimited, cap, budget, pace };
+            account(common, &admin.store, name.as_deref(), &change).await
+        }
+        Keys::List => list(common, &admin.store).await,
+        Keys::Revoke { id } => revoke(common, admin, &id).await,
+        Keys::Rotate { id, overlap } => rotate(common, admin, &id, &overlap).await,
     }
-    record.changed = SystemClock.now();
-    store.update_key(&record).await?;
+}
+
+async fn set(
+    common: &Common,
+    admin: &AccountAdmin,
+    id: &str,
+    change: KeyChange,
+) -> anyhow::Result<ExitCode> {
+    let record = admin.change_key(&Actor::Operator, id, ReadVersion::default(), change).await?;
     if common.json {
-        say(&told(&record, SystemClock.now()).to_string());
+        say(&described(&record, SystemClock.now()).to_string());
     } else {
         say(&format!("The key {} is changed; running gateways know within seconds.", record.id));
     }
@@ -347,7 +372,7 @@ fn show_account(
             "account": name,
             "cap_usd": cap.map(|cap| cap.to_string()),
             "spent_usd": spent.to_string(),
-            "budget": budget.map(told_budget),
+            "budget": budget.map(described_budget),
             "limits": { "rpm": rpm, "tpm": tpm, "concurrency": concurrency },
         });
         return say(&told.to_string());
@@ -386,35 +411,23 @@ fn later(text: &str) -> anyhow::Result<i64> {
 
 async fn create(
     common: &Common,
-    store: &Store,
-    pepper: &str,
-    (key, scope): (NewKey, KeyScope),
+    admin: &AccountAdmin,
     account: Option<&str>,
-    terms: Terms,
+    draft: KeyDraft,
 ) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(!key.name.trim().is_empty(), "--name must not be empty");
-    not_negative(key.cap)?;
-    let now = SystemClock.now();
-    let owner = owner_of(store, now).await?;
-    let ring = KeyRing::load(store.clone(), Arc::new(SystemClock), pepper).await?;
+    anyhow::ensure!(!draft.name.trim().is_empty(), "--name must not be empty");
+    let owner = owner_of(&admin.store, SystemClock.now()).await?;
     let account = match account {
-        Some(name) => find_account(store, name).await?,
+        Some(name) => find_account(&admin.store, name).await?,
         None => Owner::Person(owner),
     };
-    let named_end = key.expires.is_some();
-    let (mut record, text) = key.make(account.id(), &ring, now)?;
-    terms.apply(&mut record);
-    match scope {
-        KeyScope::Call => {}
-        KeyScope::Admin => {
-            anyhow::ensure!(record.cap.is_none_or(|cap| cap == canon::Money::ZERO), CANNOT_SPEND);
-            may_administrate(&account)?;
-            record.make_admin(now);
-        }
+    let named_end = draft.expires.is_some();
+    if draft.scope == KeyScope::Admin {
+        may_administrate(&account)?;
     }
-    store.add_key(&record).await?;
+    let ShownKey { record, text } = admin.create_key(&Actor::Operator, &account, draft).await?;
     if common.json {
-        let mut shown = told(&record, SystemClock.now());
+        let mut shown = described(&record, SystemClock.now());
         if let Some(shown) = shown.as_object_mut() {
             shown.insert("key".to_owned(), Value::from(text));
         }
@@ -453,7 +466,7 @@ async fn list(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
     let keys = store.keys().await?;
     if common.json {
         for key in &keys {
-            say(&told(key, SystemClock.now()).to_string());
+            say(&described(key, SystemClock.now()).to_string());
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -479,10 +492,12 @@ async fn list(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn revoke(common: &Common, store: &Store, id: &str) -> anyhow::Result<ExitCode> {
-    if !store.revoke_key(id, SystemClock.now()).await? {
+async fn revoke(common: &Common, admin: &AccountAdmin, id: &str) -> anyhow::Result<ExitCode> {
+    let known = admin.store.key(id).await?.filter(|key| key.revoked.is_none());
+    if known.is_none() {
         anyhow::bail!("there is no key `{id}` to revoke; see portunus keys list");
     }
+    admin.revoke_key(&Actor::Operator, id, ReadVersion::default()).await?;
     if common.json {
         say(&json!({ "id": id, "revoked": true }).to_string());
     } else {
@@ -493,24 +508,20 @@ async fn revoke(common: &Common, store: &Store, id: &str) -> anyhow::Result<Exit
 
 async fn rotate(
     common: &Common,
-    store: &Store,
-    pepper: &str,
+    admin: &AccountAdmin,
     id: &str,
     overlap: &str,
 ) -> anyhow::Result<ExitCode> {
     let until = later(overlap)?;
-    let ring = KeyRing::load(store.clone(), Arc::new(SystemClock), pepper).await?;
-    let token = NewToken::with_id(id.to_owned())?;
-    let new = hash(ring.pepper(), &token.text);
-    if !store.rotate_key(id, &new, until, SystemClock.now()).await? {
+    let known = admin.store.key(id).await?.filter(|key| key.revoked.is_none());
+    if known.is_none() {
         anyhow::bail!("there is no key `{id}` to rotate; see portunus keys list");
     }
+    let ShownKey { record, text } = admin.rotate_key(&Actor::Operator, id, until).await?;
     if common.json {
-        let record = store.key(id).await?;
-        let name = record.map(|record| record.name);
-        say(&json!({ "id": id, "name": name, "key": token.text }).to_string());
+        say(&json!({ "id": id, "name": record.name, "key": text }).to_string());
     } else {
-        say(&format!("{}\n\nThe old value works on for {overlap}.", token.text));
+        say(&format!("{text}\n\nThe old value works on for {overlap}."));
     }
     Ok(ExitCode::SUCCESS)
 }
