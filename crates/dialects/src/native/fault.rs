@@ -70,7 +70,7 @@ fn words(error: &Value) -> UpstreamWords {
 
 /// The provider names fields in snake_case; callers write and read camelCase.
 fn camel_path(field: &str) -> String {
-    let steps: Vec<_> = field.split('.').map(super::lenient::camel).collect();
+    let steps: Vec<_> = field.split('.').map(super::proto_json::camel).collect();
     steps.join(".")
 }
 

@@ -3,7 +3,8 @@
 use canon::{Citation, Extras, Kind, Losses, Part, Search};
 use serde_json::{Map, Value};
 
-use super::{ME, lenient};
+use super::names::ORIGIN;
+use super::proto_json;
 use crate::fields::Object;
 
 /// What the provider searched for and found.
@@ -29,7 +30,7 @@ pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
         let Some(span) = support.get("segment").and_then(|segment| span(segment, text)) else {
             continue;
         };
-        for index in list(support, "groundingChunkIndices").filter_map(lenient::whole) {
+        for index in list(support, "groundingChunkIndices").filter_map(proto_json::whole) {
             let chunk = usize::try_from(index).ok().and_then(|index| chunks.get(index));
             if let Some((url, title)) = chunk.and_then(|chunk| source(chunk)) {
                 citations.push(Citation {
@@ -46,7 +47,7 @@ pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
         let word = |name: &str| source.get(name).and_then(Value::as_str).map(str::to_owned);
         let mut extras = Extras::none();
         if let Some(license) = word("license").filter(|license| !license.is_empty()) {
-            extras.put(ME, "license", Value::from(license));
+            extras.put(ORIGIN, "license", Value::from(license));
         }
         let (url, title) = (word("uri"), word("title"));
         citations.push(Citation { url, title, quote: None, span: span(source, text), extras });
@@ -67,7 +68,7 @@ fn source(chunk: &Value) -> Option<(String, Option<String>)> {
 fn span(segment: &Value, text: &str) -> Option<(usize, usize)> {
     let at = |name: &str| match segment.get(name) {
         None | Some(Value::Null) => Some(0),
-        Some(value) => lenient::whole(value).and_then(|n| usize::try_from(n).ok()),
+        Some(value) => proto_json::whole(value).and_then(|n| usize::try_from(n).ok()),
     };
     let (start, end) = (at("startIndex")?, at("endIndex")?);
     let quoted = segment.get("text").and_then(Value::as_str).filter(|words| !words.is_empty());
@@ -85,7 +86,7 @@ fn span(segment: &Value, text: &str) -> Option<(usize, usize)> {
 
 /// The sources of our text in this format's words, rebuilt from what the parts carry.
 pub(super) fn write(parts: &[Part], losses: &mut Losses) -> Option<Value> {
-    let mut all = Sources::default();
+    let mut all = SourceList::default();
     let mut supports: Vec<Value> = Vec::new();
     let mut queries: Vec<String> = Vec::new();
     let mut index = 0;
@@ -133,9 +134,9 @@ fn web(url: &str, title: &str) -> Value {
 
 /// Every source once, by its address.
 #[derive(Default)]
-struct Sources(Vec<(String, String)>);
+struct SourceList(Vec<(String, String)>);
 
-impl Sources {
+impl SourceList {
     fn index(&mut self, url: &str, title: Option<&str>) -> usize {
         let known = self.0.iter().position(|(own, _)| own == url);
         known.unwrap_or_else(|| {

@@ -14,20 +14,21 @@
 
 mod fault;
 mod grounding;
-mod head;
-mod lenient;
-mod part_heads;
-mod partial;
-mod passage;
+mod names;
+mod part_view;
+mod partial_call;
+mod pass_through;
+mod proto_json;
 mod read_part;
 mod read_reply;
 mod read_request;
 mod read_stream;
 mod read_tools;
+mod request_view;
 mod rules;
 mod schema;
-mod seals;
-mod time;
+mod signatures;
+mod timestamp;
 mod wire;
 mod write_part;
 mod write_reply;
@@ -36,12 +37,10 @@ mod write_stream;
 mod write_tools;
 
 #[cfg(test)]
-mod laws;
-#[cfg(test)]
-mod rules_tests;
+mod tests;
 
-pub(crate) use lenient::camel;
-pub(crate) use seals::BYPASS;
+pub(crate) use proto_json::camel;
+pub(crate) use signatures::BYPASS;
 
 use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Fault, Lossy, Origin, Reply};
@@ -50,18 +49,13 @@ use canon::{Fault, Lossy, Origin, Reply};
 #[derive(Clone, Copy, Debug)]
 pub struct Native;
 
-const ME: Origin = Origin::Native;
-
-/// The extra that marks a caller who wants its stream as one JSON array.
-const ALT: &str = "portunus.alt";
-
 impl Dialect for Native {
     fn origin(&self) -> Origin {
-        ME
+        names::ORIGIN
     }
 
     fn ends(&self) -> Ends {
-        Ends { stop_texts: write_request::MOST_STOPS, tells_stop: false, least_output: 1 }
+        Ends { stop_texts: wire::MAX_STOP_TEXTS, tells_stop: false, least_output: 1 }
     }
 
     fn read_request(&self, target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
@@ -81,11 +75,11 @@ impl Dialect for Native {
     }
 
     fn reader(&self) -> Box<dyn Reader> {
-        Box::new(read_stream::NativeReader::default())
+        Box::new(read_stream::NativeStreamReader::default())
     }
 
     fn writer(&self, chat: &canon::Chat, stamp: &Stamp) -> Box<dyn Writer> {
-        Box::new(write_stream::NativeWriter::new(chat, stamp))
+        Box::new(write_stream::NativeStreamWriter::new(chat, stamp))
     }
 
     fn read_fault(&self, status: u16, body: &[u8]) -> Fault {

@@ -7,19 +7,20 @@
 use canon::{Event, Fault, Finish, Growth, Kind, Opening, Part, Place, Raw, Seal, Trouble, Usage};
 use serde_json::{Map, Value};
 
-use super::lenient::fields;
-use super::partial::{self, Partial, Step};
-use super::read_reply::{self, Side, Top};
-use super::{ME, fault, grounding, lenient, read_part, seals, wire};
+use super::names::ORIGIN;
+use super::partial_call::{self, CallStep, PartialCall};
+use super::proto_json::fields;
+use super::read_reply::{self, NativeCandidateFields, NativeReplyHeader};
+use super::{fault, grounding, proto_json, read_part, signatures, wire};
 use crate::fields::Path;
 use crate::{Frame, Reader};
 
 /// Reads pieces of an answer.
 #[derive(Default)]
-pub(super) struct NativeReader {
+pub(super) struct NativeStreamReader {
     begun: bool,
     id: Option<String>,
-    candidates: Vec<Speaker>,
+    candidates: Vec<CandidateState>,
     blocked: bool,
     counted: Option<Usage>,
     told: Option<Usage>,
@@ -28,36 +29,36 @@ pub(super) struct NativeReader {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Say {
+enum TextKind {
     Text,
     Thought,
 }
 
 /// The part that is open: what it is, where, and whether it may still grow.
-struct Open {
-    say: Say,
+struct OpenPart {
+    say: TextKind,
     slot: u32,
     grows: bool,
 }
 
 /// One candidate so far.
-struct Speaker {
+struct CandidateState {
     index: u32,
     slots: u32,
-    open: Option<Open>,
+    open: Option<OpenPart>,
     /// What the open text says, for the places of its sources.
     text: String,
     calls: u32,
-    partial: Option<Partial>,
+    partial: Option<PartialCall>,
     grounding: Value,
     cited: Value,
     asides: Map<String, Value>,
     ended: bool,
 }
 
-impl Reader for NativeReader {
+impl Reader for NativeStreamReader {
     fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
-        if is_filler(&frame.data) {
+        if is_end_marker(&frame.data) {
             return Ok(());
         }
         let text = frame.text();
@@ -66,22 +67,22 @@ impl Reader for NativeReader {
         if let Some(error) = root.take("error") {
             return Err(fault::read_object(&error));
         }
-        let top = Top::take(&mut root).map_err(|e| unreadable(&e))?;
-        let list = lenient::list(&mut root, "candidates").map_err(|e| unreadable(&e))?;
+        let top = NativeReplyHeader::take(&mut root).map_err(|e| unreadable(&e))?;
+        let list = proto_json::list(&mut root, "candidates").map_err(|e| unreadable(&e))?;
         if !self.begun {
             self.begun = true;
             self.id.clone_from(&top.id);
-            let created = top.created.as_deref().and_then(super::time::read);
+            let created = top.created.as_deref().and_then(super::timestamp::read);
             out.push(Event::Begin { id: top.id, model: top.model, created });
         }
         for (at, value) in list.into_iter().enumerate() {
             let mut candidate = fields(value, &Path::Root).map_err(|e| unreadable(&e))?;
-            let side = Side::take(&mut candidate).map_err(|e| unreadable(&e))?;
+            let side = NativeCandidateFields::take(&mut candidate).map_err(|e| unreadable(&e))?;
             let index = side.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
             let id = self.id.clone();
-            let speaker = self.speaker(index);
-            let searches = speaker
-                .hear(side, candidate.rest(), id.as_deref(), out)
+            let candidate_state = self.candidate_state(index);
+            let searches = candidate_state
+                .read(side, candidate.rest(), id.as_deref(), out)
                 .map_err(|e| unreadable(&e))?;
             self.searches += searches;
         }
@@ -117,7 +118,7 @@ impl Reader for NativeReader {
 }
 
 /// What other formats end their streams with and this one does not: imitators send it all the same.
-pub(super) fn is_filler(data: &[u8]) -> bool {
+pub(super) fn is_end_marker(data: &[u8]) -> bool {
     matches!(data.trim_ascii(), b"" | b"[DONE]")
 }
 
@@ -138,14 +139,14 @@ fn aside(
         return;
     }
     told.insert(name.to_owned(), value.clone());
-    out.push(Event::Aside { candidate, origin: ME, name: name.to_owned(), value });
+    out.push(Event::Aside { candidate, origin: ORIGIN, name: name.to_owned(), value });
 }
 
-impl NativeReader {
-    fn speaker(&mut self, index: u32) -> &mut Speaker {
-        let at = self.candidates.iter().position(|speaker| speaker.index == index);
+impl NativeStreamReader {
+    fn candidate_state(&mut self, index: u32) -> &mut CandidateState {
+        let at = self.candidates.iter().position(|candidate_state| candidate_state.index == index);
         let at = at.unwrap_or_else(|| {
-            self.candidates.push(Speaker {
+            self.candidates.push(CandidateState {
                 index,
                 slots: 0,
                 open: None,
@@ -164,7 +165,8 @@ impl NativeReader {
     }
 
     fn complete(&self) -> bool {
-        !self.candidates.is_empty() && self.candidates.iter().all(|speaker| speaker.ended)
+        !self.candidates.is_empty()
+            && self.candidates.iter().all(|candidate_state| candidate_state.ended)
     }
 
     /// Counts are cumulative, but early pieces tell only some: the last word is the final one.
@@ -178,7 +180,7 @@ impl NativeReader {
                 _ => usage,
             });
         }
-        for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+        for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
             aside(&mut self.asides, None, name, value.clone(), out);
         }
         let now = self.counted.map(|usage| Usage { searches: self.searches, ..usage });
@@ -191,10 +193,10 @@ impl NativeReader {
     }
 }
 
-impl Speaker {
-    fn hear(
+impl CandidateState {
+    fn read(
         &mut self,
-        mut side: Side,
+        mut side: NativeCandidateFields,
         rest: Map<String, Value>,
         id: Option<&str>,
         out: &mut Vec<Event>,
@@ -233,17 +235,17 @@ impl Speaker {
             .or_else(|| value.get("function_call"))
             .and_then(Value::as_object);
         if let Some(call) = call {
-            match partial::step(call, self.partial.is_some()) {
-                Step::Whole => {}
-                Step::Begin => {
+            match partial_call::step(call, self.partial.is_some()) {
+                CallStep::Whole => {}
+                CallStep::Begin => {
                     self.flush(id, out);
                     let signature = ["thoughtSignature", "thought_signature"]
                         .iter()
                         .find_map(|name| value.get(name)?.as_str());
-                    self.partial = Some(Partial::new(call, signature.map(str::to_owned)));
+                    self.partial = Some(PartialCall::new(call, signature.map(str::to_owned)));
                     return Ok(());
                 }
-                Step::More { last } => {
+                CallStep::More { last } => {
                     if let Some(partial) = &mut self.partial {
                         partial.add(call);
                     }
@@ -257,7 +259,7 @@ impl Speaker {
         self.flush(id, out);
         let calls = self.calls;
         let index = self.index;
-        let invent = |name: &str| wire::invent((id, index, calls), name);
+        let invent = |name: &str| wire::invent_id((id, index, calls), name);
         let read = read_part::part(value, &Path::Root, invent)?;
         for part in read.hidden.into_iter().chain(read.part) {
             self.say(part, out);
@@ -269,14 +271,14 @@ impl Speaker {
     fn flush(&mut self, id: Option<&str>, out: &mut Vec<Event>) {
         let Some(partial) = self.partial.take() else { return };
         let arguments = partial.arguments();
-        let Partial { id: own, name, signature, .. } = partial;
+        let PartialCall { id: own, name, signature, .. } = partial;
         let call = canon::ToolCall {
-            id: own.unwrap_or_else(|| wire::invent((id, self.index, self.calls), &name)),
+            id: own.unwrap_or_else(|| wire::invent_id((id, self.index, self.calls), &name)),
             name,
             arguments,
             custom: false,
         };
-        let seal = signature.map(|token| seals::read(&token).seal);
+        let seal = signature.map(|token| signatures::read(&token).seal);
         self.say(Part::new(Kind::ToolCall(call)).sealed(seal), out);
     }
 
@@ -284,15 +286,15 @@ impl Speaker {
         let Part { kind, seal, cache, extras } = part;
         let plain = seal.is_none() && extras.is_empty();
         let (say, text) = match kind {
-            Kind::Text { text, citations: _ } => (Say::Text, text),
-            Kind::Thought(thought) if !thought.redacted => (Say::Thought, thought.text),
+            Kind::Text { text, citations: _ } => (TextKind::Text, text),
+            Kind::Thought(thought) if !thought.redacted => (TextKind::Thought, thought.text),
             kind => {
                 let part = Part { kind, seal: None, cache, extras };
                 self.whole(part, seal, out);
                 return;
             }
         };
-        if say == Say::Text && text.is_empty() {
+        if say == TextKind::Text && text.is_empty() {
             if plain {
                 return;
             }
@@ -308,12 +310,12 @@ impl Speaker {
         }
         let place = self.open(say, plain, out);
         match say {
-            Say::Text => {
+            TextKind::Text => {
                 self.text.push_str(&text);
                 attach(place, &extras, seal, out);
                 out.push(Event::Grow(place, Growth::Text(text)));
             }
-            Say::Thought => {
+            TextKind::Thought => {
                 if !text.is_empty() {
                     out.push(Event::Grow(place, Growth::Text(text)));
                 }
@@ -340,7 +342,7 @@ impl Speaker {
 
     fn end(&mut self, word: &str, id: Option<&str>, out: &mut Vec<Event>) -> u64 {
         self.flush(id, out);
-        if let Some(Open { say: Say::Text, slot, .. }) = &self.open {
+        if let Some(OpenPart { say: TextKind::Text, slot, .. }) = &self.open {
             let place = self.place(*slot);
             for citation in grounding::citations(&self.grounding, &self.cited, &self.text) {
                 out.push(Event::Grow(place, Growth::Citation(citation)));
@@ -360,13 +362,13 @@ impl Speaker {
         }
         self.ended = true;
         let why = wire::read_why(word, self.calls > 0);
-        let finish = Finish::new(why, Raw::new(ME, word));
+        let finish = Finish::new(why, Raw::new(ORIGIN, word));
         out.push(Event::End { candidate: self.index, finish });
         searches
     }
 
     /// The part being said, opened anew unless the open one may grow by this.
-    fn open(&mut self, say: Say, plain: bool, out: &mut Vec<Event>) -> Place {
+    fn open(&mut self, say: TextKind, plain: bool, out: &mut Vec<Event>) -> Place {
         if let Some(open) = &self.open
             && open.say == say
             && open.grows
@@ -376,10 +378,10 @@ impl Speaker {
         }
         self.close(out);
         let place = self.next();
-        self.open = Some(Open { say, slot: place.slot, grows: plain });
+        self.open = Some(OpenPart { say, slot: place.slot, grows: plain });
         let opening = match say {
-            Say::Text => Opening::Text,
-            Say::Thought => Opening::Thought,
+            TextKind::Text => Opening::Text,
+            TextKind::Thought => Opening::Thought,
         };
         out.push(Event::Open(place, opening));
         place
@@ -405,9 +407,9 @@ impl Speaker {
 
 /// What comes with a part besides its text.
 fn attach(place: Place, extras: &canon::Extras, seal: Option<Seal>, out: &mut Vec<Event>) {
-    for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+    for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
         let (name, value) = (name.clone(), value.clone());
-        out.push(Event::Grow(place, Growth::Extra { origin: ME, name, value }));
+        out.push(Event::Grow(place, Growth::Extra { origin: ORIGIN, name, value }));
     }
     out.extend(seal.map(|seal| Event::Sealed(place, seal)));
 }

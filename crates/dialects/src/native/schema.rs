@@ -8,12 +8,13 @@
 use canon::Schema;
 use serde_json::{Map, Value};
 
-use super::{ME, lenient};
+use super::names::ORIGIN;
+use super::proto_json;
 
 /// A schema in the format's own words.
 pub(super) fn read(original: Value) -> Schema {
     let json = convert(original.clone());
-    Schema { json, verbatim: Some((ME, original)) }
+    Schema { json, verbatim: Some((ORIGIN, original)) }
 }
 
 fn convert(schema: Value) -> Value {
@@ -21,7 +22,7 @@ fn convert(schema: Value) -> Value {
     let mut out = Map::new();
     let mut nullable = false;
     for (name, value) in map {
-        match &*lenient::camel(&name) {
+        match &*proto_json::camel(&name) {
             "type" => {
                 if let Some(value) = kind(value) {
                     out.insert("type".to_owned(), value);
@@ -55,7 +56,7 @@ fn convert(schema: Value) -> Value {
             }
             name @ ("minItems" | "maxItems" | "minProperties" | "maxProperties" | "minLength"
             | "maxLength") => {
-                let value = lenient::whole(&value).map_or(value, Value::from);
+                let value = proto_json::whole(&value).map_or(value, Value::from);
                 out.insert(name.to_owned(), value);
             }
             name => {

@@ -9,7 +9,8 @@ use canon::{
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-use super::{ME, lenient, seals, wire};
+use super::names::ORIGIN;
+use super::{proto_json, signatures, wire};
 use crate::fields::{Object, note_foreign, number};
 
 /// What is written for a part besides its seal; `None` when the format has no place for it.
@@ -43,14 +44,14 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
         }
         Kind::CodeOutcome(CodeOutcome { id, output, failed }) => {
             let word = if *failed { "OUTCOME_FAILED" } else { "OUTCOME_OK" };
-            let kept = extras.get(ME, "codeExecutionResult.outcome").and_then(Value::as_str);
+            let kept = extras.get(ORIGIN, "codeExecutionResult.outcome").and_then(Value::as_str);
             let inner = Object::new()
                 .maybe("id", id.as_deref())
                 .set("outcome", kept.unwrap_or(word))
                 .set("output", output.as_str());
             Object::new().set("codeExecutionResult", inner)
         }
-        Kind::Foreign { origin, value: Value::Object(map) } if *origin == ME => {
+        Kind::Foreign { origin, value: Value::Object(map) } if *origin == ORIGIN => {
             map.iter().fold(Object::new(), |object, (name, value)| object.set(name, value.clone()))
         }
         Kind::Foreign { .. } => {
@@ -66,8 +67,8 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
             return None;
         }
     };
-    note_foreign(extras, ME, "part", losses);
-    Some(lenient::restore(object, extras, ""))
+    note_foreign(extras, ORIGIN, "part", losses);
+    Some(proto_json::restore(object, extras, ""))
 }
 
 fn media_object(
@@ -81,16 +82,16 @@ fn media_object(
     let object = match source {
         Source::Inline { mime, data } => {
             let inner = Object::new().set("mimeType", mime.as_str()).set("data", data.as_str());
-            Object::new().set("inlineData", lenient::restore(inner, extras, "inlineData"))
+            Object::new().set("inlineData", proto_json::restore(inner, extras, "inlineData"))
         }
         Source::Url { url, mime } => {
             let inner = Object::new().maybe("mimeType", mime.as_deref());
             let inner = inner.set("fileUri", url.as_str());
-            Object::new().set("fileData", lenient::restore(inner, extras, "fileData"))
+            Object::new().set("fileData", proto_json::restore(inner, extras, "fileData"))
         }
-        Source::File { origin, id } if *origin == ME => {
+        Source::File { origin, id } if *origin == ORIGIN => {
             let inner = Object::new().set("fileUri", id.as_str());
-            Object::new().set("fileData", lenient::restore(inner, extras, "fileData"))
+            Object::new().set("fileData", proto_json::restore(inner, extras, "fileData"))
         }
         Source::File { .. } => {
             losses.add("media.file", "a file in another provider's storage cannot be read here");
@@ -134,10 +135,10 @@ fn write_call(call: &ToolCall, extras: &Extras) -> Object {
         call.object()
     };
     let inner = Object::new()
-        .maybe("id", wire::real_id(id))
+        .maybe("id", wire::provider_id(id))
         .set("name", name.as_str())
         .set("args", Value::Object(args));
-    lenient::restore(inner, extras, "functionCall")
+    proto_json::restore(inner, extras, "functionCall")
 }
 
 /// What a tool gave. The format wants the tool's name, which other formats leave to the call.
@@ -166,12 +167,12 @@ pub(super) fn write_result(
         .any(|part| !matches!(part.kind, Kind::Media(_) | Kind::Text { .. } | Kind::Refusal(_)));
     losses.add_if(other, "tool_result.parts", "a native result holds only an object and media");
     let inner = Object::new()
-        .maybe("id", wire::real_id(call))
+        .maybe("id", wire::provider_id(call))
         .set("name", name.unwrap_or("unknown"))
         .set("response", response)
         .maybe("parts", (!media.is_empty()).then_some(media));
-    let inner = lenient::restore(inner, extras, "functionResponse");
-    lenient::restore(Object::new().set("functionResponse", inner), extras, "")
+    let inner = proto_json::restore(inner, extras, "functionResponse");
+    proto_json::restore(Object::new().set("functionResponse", inner), extras, "")
 }
 
 /// Text as the object the format wants: itself when it is one, else under the usual name.
@@ -189,7 +190,7 @@ fn text_response(text: &str, failed: bool) -> Map<String, Value> {
 pub(super) fn reply_part(part: &Part, losses: &mut Losses) -> Option<Object> {
     let object = payload(part, true, losses)?;
     let seal = part.seal.as_ref().map(|seal| match &part.kind {
-        Kind::Thought(Thought { redacted, .. }) => seals::write_thought(seal, *redacted),
+        Kind::Thought(Thought { redacted, .. }) => signatures::write_thought(seal, *redacted),
         Kind::Text { .. }
         | Kind::Refusal(_)
         | Kind::Media(_)
@@ -198,7 +199,7 @@ pub(super) fn reply_part(part: &Part, losses: &mut Losses) -> Option<Object> {
         | Kind::Code(_)
         | Kind::CodeOutcome(_)
         | Kind::Search(_)
-        | Kind::Foreign { .. } => seals::write(seal),
+        | Kind::Foreign { .. } => signatures::write(seal),
     });
     Some(object.maybe("thoughtSignature", seal))
 }

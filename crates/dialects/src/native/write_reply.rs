@@ -6,7 +6,8 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::{ME, grounding, lenient, seals, time, wire, write_part};
+use super::names::ORIGIN;
+use super::{grounding, proto_json, signatures, timestamp, wire, write_part};
 use crate::Stamp;
 use crate::fields::{Object, number};
 use crate::served;
@@ -15,8 +16,8 @@ use crate::served;
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    served::note(&extras, ME, &mut losses);
-    let mut feedback = extras.get(ME, "promptFeedback").cloned();
+    served::note(&extras, ORIGIN, &mut losses);
+    let mut feedback = extras.get(ORIGIN, "promptFeedback").cloned();
     let mut list: Vec<Value> = Vec::new();
     for candidate in candidates {
         match block_reason(&candidate) {
@@ -27,20 +28,20 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
         }
     }
     let usage = usage.unwrap_or_default();
-    uncounted(&usage, &list, &mut losses);
+    note_uncounted_searches(&usage, &list, &mut losses);
     let body = Object::new()
         .set("candidates", list)
         .maybe("promptFeedback", feedback)
         .set("usageMetadata", wire::write_usage(&usage, &extras, &mut losses))
         .set("modelVersion", model.as_deref().unwrap_or(&chat.model))
-        .set("createTime", time::write(created.unwrap_or(stamp.created)))
+        .set("createTime", timestamp::write(created.unwrap_or(stamp.created)))
         .set("responseId", stamp.id.as_str());
-    let body: Value = lenient::restore(body, &extras, "").into();
+    let body: Value = proto_json::restore(body, &extras, "").into();
     (body.to_string().into_bytes(), losses.into_vec())
 }
 
 /// Notes searches that no candidate shows the queries of.
-pub(super) fn uncounted(usage: &Usage, candidates: &[Value], losses: &mut Losses) {
+pub(super) fn note_uncounted_searches(usage: &Usage, candidates: &[Value], losses: &mut Losses) {
     let grounded = candidates.iter().any(|one| one.get("groundingMetadata").is_some());
     losses.add_if(
         usage.searches > 0 && !grounded,
@@ -50,7 +51,7 @@ pub(super) fn uncounted(usage: &Usage, candidates: &[Value], losses: &mut Losses
 }
 
 /// Whether thinking was asked for, so that it may be shown.
-pub(super) fn shows(chat: &canon::Chat) -> bool {
+pub(super) fn shows_thinking(chat: &canon::Chat) -> bool {
     matches!(chat.thinking.show, Some(Show::Auto | Show::Concise | Show::Detailed))
 }
 
@@ -62,12 +63,12 @@ fn block_reason(candidate: &Candidate) -> Option<String> {
 
 /// The word for a prompt that was held back.
 pub(super) fn block_word(finish: &Finish) -> String {
-    finish.raw.for_origin(ME).unwrap_or("OTHER").to_owned()
+    finish.raw.for_origin(ORIGIN).unwrap_or("OTHER").to_owned()
 }
 
 fn write_candidate(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Value {
     let Candidate { index, parts, finish, logprobs, extras } = candidate;
-    let mut carried = Carried::new(shows(chat));
+    let mut pending = PendingSignatures::new(shows_thinking(chat));
     let mut written: Vec<Value> = Vec::new();
     let mut shown: Vec<Part> = Vec::new();
     let mut malformed = false;
@@ -80,14 +81,14 @@ fn write_candidate(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses
             continue;
         }
         let before = written.len();
-        written.extend(carried.write(&part, losses).into_iter().map(Value::from));
+        written.extend(pending.write(&part, losses).into_iter().map(Value::from));
         // Sources count parts as they were written.
         let silent = matches!(part.kind, Kind::Search(_));
         if written.len() > before || silent {
             shown.push(part);
         }
     }
-    written.extend(carried.rest().into_iter().map(Value::from));
+    written.extend(pending.rest().into_iter().map(Value::from));
     let content = Object::new().set("parts", written).set("role", "model");
     let object = Object::new().set("content", content);
     let object = object.maybe("finishReason", finish_word(finish.as_ref(), malformed, losses));
@@ -104,17 +105,17 @@ pub(super) fn finish_candidate(
     extras: &Extras,
     losses: &mut Losses,
 ) -> Value {
-    served::note(extras, ME, losses);
-    let sources = match extras.get(ME, "groundingMetadata") {
+    served::note(extras, ORIGIN, losses);
+    let sources = match extras.get(ORIGIN, "groundingMetadata") {
         Some(own) => Some(own.clone()),
         // Its own citations stand in the other list, as they came.
-        None if extras.get(ME, "citationMetadata").is_some() => None,
+        None if extras.get(ORIGIN, "citationMetadata").is_some() => None,
         None => grounding::write(parts, losses),
     };
     let object = object.maybe("groundingMetadata", sources);
     let asked = chat.sampling.logprobs.is_some() && !logprobs.is_empty();
     let object = if asked { write_logprobs(object, logprobs) } else { object };
-    lenient::restore(object, extras, "").into()
+    proto_json::restore(object, extras, "").into()
 }
 
 /// This format's word for an end; the provider's own, if it is of this format.
@@ -128,7 +129,7 @@ pub(super) fn finish_word(
     if malformed {
         return Some("MALFORMED_FUNCTION_CALL".to_owned());
     }
-    match raw.for_origin(ME) {
+    match raw.for_origin(ORIGIN) {
         Some(own) if *why != Why::PromptBlocked => Some(own.to_owned()),
         _ => Some(wire::write_why(*why).to_owned()),
     }
@@ -143,43 +144,43 @@ pub(super) fn is_broken(call: &ToolCall) -> bool {
 }
 
 /// Seals of thoughts on their way to the part that carries them.
-pub(super) struct Carried {
+pub(super) struct PendingSignatures {
     show: bool,
-    waiting: Vec<Waiting>,
+    pending: Vec<PendingSignature>,
 }
 
-struct Waiting {
+struct PendingSignature {
     seal: Seal,
     redacted: bool,
     sent: bool,
 }
 
-impl Carried {
+impl PendingSignatures {
     pub(super) const fn new(show: bool) -> Self {
-        Self { show, waiting: Vec::new() }
+        Self { show, pending: Vec::new() }
     }
 
     /// Whether a thought is shown: it was asked for, and there is something to read.
-    pub(super) const fn shows(&self) -> bool {
+    pub(super) const fn shows_thinking(&self) -> bool {
         self.show
     }
 
     /// Remembers the seal of a thought. A seal of our own on a thought that is shown needs no
     /// other carrier.
-    pub(super) fn wait(&mut self, seal: &Seal, redacted: bool, shown: bool) {
-        if shown && seal.origin() == ME {
+    pub(super) fn add(&mut self, seal: &Seal, redacted: bool, shown: bool) {
+        if shown && seal.origin() == ORIGIN {
             return;
         }
-        self.waiting.push(Waiting { seal: seal.clone(), redacted, sent: shown });
+        self.pending.push(PendingSignature { seal: seal.clone(), redacted, sent: shown });
     }
 
     /// What carries the seals before a text: all but the last on empty texts of their own, the last
     /// for the text itself.
     pub(super) fn for_text(&mut self) -> (Vec<Object>, Option<String>) {
         let mut tokens: Vec<String> = Vec::new();
-        for waiting in self.waiting.iter_mut().filter(|waiting| !waiting.sent) {
-            waiting.sent = true;
-            tokens.push(seals::write_hidden(&waiting.seal, waiting.redacted));
+        for pending in self.pending.iter_mut().filter(|pending| !pending.sent) {
+            pending.sent = true;
+            tokens.push(signatures::write_hidden(&pending.seal, pending.redacted));
         }
         let last = tokens.pop();
         (tokens.iter().map(|token| carrier(token)).collect(), last)
@@ -188,12 +189,12 @@ impl Carried {
     /// The same before a call, which carries the last seal even when it was sent before: some
     /// clients keep seals on calls alone.
     pub(super) fn for_call(&mut self) -> (Vec<Object>, Option<String>) {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        let last = waiting.pop().map(|last| seals::write_hidden(&last.seal, last.redacted));
-        let carriers = waiting
+        let mut pending = std::mem::take(&mut self.pending);
+        let last = pending.pop().map(|last| signatures::write_hidden(&last.seal, last.redacted));
+        let carriers = pending
             .iter()
-            .filter(|waiting| !waiting.sent)
-            .map(|waiting| carrier(&seals::write_hidden(&waiting.seal, waiting.redacted)))
+            .filter(|pending| !pending.sent)
+            .map(|pending| carrier(&signatures::write_hidden(&pending.seal, pending.redacted)))
             .collect();
         (carriers, last)
     }
@@ -211,7 +212,7 @@ impl Carried {
             Kind::Thought(Thought { text, redacted }) => {
                 let shown = self.show && !text.is_empty();
                 if let Some(seal) = &part.seal {
-                    self.wait(seal, *redacted, shown);
+                    self.add(seal, *redacted, shown);
                 }
                 if shown {
                     write_part::reply_part(part, losses).into_iter().collect()

@@ -8,14 +8,12 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::{ME, lenient, seals, wire, write_part, write_tools};
+use super::names::{FOREIGN_SIGNATURE, ORIGIN, UNSIGNED_EXTRA};
+use super::{proto_json, signatures, wire, write_part, write_tools};
 use crate::fields::{Object, note_foreign, number};
 use crate::json::Segments;
 use crate::steering::Steering;
 use crate::{Lane, Outgoing};
-
-/// How many stop texts the native format takes.
-pub(super) const MOST_STOPS: usize = 5;
 
 /// Writes a request for a lane.
 pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
@@ -36,7 +34,7 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     } = chat;
     let mut losses = Losses::new();
     // Streams of this format tell their usage anyway.
-    for name in extras.foreign_to(ME).filter(|name| *name != "stream_options") {
+    for name in extras.foreign_to(ORIGIN).filter(|name| *name != "stream_options") {
         losses.add(name, "only the caller's format has this field");
     }
     let (system, contents) = conversation(turns, lane, &mut losses);
@@ -53,11 +51,11 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         .maybe("aspectRatio", ratio.as_deref())
         .maybe("imageSize", size.as_deref())
         .into_map();
-    if let Some(Value::Object(rest)) = extras.get(ME, "generationConfig.imageConfig") {
+    if let Some(Value::Object(rest)) = extras.get(ORIGIN, "generationConfig.imageConfig") {
         shape.extend(rest.clone());
     }
     let config = config.maybe("imageConfig", (!shape.is_empty()).then_some(shape));
-    let config = lenient::restore(config, extras, "generationConfig").into_map();
+    let config = proto_json::restore(config, extras, "generationConfig").into_map();
     let body = Object::new()
         .maybe("contents", (!contents.is_empty()).then_some(contents))
         .maybe("systemInstruction", system)
@@ -65,13 +63,13 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         .maybe("toolConfig", write_tools::write_choice(choice, tools, extras, &mut losses))
         .maybe("generationConfig", (!config.is_empty()).then_some(config));
     let body = write_hints(body, hints, state, &mut losses);
-    let body = Value::from(lenient::restore(body, extras, "")).to_string();
+    let body = Value::from(proto_json::restore(body, extras, "")).to_string();
     let path = wire::path(lane.model, *stream);
     (Outgoing { path, body: Segments::whole(body) }, losses.into_vec())
 }
 
 /// Neighbours with the same role, which the format wants as one turn.
-struct Group<'a> {
+struct TurnGroup<'a> {
     model: bool,
     parts: Vec<Cow<'a, Part>>,
     extras: &'a Extras,
@@ -80,11 +78,11 @@ struct Group<'a> {
 /// Instructions in front, then turns that alternate.
 fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Value>, Vec<Value>) {
     let mut system: Vec<Value> = Vec::new();
-    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut groups: Vec<TurnGroup<'_>> = Vec::new();
     for turn in turns {
         let Turn { role, parts, name, extras } = turn;
         losses.add_if(name.is_some(), "turn.name", "the native format has no names of speakers");
-        note_foreign(extras, ME, "turn", losses);
+        note_foreign(extras, ORIGIN, "turn", losses);
         let (model, parts) = match role {
             Role::System | Role::Developer => {
                 let texts: Vec<&str> = parts.iter().filter_map(Part::as_text).collect();
@@ -108,7 +106,7 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
         };
         match groups.last_mut() {
             Some(last) if last.model == model => last.parts.extend(parts),
-            _ => groups.push(Group { model, parts, extras }),
+            _ => groups.push(TurnGroup { model, parts, extras }),
         }
     }
     // A conversation of nothing but instructions asks for an answer all the same.
@@ -120,7 +118,7 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
     (system, contents)
 }
 
-fn write_groups(groups: Vec<Group<'_>>, lane: &Lane<'_>, losses: &mut Losses) -> Vec<Value> {
+fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &Lane<'_>, losses: &mut Losses) -> Vec<Value> {
     // Models that know levels came together with a look at media that differs from part to part.
     let close = !Steering::of(lane).levels.is_empty();
     let calls: Vec<(String, String)> = groups
@@ -136,7 +134,7 @@ fn write_groups(groups: Vec<Group<'_>>, lane: &Lane<'_>, losses: &mut Losses) ->
     let mut written: Vec<(bool, Vec<Value>, &Extras)> = Vec::with_capacity(groups.len());
     for mut group in groups {
         if !group.model {
-            in_order(&mut group.parts, &calls);
+            sort_results(&mut group.parts, &calls);
         }
         let mut called = false;
         let mut parts: Vec<Value> = Vec::with_capacity(group.parts.len());
@@ -153,13 +151,13 @@ fn write_groups(groups: Vec<Group<'_>>, lane: &Lane<'_>, losses: &mut Losses) ->
     let contents = written.into_iter().map(|(model, parts, extras)| {
         let role = if model { "model" } else { "user" };
         let content = Object::new().set("role", role).set("parts", parts);
-        lenient::restore(content, extras, "").into()
+        proto_json::restore(content, extras, "").into()
     });
     contents.collect()
 }
 
 /// Results in the order of the calls they answer; other parts keep their places.
-fn in_order(parts: &mut [Cow<'_, Part>], calls: &[(String, String)]) {
+fn sort_results(parts: &mut [Cow<'_, Part>], calls: &[(String, String)]) {
     let rank = |part: &Part| match &part.kind {
         Kind::ToolResult(result) => calls.iter().position(|(id, _)| *id == result.call),
         _ => None,
@@ -186,8 +184,9 @@ fn write_part(
 ) -> Option<Object> {
     let Part { kind, seal, cache, extras } = part;
     losses.add_if(cache.is_some(), "part.cache", "the native format has no cache breakpoints");
-    let own = seal.as_ref().and_then(|seal| seal.for_origin(ME)).map(seals::alphabet);
-    let from_here = extras.get(ME, seals::OWN).is_some();
+    let own =
+        seal.as_ref().and_then(|seal| seal.for_origin(ORIGIN)).map(signatures::standard_alphabet);
+    let from_here = extras.get(ORIGIN, UNSIGNED_EXTRA).is_some();
     let mut token = own.clone();
     match kind {
         Kind::Text { text, citations } => {
@@ -208,7 +207,7 @@ fn write_part(
         Kind::ToolCall(_) => {
             let first = !std::mem::replace(called, true);
             if first && own.is_none() && !from_here {
-                token = Some(seals::BYPASS.to_owned());
+                token = Some(signatures::BYPASS.to_owned());
                 losses.add(
                     "tool_call.seal",
                     "the call was made elsewhere, so the provider is asked not to check its seal",
@@ -226,7 +225,7 @@ fn write_part(
         | Kind::Search(_)
         | Kind::Foreign { .. } => {}
     }
-    losses.add_if(seal.is_some() && own.is_none(), "part.seal", seals::FOREIGN);
+    losses.add_if(seal.is_some() && own.is_none(), "part.seal", FOREIGN_SIGNATURE);
     let object = write_part::payload(part, close, losses)?;
     Some(object.maybe("thoughtSignature", token))
 }
@@ -245,11 +244,11 @@ fn write_sampling(sampling: &Sampling, lane: &Lane<'_>, losses: &mut Losses) -> 
         logprobs,
     } = sampling;
     losses.add_if(
-        stop.len() > MOST_STOPS,
+        stop.len() > wire::MAX_STOP_TEXTS,
         "sampling.stop",
         "the native format takes at most 5 stop texts",
     );
-    let stop: Vec<&str> = stop.iter().take(MOST_STOPS).map(String::as_str).collect();
+    let stop: Vec<&str> = stop.iter().take(wire::MAX_STOP_TEXTS).map(String::as_str).collect();
     let small = seed.filter(|seed| i32::try_from(*seed).is_ok());
     losses.add_if(small != *seed, "sampling.seed", "a native seed has 32 bits");
     losses.add_if(
@@ -286,7 +285,7 @@ fn write_thinking(
     let show = show.map(|show| show != Show::Hidden);
     let config = write_effort(level, budget, dynamic, &Steering::of(lane), losses);
     let config = config.maybe("includeThoughts", show);
-    let config = lenient::restore(config, extras, "generationConfig.thinkingConfig").into_map();
+    let config = proto_json::restore(config, extras, "generationConfig.thinkingConfig").into_map();
     (!config.is_empty()).then_some(Value::Object(config))
 }
 
@@ -343,7 +342,7 @@ const fn level_word(level: Level) -> &'static str {
 }
 
 fn write_format(config: Object, format: &Format, extras: &Extras, losses: &mut Losses) -> Object {
-    let kept = extras.get(ME, "generationConfig.responseMimeType").and_then(Value::as_str);
+    let kept = extras.get(ORIGIN, "generationConfig.responseMimeType").and_then(Value::as_str);
     let mime = kept.unwrap_or("application/json");
     match format {
         Format::Text => config,
@@ -356,9 +355,11 @@ fn write_format(config: Object, format: &Format, extras: &Extras, losses: &mut L
             );
             let config = config.set("responseMimeType", mime);
             match &schema.verbatim {
-                Some((origin, own)) if *origin == ME => config.set("responseSchema", own.clone()),
+                Some((origin, own)) if *origin == ORIGIN => {
+                    config.set("responseSchema", own.clone())
+                }
                 _ => {
-                    let schema = titled(&schema.json, name.as_deref(), description.as_deref());
+                    let schema = with_title(&schema.json, name.as_deref(), description.as_deref());
                     config.set("responseJsonSchema", schema)
                 }
             }
@@ -367,7 +368,7 @@ fn write_format(config: Object, format: &Format, extras: &Extras, losses: &mut L
 }
 
 /// A shape whose name and purpose stand inside it, since this format has no other place for them.
-fn titled(schema: &Value, name: Option<&str>, description: Option<&str>) -> Value {
+fn with_title(schema: &Value, name: Option<&str>, description: Option<&str>) -> Value {
     let mut schema = schema.clone();
     if let Value::Object(map) = &mut schema {
         for (field, text) in [("title", name), ("description", description)] {

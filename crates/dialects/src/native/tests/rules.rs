@@ -1,6 +1,6 @@
 //! The rules, one line each: what is refused and by which name, and what real clients may send.
 
-use super::rules::peek;
+use super::super::rules::read_facts;
 use crate::Target;
 
 fn target() -> Target {
@@ -8,7 +8,7 @@ fn target() -> Target {
 }
 
 fn refused(body: &str) -> (String, String) {
-    let fault = peek(&target(), body.as_bytes()).expect_err(body);
+    let fault = read_facts(&target(), body.as_bytes()).expect_err(body);
     (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
 }
 
@@ -245,9 +245,9 @@ fn what_is_no_object_is_refused() {
     for body in ["", " ", "null", "true", "42", "\"x\"", "[]", "{", "{\"a\":1,}", "{}{}", "{} x"] {
         refused(body);
     }
-    assert!(peek(&target(), b"{\"labels\":\"\xe9\"}").is_err());
-    assert!(peek(&target(), "\u{feff}{}".as_bytes()).is_err());
-    assert!(peek(&Target::default(), b"{}").is_err());
+    assert!(read_facts(&target(), b"{\"labels\":\"\xe9\"}").is_err());
+    assert!(read_facts(&target(), "\u{feff}{}".as_bytes()).is_err());
+    assert!(read_facts(&Target::default(), b"{}").is_err());
     let many = vec![r#"{"inlineData":{"mimeType":"image/png","data":"AA"}}"#; 10_000].join(",");
     assert_eq!(refused(&part(&many)).0, "contents");
 }
@@ -288,9 +288,9 @@ fn what_real_clients_send_passes() {
     ];
     for body in cases {
         assert!(
-            peek(&target(), body.as_bytes()).is_ok(),
+            read_facts(&target(), body.as_bytes()).is_ok(),
             "{body}: {:?}",
-            peek(&target(), body.as_bytes())
+            read_facts(&target(), body.as_bytes())
         );
     }
 }

@@ -1,6 +1,9 @@
 //! What this format promises beyond the laws that hold for all (`tests/laws`).
 
-use super::{ME, Native, seals};
+mod rules;
+
+use super::names::{JSON_ARRAY_EXTRA, ORIGIN};
+use super::{Native, signatures};
 use crate::{Cutter, Dialect, Frame, Lane, Passage, Stamp, Target, Verdict};
 use bytes::Bytes;
 use canon::{
@@ -142,7 +145,7 @@ fn a_stream_we_write_is_bare_and_reads_as_the_same_answer() {
         assert_eq!(joined(fold(events(&frames(&[&out])))), joined(expected.clone()), "{name}");
 
         let mut chat = curious();
-        chat.extras.put(ME, super::ALT, json!("json"));
+        chat.extras.put(ORIGIN, JSON_ARRAY_EXTRA, json!("json"));
         let array = stream(Native.read_reply(&body).unwrap(), &chat);
         let pieces: Vec<Value> = serde_json::from_slice(&array).expect(&name);
         let lines: Vec<String> = pieces.iter().map(|piece| format!("data: {piece}\n\n")).collect();
@@ -168,12 +171,12 @@ fn no_piece_of_a_stream_is_empty_unless_the_answer_is() {
 fn a_passage_leaves_the_bytes_alone() {
     for (name, body) in fixtures(".request.json") {
         let body = Bytes::from(body);
-        let peek = Native.peek(&target(true), &body).expect(&name);
-        let out = Native.patch(&body, &peek, &lane());
+        let facts = Native.peek(&target(true), &body).expect(&name);
+        let out = Native.patch(&body, &facts, &lane());
         assert_eq!(out.path, "/v1beta/models/gemini-x-1:streamGenerateContent?alt=sse");
         assert_eq!(out.body.to_vec(), body, "{name}");
         let lowered = Lane { limit: Some(17), ..lane() };
-        let patched = Native.patch(&body, &peek, &lowered).body.to_vec();
+        let patched = Native.patch(&body, &facts, &lowered).body.to_vec();
         let chat = Native.read_request(&target(true), &patched).expect(&name);
         let mut expected = Native.read_request(&target(true), &body).unwrap();
         expected.sampling.max_output = Some(17);
@@ -184,7 +187,7 @@ fn a_passage_leaves_the_bytes_alone() {
 #[test]
 fn edits_are_made_where_they_belong() {
     let foreign = Seal::new(Origin::Messages, "EqQB");
-    let wrapped = seals::write(&foreign);
+    let wrapped = signatures::write(&foreign);
     let cases = [
         ("{}".to_owned(), r#"{"generationConfig":{"maxOutputTokens":9}}"#.to_owned()),
         (
@@ -211,9 +214,9 @@ fn edits_are_made_where_they_belong() {
     ];
     for (body, expected) in cases {
         let body = Bytes::from(body);
-        let peek = Native.peek(&target(false), &body).unwrap();
+        let facts = Native.peek(&target(false), &body).unwrap();
         let lowered = Lane { limit: Some(9), ..lane() };
-        let out = Native.patch(&body, &peek, &lowered);
+        let out = Native.patch(&body, &facts, &lowered);
         assert_eq!(String::from_utf8(out.body.to_vec()).unwrap(), expected);
     }
 }
@@ -225,9 +228,9 @@ fn a_sniffer_counts_and_repeats_every_piece() {
         let said = Native.sniff_reply(&whole).unwrap();
         for array in [false, true] {
             let body = br#"{"generationConfig":{"candidateCount":1}}"#;
-            let mut peek = Native.peek(&Target { array, ..target(true) }, body).unwrap();
-            peek.candidates = if name == "two_answers" { 2 } else { 1 };
-            let mut sniffer = Native.sniffer(&peek);
+            let mut facts = Native.peek(&Target { array, ..target(true) }, body).unwrap();
+            facts.candidates = if name == "two_answers" { 2 } else { 1 };
+            let mut sniffer = Native.sniffer(&facts);
             let mut out = Vec::new();
             let pieces = frames(&[&sse]);
             for (at, frame) in pieces.iter().enumerate() {
@@ -261,9 +264,9 @@ fn a_body_without_fields_is_read_and_written_as_it_is() {
 
 #[test]
 fn an_end_marker_of_another_format_is_kept_from_the_caller() {
-    let peek = Native.peek(&target(true), b"{}").unwrap();
+    let facts = Native.peek(&target(true), b"{}").unwrap();
     let done = Frame::data("[DONE]");
-    assert_eq!(Native.sniffer(&peek).frame(&done), Verdict::Swallow);
+    assert_eq!(Native.sniffer(&facts).frame(&done), Verdict::Swallow);
     assert!(Native.reader().push(&done, &mut Vec::new()).is_ok());
 }
 
@@ -436,7 +439,7 @@ fn the_word_that_skips_the_check_goes_only_where_it_is_known() {
         let lane = Lane { model, ..lane() };
         let (out, _) = crate::chat::Chat.write_request(&chat, &lane).unwrap();
         let body = String::from_utf8(out.body.to_vec()).unwrap();
-        assert_eq!(body.contains(seals::BYPASS), there, "{model}: {body}");
+        assert_eq!(body.contains(signatures::BYPASS), there, "{model}: {body}");
     }
 }
 
@@ -445,7 +448,7 @@ fn a_signature_in_the_other_alphabet_is_the_same_one() {
     let body =
         br#"{"contents":[{"role":"model","parts":[{"text":"x","thoughtSignature":"_-8="}]}]}"#;
     let chat = Native.read_request(&target(false), body).unwrap();
-    assert_eq!(chat.turns[0].parts[0].seal, Some(Seal::new(ME, "/+8=")));
+    assert_eq!(chat.turns[0].parts[0].seal, Some(Seal::new(ORIGIN, "/+8=")));
     let (out, _) = Native.write_request(&chat, &lane()).unwrap();
     assert!(String::from_utf8(out.body.to_vec()).unwrap().contains(r#""thoughtSignature":"/+8=""#));
 }

@@ -13,21 +13,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use canon::{Kind, Part, Seal, Thought};
 
-use super::ME;
+use super::names::ORIGIN;
 use crate::envelope;
 
 /// What stands for a signature in a history that never had one, by the provider's own word.
 pub(crate) const BYPASS: &str = "skip_thought_signature_validator";
 
-/// Why a seal stays behind.
-pub(super) const FOREIGN: &str = "a seal of another provider's is of no use to this one";
-
-/// The extra that marks a part which came from a native history without a signature.
-pub(super) const OWN: &str = "portunus.unsealed";
-
 /// A seal as it was found on a part.
 #[derive(Debug, PartialEq)]
-pub(super) struct Found {
+pub(super) struct FoundSignature {
     pub(super) seal: Seal,
     /// It belongs to a thought in front of the part.
     pub(super) hidden: bool,
@@ -36,25 +30,25 @@ pub(super) struct Found {
 }
 
 /// The seal behind a signature.
-pub(super) fn read(token: &str) -> Found {
-    let seal = envelope::unwrap(token, ME);
-    let plain = |seal| Found { seal, hidden: false, redacted: false };
-    match seal.for_origin(ME) {
-        Some(same) if same == token => plain(Seal::new(ME, alphabet(token))),
+pub(super) fn read(token: &str) -> FoundSignature {
+    let seal = envelope::unwrap(token, ORIGIN);
+    let plain = |seal| FoundSignature { seal, hidden: false, redacted: false };
+    match seal.for_origin(ORIGIN) {
+        Some(same) if same == token => plain(Seal::new(ORIGIN, standard_alphabet(token))),
         Some(inner) => match inner.split_once(':') {
-            Some((marks, inner)) => Found {
-                seal: envelope::unwrap(inner, ME),
+            Some((marks, inner)) => FoundSignature {
+                seal: envelope::unwrap(inner, ORIGIN),
                 hidden: marks.contains('h'),
                 redacted: marks.contains('r'),
             },
-            None => plain(Seal::new(ME, inner)),
+            None => plain(Seal::new(ORIGIN, inner)),
         },
         None => plain(seal),
     }
 }
 
 /// A signature in the alphabet its issuer uses: one client sends it back in the other one.
-pub(super) fn alphabet(token: &str) -> String {
+pub(super) fn standard_alphabet(token: &str) -> String {
     if token == BYPASS || !token.contains(['-', '_']) {
         return token.to_owned();
     }
@@ -63,7 +57,7 @@ pub(super) fn alphabet(token: &str) -> String {
 
 /// What stands in `thoughtSignature` for the caller to bring back.
 pub(super) fn write(seal: &Seal) -> String {
-    match seal.for_origin(ME) {
+    match seal.for_origin(ORIGIN) {
         Some(token) => token.to_owned(),
         None => envelope::wrap(seal),
     }
@@ -71,22 +65,22 @@ pub(super) fn write(seal: &Seal) -> String {
 
 /// The seal of a thought, which also tells whether the thought may be read.
 pub(super) fn write_thought(seal: &Seal, redacted: bool) -> String {
-    if redacted { marked("r", seal) } else { write(seal) }
+    if redacted { write_marked("r", seal) } else { write(seal) }
 }
 
 /// The seal of a thought that does not appear, on the part behind it.
 pub(super) fn write_hidden(seal: &Seal, redacted: bool) -> String {
-    marked(if redacted { "hr" } else { "h" }, seal)
+    write_marked(if redacted { "hr" } else { "h" }, seal)
 }
 
-fn marked(marks: &str, seal: &Seal) -> String {
-    envelope::wrap(&Seal::new(ME, format!("{marks}:{}", envelope::wrap(seal))))
+fn write_marked(marks: &str, seal: &Seal) -> String {
+    envelope::wrap(&Seal::new(ORIGIN, format!("{marks}:{}", envelope::wrap(seal))))
 }
 
 /// Whether a signature may go to a provider as it is; otherwise what goes there instead.
 pub(super) fn for_upstream(token: &str) -> Option<String> {
     let found = read(token);
-    let ours = match found.seal.for_origin(ME) {
+    let ours = match found.seal.for_origin(ORIGIN) {
         Some(own) if !found.hidden => own.to_owned(),
         _ => BYPASS.to_owned(),
     };
@@ -109,9 +103,9 @@ mod tests {
             let seal = Seal::new(origin, "AY89a18/+w==");
             for redacted in [false, true] {
                 let shown = read(&write_thought(&seal, redacted));
-                assert_eq!(shown, Found { seal: seal.clone(), hidden: false, redacted });
+                assert_eq!(shown, FoundSignature { seal: seal.clone(), hidden: false, redacted });
                 let hidden = write_hidden(&seal, redacted);
-                let expected = Found { seal: seal.clone(), hidden: true, redacted };
+                let expected = FoundSignature { seal: seal.clone(), hidden: true, redacted };
                 assert_eq!(read(&hidden), expected);
                 let other = hidden.replace('+', "-").replace('/', "_");
                 assert_eq!(read(other.trim_end_matches('=')), expected);
@@ -128,7 +122,7 @@ mod tests {
         let foreign = Seal::new(Origin::Messages, "EqQB");
         assert_eq!(for_upstream(&write(&foreign)), Some(BYPASS.to_owned()));
         assert_eq!(for_upstream(&write_hidden(&foreign, true)), Some(BYPASS.to_owned()));
-        let own = Seal::new(ME, "AY89a18/+w==");
+        let own = Seal::new(ORIGIN, "AY89a18/+w==");
         assert_eq!(for_upstream(&write_thought(&own, true)), Some("AY89a18/+w==".to_owned()));
     }
 }

@@ -9,7 +9,7 @@ use canon::{Extras, Fault};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-use super::ME;
+use super::names::{JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
 use crate::envelope;
 use crate::fields::{Fields, Object, Path};
 
@@ -129,7 +129,7 @@ pub(super) fn standard(data: String) -> String {
 /// Keeps what is left of a nested object under dotted names.
 pub(super) fn keep(extras: &mut Extras, scope: &str, rest: Fields<'_>) {
     for (name, value) in rest.rest() {
-        extras.put(ME, &format!("{scope}.{name}"), value);
+        extras.put(ORIGIN, &format!("{scope}.{name}"), value);
     }
 }
 
@@ -137,7 +137,7 @@ pub(super) fn keep(extras: &mut Extras, scope: &str, rest: Fields<'_>) {
 /// outermost object.
 pub(super) fn restore(object: Object, extras: &Extras, scope: &str) -> Object {
     let mut map = object.into_map();
-    for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+    for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
         let Some(rest) = own_name(name, scope) else { continue };
         if !map.contains_key(rest) {
             map.insert(rest.to_owned(), value.clone());
@@ -150,7 +150,9 @@ pub(super) fn restore(object: Object, extras: &Extras, scope: &str) -> Object {
 fn own_name<'a>(name: &'a str, scope: &str) -> Option<&'a str> {
     let home = SCOPES.into_iter().find(|prefix| name.starts_with(prefix));
     match home {
-        None if scope.is_empty() && name != super::ALT && name != super::seals::OWN => Some(name),
+        None if scope.is_empty() && name != JSON_ARRAY_EXTRA && name != UNSIGNED_EXTRA => {
+            Some(name)
+        }
         Some(prefix) if prefix.strip_suffix('.') == Some(scope) => name.strip_prefix(prefix),
         _ => None,
     }
