@@ -11,28 +11,27 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-use super::seals;
-use super::write_answer::OUR_ID;
-use super::write_blocks::{FOREIGN_SEAL, FOREIGN_SEARCH, THOUGHT_WITHOUT_SEAL};
+use super::names::{FOREIGN_SEARCH, FOREIGN_SIGNATURE, GATEWAY_ID_PREFIX, UNSIGNED_THOUGHT};
+use super::signatures;
 use crate::json::{Edit, range_of};
 
 /// What stands in a turn of which nothing is left, since an empty turn is refused too.
-const NOTHING: &str = r#"{"type":"text","text":"…"}"#;
+const PLACEHOLDER_BLOCK: &str = r#"{"type":"text","text":"…"}"#;
 
 #[derive(Deserialize)]
-struct Body<'a> {
+struct HistoryView<'a> {
     #[serde(borrow)]
-    messages: Vec<Message<'a>>,
+    messages: Vec<HistoryMessageView<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Message<'a> {
+struct HistoryMessageView<'a> {
     #[serde(borrow)]
     content: &'a RawValue,
 }
 
 #[derive(Deserialize)]
-struct Block<'a> {
+struct HistoryBlockView<'a> {
     #[serde(borrow, default)]
     r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -47,20 +46,21 @@ struct Block<'a> {
     tool_use_id: Option<Cow<'a, str>>,
 }
 
-impl Block<'_> {
+impl HistoryBlockView<'_> {
     /// What is lost with the block, and why, if it is one of ours.
     fn loss(&self) -> Option<(&'static str, &'static str)> {
-        let made_up =
-            |id: &Option<Cow<'_, str>>| id.as_deref().is_some_and(|id| id.starts_with(OUR_ID));
+        let made_up = |id: &Option<Cow<'_, str>>| {
+            id.as_deref().is_some_and(|id| id.starts_with(GATEWAY_ID_PREFIX))
+        };
         let kind = self.r#type.as_deref()?;
         match kind {
             "thinking" => {
                 let signature = self.signature.as_deref().unwrap_or_default();
-                (signature.is_empty() || seals::is_wrapped(signature)).then_some(UNSEALED)
+                (signature.is_empty() || signatures::is_wrapped(signature)).then_some(UNSIGNED_LOSS)
             }
-            "redacted_thinking" => match seals::is_loose(self.data.as_deref()?)? {
-                true => Some(("part.seal", FOREIGN_SEAL)),
-                false => Some(UNSEALED),
+            "redacted_thinking" => match signatures::is_carrier(self.data.as_deref()?)? {
+                true => Some(("part.seal", FOREIGN_SIGNATURE)),
+                false => Some(UNSIGNED_LOSS),
             },
             _ if !made_up(&self.id) && !made_up(&self.tool_use_id) => None,
             "web_search_tool_result" => Some(("part.search", FOREIGN_SEARCH)),
@@ -72,21 +72,25 @@ impl Block<'_> {
     }
 }
 
-const UNSEALED: (&str, &str) = ("thought", THOUGHT_WITHOUT_SEAL);
+const UNSIGNED_LOSS: (&str, &str) = ("thought", UNSIGNED_THOUGHT);
 
 /// The edits that cut them out, and what is lost with them.
-pub(super) fn edits(text: &str) -> (Vec<Edit>, Losses) {
+pub(super) fn removal_edits(text: &str) -> (Vec<Edit>, Losses) {
     let mut losses = Losses::new();
-    let Ok(body) = serde_json::from_str::<Body<'_>>(text) else { return (Vec::new(), losses) };
+    let Ok(body) = serde_json::from_str::<HistoryView<'_>>(text) else {
+        return (Vec::new(), losses);
+    };
     let messages = body.messages.iter();
-    let edits = messages.filter_map(|message| edit(text, message.content, &mut losses)).collect();
+    let edits =
+        messages.filter_map(|message| removal_edit(text, message.content, &mut losses)).collect();
     (edits, losses)
 }
 
-fn edit(text: &str, content: &RawValue, losses: &mut Losses) -> Option<Edit> {
+fn removal_edit(text: &str, content: &RawValue, losses: &mut Losses) -> Option<Edit> {
     let blocks: Vec<&RawValue> = serde_json::from_str(content.get()).ok()?;
     let mut stays = |block: &&str| {
-        let lost = serde_json::from_str::<Block<'_>>(block).ok().and_then(|block| block.loss());
+        let lost =
+            serde_json::from_str::<HistoryBlockView<'_>>(block).ok().and_then(|block| block.loss());
         if let Some((what, why)) = lost {
             losses.add(what, why);
         }
@@ -96,6 +100,6 @@ fn edit(text: &str, content: &RawValue, losses: &mut Losses) -> Option<Edit> {
     if kept.len() == blocks.len() {
         return None;
     }
-    let inside = if kept.is_empty() { NOTHING.to_owned() } else { kept.join(",") };
+    let inside = if kept.is_empty() { PLACEHOLDER_BLOCK.to_owned() } else { kept.join(",") };
     Some(Edit { at: range_of(text, content), with: Bytes::from(format!("[{inside}]")) })
 }

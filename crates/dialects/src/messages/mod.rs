@@ -5,27 +5,30 @@
 //! `redacted_thinking.data`), which makes it the best carrier of foreign seals; `seals` tells how.
 
 mod fault;
-mod head;
+mod gateway_blocks;
 mod names;
-mod ours;
-mod passage;
+mod pass_through;
 mod read_blocks;
 mod read_reply;
 mod read_request;
 mod read_stream;
+mod request_view;
 mod rules;
 mod schema;
-mod seals;
+mod signatures;
 #[cfg(test)]
 mod tests;
 mod thinking;
+mod tool_names;
 mod tools;
 mod wire;
-mod write_answer;
-mod write_blocks;
 mod write_reply;
+mod write_reply_blocks;
 mod write_request;
+mod write_request_blocks;
 mod write_stream;
+
+pub use names::BETA;
 
 use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Chat, Fault, Lossy, Origin, Reply};
@@ -34,12 +37,6 @@ use canon::{Chat, Fault, Lossy, Origin, Reply};
 #[derive(Clone, Copy, Debug)]
 pub struct Messages;
 
-const ME: Origin = Origin::Messages;
-const PATH: &str = "/v1/messages";
-
-/// The header in which a caller asks for what is new.
-pub const BETA: &str = "anthropic-beta";
-
 /// Whether what stands in that header lets the model think between calls.
 pub fn is_interleaved(betas: &str) -> bool {
     betas.split(',').any(|beta| beta.trim().starts_with("interleaved-thinking-"))
@@ -47,7 +44,7 @@ pub fn is_interleaved(betas: &str) -> bool {
 
 impl Dialect for Messages {
     fn origin(&self) -> Origin {
-        ME
+        names::ORIGIN
     }
 
     fn ends(&self) -> Ends {
@@ -75,11 +72,11 @@ impl Dialect for Messages {
     }
 
     fn reader(&self) -> Box<dyn Reader> {
-        Box::new(read_stream::MessagesReader::default())
+        Box::new(read_stream::MessagesStreamReader::default())
     }
 
     fn writer(&self, chat: &Chat, stamp: &Stamp) -> Box<dyn Writer> {
-        Box::new(write_stream::MessagesWriter::new(chat, stamp))
+        Box::new(write_stream::MessagesStreamWriter::new(chat, stamp))
     }
 
     fn read_fault(&self, status: u16, body: &[u8]) -> Fault {

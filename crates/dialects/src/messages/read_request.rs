@@ -3,13 +3,11 @@
 use canon::{Chat, Extras, Fault, Format, Hints, Part, Role, Sampling, Schema, State, Tier, Turn};
 use serde_json::{Map, Value};
 
-use super::seals::{self, Side};
-use super::{ME, fault, read_blocks, thinking, tools, wire};
+use super::names::{ORIGIN, ROLE_EXTRA};
+use super::signatures::{self, BlockAuthor};
+use super::{fault, read_blocks, thinking, tools, wire};
 use crate::fields::{Fields, Path};
 use crate::json;
-
-/// The extra of a turn whose role the format itself called `system` in mid-conversation.
-pub(super) const ROLE: &str = "portunus.role";
 
 /// Reads a request. Its rules have been checked by `rules`; here only types matter.
 pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
@@ -69,7 +67,7 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
         stream,
         state: State::default(),
         hints,
-        extras: Extras::of(ME, rest),
+        extras: Extras::of(ORIGIN, rest),
     })
 }
 
@@ -82,7 +80,7 @@ fn system(fields: &mut Fields<'_>) -> Result<Vec<Turn>, Fault> {
         Some(Value::Array(blocks)) => blocks
             .into_iter()
             .enumerate()
-            .map(|(at, block)| read_blocks::read(block, &path.item(at), Side::History))
+            .map(|(at, block)| read_blocks::read(block, &path.item(at), BlockAuthor::History))
             .collect::<Result<_, _>>()?,
         Some(_) => return Err(path.fault("`system` must be a string or a list of text blocks")),
     };
@@ -101,10 +99,10 @@ fn messages(list: Vec<Value>) -> Result<Vec<Turn>, Fault> {
             "system" => Role::System,
             _ => return Err(fields.fault("role", "is not a role of this format")),
         };
-        let parts = seals::restore(read_blocks::content(&mut fields, Side::History)?);
-        let mut extras = fields.extras(ME);
+        let parts = signatures::restore(read_blocks::content(&mut fields, BlockAuthor::History)?);
+        let mut extras = fields.extras(ORIGIN);
         if role == Role::System {
-            extras.put(ME, ROLE, Value::from("system"));
+            extras.put(ORIGIN, ROLE_EXTRA, Value::from("system"));
         }
         turns.push(Turn { role, parts, name: None, extras });
     }

@@ -7,31 +7,32 @@ use canon::{Event, Fault, Growth, Opening, Part, Place, Trouble};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::seals::{self, Side};
-use super::{ME, fault, names, read_blocks, read_reply, wire};
+use super::names::ORIGIN;
+use super::signatures::{self, BlockAuthor};
+use super::{fault, read_blocks, read_reply, tool_names, wire};
 use crate::fields::Path;
 use crate::served::USAGE;
 use crate::{Frame, Reader};
 
 /// Reads the pieces of a message.
 #[derive(Default)]
-pub(super) struct MessagesReader {
+pub(super) struct MessagesStreamReader {
     begun: bool,
     ended: bool,
     done: bool,
     slots: u32,
-    open: Vec<Open>,
-    counts: Option<wire::Counts>,
-    besides: Map<String, Value>,
+    open: Vec<OpenBlock>,
+    counts: Option<wire::MessagesUsage>,
+    other_fields: Map<String, Value>,
 }
 
 /// A block that has begun.
-struct Open {
+struct OpenBlock {
     index: u32,
-    block: Block,
+    block: BlockState,
 }
 
-enum Block {
+enum BlockState {
     /// Text in its slot. Its sources are told when its length is known.
     Text {
         slot: u32,
@@ -54,13 +55,14 @@ enum Block {
     },
 }
 
-impl Reader for MessagesReader {
+impl Reader for MessagesStreamReader {
     fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
         if self.done {
             return Ok(());
         }
         let text = frame.text();
-        let piece: wire::Piece<'_> = serde_json::from_str(&text).map_err(|e| broken(&e))?;
+        let piece: wire::MessagesEvent<'_> =
+            serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
         let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
         match piece.r#type.as_deref().or_else(named).unwrap_or_default() {
             "message_start" => self.start(&piece, out),
@@ -97,7 +99,7 @@ impl Reader for MessagesReader {
     }
 }
 
-fn broken(error: &serde_json::Error) -> Fault {
+fn unreadable(error: &serde_json::Error) -> Fault {
     Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
         .note(format!("unreadable messages event: {error}"))
 }
@@ -115,13 +117,17 @@ fn object(raw: Option<&RawValue>) -> Map<String, Value> {
 
 fn aside(candidate: Option<u32>, name: &str, value: Value) -> Option<Event> {
     let name = name.to_owned();
-    (!value.is_null()).then_some(Event::Aside { candidate, origin: ME, name, value })
+    (!value.is_null()).then_some(Event::Aside { candidate, origin: ORIGIN, name, value })
 }
 
-impl MessagesReader {
-    fn start(&mut self, piece: &wire::Piece<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+impl MessagesStreamReader {
+    fn start(
+        &mut self,
+        piece: &wire::MessagesEvent<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Fault> {
         if self.begun {
-            return Err(second_start());
+            return Err(second_start_error());
         }
         self.begun = true;
         let mut message = object(piece.message);
@@ -132,7 +138,7 @@ impl MessagesReader {
         let (id, model) = (text("id"), text("model"));
         out.push(Event::Begin { id, model, created: None });
         if let Some(Value::Object(usage)) = message.shift_remove("usage") {
-            self.count(usage, wire::Counts::opening, out);
+            self.count(usage, wire::MessagesUsage::opening, out);
         }
         let begun = ["type", "role", "content", "stop_reason", "stop_sequence", "stop_details"];
         for (name, value) in message {
@@ -154,17 +160,18 @@ impl MessagesReader {
     fn count(
         &mut self,
         usage: Map<String, Value>,
-        trusted: fn(wire::Counts) -> wire::Counts,
+        trusted: fn(wire::MessagesUsage) -> wire::MessagesUsage,
         out: &mut Vec<Event>,
     ) {
-        let later: Option<wire::Counts> = serde_json::from_value(Value::Object(usage.clone())).ok();
+        let later: Option<wire::MessagesUsage> =
+            serde_json::from_value(Value::Object(usage.clone())).ok();
         if let Some(later) = later.map(trusted) {
             let counts = self.counts.take().unwrap_or_default().then(later);
             out.push(Event::Count(counts.read()));
             self.counts = Some(counts);
         }
-        for (name, value) in wire::besides(usage) {
-            self.besides.insert(name, value);
+        for (name, value) in wire::other_fields(usage) {
+            self.other_fields.insert(name, value);
         }
     }
 
@@ -173,7 +180,11 @@ impl MessagesReader {
         self.slots - 1
     }
 
-    fn block_start(&mut self, piece: &wire::Piece<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn block_start(
+        &mut self,
+        piece: &wire::MessagesEvent<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Fault> {
         if self.ended {
             return Ok(());
         }
@@ -198,7 +209,7 @@ impl MessagesReader {
                     _ => Vec::new(),
                 };
                 extras(slot, value, out);
-                Block::Text { slot, length, citations }
+                BlockState::Text { slot, length, citations }
             }
             "thinking" => {
                 let slot = self.slot();
@@ -207,27 +218,27 @@ impl MessagesReader {
                 let signature = text(&mut value, "signature");
                 grow(slot, said, out);
                 extras(slot, value, out);
-                Block::Thought { slot, signature }
+                BlockState::Thought { slot, signature }
             }
             "tool_use" => {
                 let slot = self.slot();
-                let id = names::read(text(&mut value, "id"));
-                let name = names::read(text(&mut value, "name"));
+                let id = tool_names::read(text(&mut value, "id"));
+                let name = tool_names::read(text(&mut value, "name"));
                 let call = Opening::ToolCall { id, name, custom: false };
                 out.push(Event::Open(Place::first(slot), call));
                 let input = value.shift_remove("input").filter(|input| !input.is_null());
                 extras(slot, value, out);
-                Block::Call { slot, input, spoken: false }
+                BlockState::Call { slot, input, spoken: false }
             }
-            _ => Block::Other { value, input: String::new() },
+            _ => BlockState::Other { value, input: String::new() },
         };
-        self.open.push(Open { index, block });
+        self.open.push(OpenBlock { index, block });
         Ok(())
     }
 
     fn block_delta(
         &mut self,
-        piece: &wire::Piece<'_>,
+        piece: &wire::MessagesEvent<'_>,
         text: &str,
         out: &mut Vec<Event>,
     ) -> Result<(), Fault> {
@@ -241,34 +252,36 @@ impl MessagesReader {
             text.as_deref().unwrap_or_default().to_owned()
         };
         match (&mut open.block, kind) {
-            (Block::Text { slot, length, .. }, "text_delta") => {
+            (BlockState::Text { slot, length, .. }, "text_delta") => {
                 let said = owned(&delta.text);
                 *length += said.chars().count();
                 grow(*slot, said, out);
             }
-            (Block::Text { citations, .. }, "citations_delta") => {
+            (BlockState::Text { citations, .. }, "citations_delta") => {
                 citations.push(value(delta.citation));
             }
-            (Block::Thought { slot, .. }, "thinking_delta") => {
+            (BlockState::Thought { slot, .. }, "thinking_delta") => {
                 grow(*slot, owned(&delta.thinking), out);
             }
-            (Block::Thought { signature, .. }, "signature_delta") => {
+            (BlockState::Thought { signature, .. }, "signature_delta") => {
                 *signature = owned(&delta.signature);
             }
-            (Block::Call { slot, spoken, .. }, "input_json_delta") => {
+            (BlockState::Call { slot, spoken, .. }, "input_json_delta") => {
                 let said = owned(&delta.partial_json);
                 *spoken |= !said.is_empty();
                 grow(*slot, said, out);
             }
-            (Block::Other { input, .. }, "input_json_delta") => {
+            (BlockState::Other { input, .. }, "input_json_delta") => {
                 input.push_str(delta.partial_json.as_deref().unwrap_or_default());
             }
-            (Block::Other { value, .. }, _) => gather(value, raw_delta(text)),
+            (BlockState::Other { value, .. }, _) => gather(value, delta_fields(text)),
             (
-                Block::Text { slot, .. } | Block::Thought { slot, .. } | Block::Call { slot, .. },
+                BlockState::Text { slot, .. }
+                | BlockState::Thought { slot, .. }
+                | BlockState::Call { slot, .. },
                 kind,
             ) => {
-                let fields = Map::from_iter([(kind.to_owned(), Value::Object(raw_delta(text)))]);
+                let fields = Map::from_iter([(kind.to_owned(), Value::Object(delta_fields(text)))]);
                 extras(*slot, fields, out);
             }
         }
@@ -280,19 +293,19 @@ impl MessagesReader {
             return Ok(());
         };
         let slot = match self.open.remove(at).block {
-            Block::Text { slot, length, citations } => {
+            BlockState::Text { slot, length, citations } => {
                 let place = Place::first(slot);
                 out.extend(citations.into_iter().map(|value| {
                     Event::Grow(place, Growth::Citation(read_blocks::citation(value, length)))
                 }));
                 slot
             }
-            Block::Thought { slot, signature } => {
-                let seal = seals::read(signature, Side::Answer);
+            BlockState::Thought { slot, signature } => {
+                let seal = signatures::read(signature, BlockAuthor::Answer);
                 out.extend(seal.map(|seal| Event::Sealed(Place::first(slot), seal)));
                 slot
             }
-            Block::Call { slot, input, spoken } => {
+            BlockState::Call { slot, input, spoken } => {
                 if !spoken {
                     // No piece of the arguments means none, or those the block began with.
                     let input = input.unwrap_or_else(|| Value::Object(Map::new()));
@@ -300,15 +313,16 @@ impl MessagesReader {
                 }
                 slot
             }
-            Block::Other { mut value, input } => {
+            BlockState::Other { mut value, input } => {
                 if let Ok(input) = serde_json::from_str::<Value>(&input) {
                     value.insert("input".to_owned(), input);
                 }
-                let part = read_blocks::read(Value::Object(value), &Path::Root, Side::Answer)
-                    .map_err(|e| {
-                        Fault::new(Trouble::Interrupted, "the provider sent a broken block")
-                            .note(e.to_string())
-                    })?;
+                let part =
+                    read_blocks::read(Value::Object(value), &Path::Root, BlockAuthor::Answer)
+                        .map_err(|e| {
+                            Fault::new(Trouble::Interrupted, "the provider sent a broken block")
+                                .note(e.to_string())
+                        })?;
                 let slot = self.slot();
                 let Part { kind, seal, cache, extras } = part;
                 let whole = Part { kind, seal: None, cache, extras };
@@ -322,7 +336,11 @@ impl MessagesReader {
         Ok(())
     }
 
-    fn message_delta(&mut self, piece: wire::Piece<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn message_delta(
+        &mut self,
+        piece: wire::MessagesEvent<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Fault> {
         let delta = piece.delta.unwrap_or_default();
         let usage = object(piece.usage);
         if !usage.is_empty() {
@@ -339,9 +357,9 @@ impl MessagesReader {
             self.block_stop(index, out)?;
         }
         self.ended = true;
-        if !self.besides.is_empty() {
-            let besides = Value::Object(std::mem::take(&mut self.besides));
-            out.extend(aside(None, USAGE, besides));
+        if !self.other_fields.is_empty() {
+            let other_fields = Value::Object(std::mem::take(&mut self.other_fields));
+            out.extend(aside(None, USAGE, other_fields));
         }
         out.extend(aside(Some(0), "stop_details", value(delta.stop_details)));
         let stop = delta.stop_sequence.map(|stop| stop.into_owned());
@@ -351,7 +369,7 @@ impl MessagesReader {
 }
 
 /// Two answers spliced into one are neither.
-pub(super) fn second_start() -> Fault {
+pub(super) fn second_start_error() -> Fault {
     Fault::new(Trouble::Interrupted, "the provider began a second answer within the first")
         .note("a second message_start in one messages stream")
 }
@@ -366,13 +384,16 @@ fn grow(slot: u32, text: String, out: &mut Vec<Event>) {
 fn extras(slot: u32, fields: Map<String, Value>, out: &mut Vec<Event>) {
     for (name, value) in fields {
         if name != "type" && !value.is_null() {
-            out.push(Event::Grow(Place::first(slot), Growth::Extra { origin: ME, name, value }));
+            out.push(Event::Grow(
+                Place::first(slot),
+                Growth::Extra { origin: ORIGIN, name, value },
+            ));
         }
     }
 }
 
 /// The whole delta of a piece, where a kind is not known.
-fn raw_delta(text: &str) -> Map<String, Value> {
+fn delta_fields(text: &str) -> Map<String, Value> {
     let mut piece: Value = serde_json::from_str(text).unwrap_or_default();
     match piece.get_mut("delta").map(Value::take) {
         Some(Value::Object(delta)) => delta,

@@ -16,7 +16,7 @@
 //!
 //! The block is placed before its part, since clients cut thinking off the end of a turn. Only a
 //! seal that came when its text had begun follows it: a text that goes on stays one block, and
-//! [`Saying`] keeps the seals of its stretches until something else follows. If nothing does, they
+//! [`Saying`] keeps the seals of its spans until something else follows. If nothing does, they
 //! are not written at all, because clients take the last block for the answer (Claude Code, for
 //! one, prints it): `crate::keepsake` brings them back. `restore` puts the others back when the
 //! history is read. A seal whose part the client left out is left out too. Blocks of this kind
@@ -25,30 +25,31 @@
 use canon::{Kind, Media, MediaKind, Part, Seal, Source, Thought};
 use serde_json::Value;
 
-use super::{ME, names};
+use super::names::ORIGIN;
+use super::tool_names;
 use crate::fields::Object;
 use crate::{envelope, stretch};
 
 /// Sets apart what the envelope of a loose seal holds; no provider's token contains it.
-const MARK: char = '\u{1}';
+const SEPARATOR: char = '\u{1}';
 
 /// How every envelope begins: the same bytes in either alphabet.
-pub(super) const WRAPPED: &str = "pttQVDF";
+pub(super) const ENVELOPE_PREFIX: &str = "pttQVDF";
 
 /// Whether a token is one of our envelopes, and so nothing a provider issued.
 pub(super) fn is_wrapped(token: &str) -> bool {
-    is_loose(token).is_some()
+    is_carrier(token).is_some()
 }
 
 /// Whether a token is the envelope of a loose seal, or of a thought's; `None` for no envelope.
-pub(super) fn is_loose(token: &str) -> Option<bool> {
-    let seal = envelope::unwrap(token, ME);
-    (seal != Seal::new(ME, token)).then(|| seal.open().1.starts_with(MARK))
+pub(super) fn is_carrier(token: &str) -> Option<bool> {
+    let seal = envelope::unwrap(token, ORIGIN);
+    (seal != Seal::new(ORIGIN, token)).then(|| seal.open().1.starts_with(SEPARATOR))
 }
 
 /// Who wrote the blocks: a client that may have been given foreign seals, or a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum BlockAuthor {
     /// A client's history.
     History,
     /// A provider's answer. Its tokens are its own, whatever they look like.
@@ -56,19 +57,19 @@ pub(super) enum Side {
 }
 
 /// The seal behind a token in one of the two slots.
-pub(super) fn read(token: String, side: Side) -> Option<Seal> {
+pub(super) fn read(token: String, side: BlockAuthor) -> Option<Seal> {
     if token.is_empty() {
         return None;
     }
     Some(match side {
-        Side::History => envelope::unwrap(&token, ME),
-        Side::Answer => Seal::new(ME, token),
+        BlockAuthor::History => envelope::unwrap(&token, ORIGIN),
+        BlockAuthor::Answer => Seal::new(ORIGIN, token),
     })
 }
 
 /// What stands in a slot for a seal shown to a client.
 pub(super) fn write(seal: &Seal) -> String {
-    match seal.for_origin(ME) {
+    match seal.for_origin(ORIGIN) {
         Some(token) => token.to_owned(),
         None => envelope::wrap(seal),
     }
@@ -76,7 +77,7 @@ pub(super) fn write(seal: &Seal) -> String {
 
 /// Which part of its turn a loose seal belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Whose<'a> {
+pub(super) enum SignatureTarget<'a> {
     /// The call with that id.
     Call(&'a str),
     /// The part behind the block.
@@ -84,19 +85,19 @@ pub(super) enum Whose<'a> {
     /// An empty text in the block's place.
     Text,
     /// A stretch of the text before the block: where it starts, and how many characters it has.
-    Stretch(usize, usize),
+    Span(usize, usize),
 }
 
 /// A text block that may yet go on, and the seals that came when it had begun.
 #[derive(Debug, Default)]
-pub(super) struct Saying {
+pub(super) struct OpenText {
     /// How many characters it has.
     said: usize,
-    /// The seals of its stretches.
-    seals: Vec<(Seal, Whose<'static>)>,
+    /// The seals of its spans.
+    seals: Vec<(Seal, SignatureTarget<'static>)>,
 }
 
-impl Saying {
+impl OpenText {
     /// Whether a text behind this one is the rest of it: it was parted only for a seal.
     pub(super) const fn goes_on(&self, sealed: bool) -> bool {
         sealed || !self.seals.is_empty()
@@ -106,7 +107,7 @@ impl Saying {
     pub(super) fn add(&mut self, text: &str, seal: Option<Seal>) {
         let (start, length) = (self.said, text.chars().count());
         self.said += length;
-        self.seals.extend(seal.map(|seal| (seal, Whose::Stretch(start, length))));
+        self.seals.extend(seal.map(|seal| (seal, SignatureTarget::Span(start, length))));
     }
 
     /// The blocks that carry its seals, when something follows.
@@ -116,33 +117,33 @@ impl Saying {
 }
 
 /// The block that carries the seal of a part which is no thought.
-pub(super) fn carrier(seal: &Seal, whose: &Whose<'_>) -> Value {
+pub(super) fn carrier(seal: &Seal, whose: &SignatureTarget<'_>) -> Value {
     let (origin, token) = seal.open();
     let whose = match whose {
-        Whose::Call(id) => format!("call {}", names::write(id)),
-        Whose::Next => "next".to_owned(),
-        Whose::Text => "text".to_owned(),
-        Whose::Stretch(start, length) => stretch::name(*start, *length),
+        SignatureTarget::Call(id) => format!("call {}", tool_names::write(id)),
+        SignatureTarget::Next => "next".to_owned(),
+        SignatureTarget::Text => "text".to_owned(),
+        SignatureTarget::Span(start, length) => stretch::name(*start, *length),
     };
-    let inside = Seal::new(origin, format!("{MARK}{whose}{MARK}{token}"));
+    let inside = Seal::new(origin, format!("{SEPARATOR}{whose}{SEPARATOR}{token}"));
     Object::new().set("type", "redacted_thinking").set("data", envelope::wrap(&inside)).into()
 }
 
 /// A turn of a client's history with the loose seals back on their parts.
 pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
-    if !parts.iter().any(|part| opened(part).is_some()) {
+    if !parts.iter().any(|part| carried_signature(part).is_some()) {
         return parts;
     }
     let mut all: Vec<Part> = Vec::with_capacity(parts.len());
     let mut calls: Vec<(String, Seal)> = Vec::new();
-    let mut stretches: Vec<(String, Seal)> = Vec::new();
+    let mut spans: Vec<(String, Seal)> = Vec::new();
     let mut next = None;
     for mut part in parts {
-        match opened(&part) {
+        match carried_signature(&part) {
             None => {
-                cut(&mut all, &mut stretches);
+                split_signed_spans(&mut all, &mut spans);
                 if let Some(seal) = next.take() {
-                    part.kind = picture(part.kind);
+                    part.kind = image_from_markdown(part.kind);
                     part.seal = Some(seal);
                 }
                 all.push(part);
@@ -150,16 +151,16 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
             Some((whose, seal)) => match whose.as_str() {
                 "next" => next = Some(seal),
                 "text" => all.push(Part::text("").sealed(Some(seal))),
-                other if stretch::is_name(other) => stretches.push((whose, seal)),
+                other if stretch::is_name(other) => spans.push((whose, seal)),
                 other => {
                     if let Some(id) = other.strip_prefix("call ") {
-                        calls.push((names::read(id.to_owned()), seal));
+                        calls.push((tool_names::read(id.to_owned()), seal));
                     }
                 }
             },
         }
     }
-    cut(&mut all, &mut stretches);
+    split_signed_spans(&mut all, &mut spans);
     for part in &mut all {
         if let Kind::ToolCall(call) = &part.kind
             && let Some(at) = calls.iter().position(|(id, _)| *id == call.id)
@@ -171,7 +172,7 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
 }
 
 /// The last text with each sealed stretch as a part of its own.
-fn cut(all: &mut Vec<Part>, seals: &mut Vec<(String, Seal)>) {
+fn split_signed_spans(all: &mut Vec<Part>, seals: &mut Vec<(String, Seal)>) {
     let seals = std::mem::take(seals);
     if seals.is_empty() {
         return;
@@ -183,7 +184,7 @@ fn cut(all: &mut Vec<Part>, seals: &mut Vec<(String, Seal)>) {
 
 /// A sealed picture that was told as markdown is that picture again; its seal holds for nothing
 /// else.
-fn picture(kind: Kind) -> Kind {
+fn image_from_markdown(kind: Kind) -> Kind {
     let Kind::Text { text, .. } = &kind else { return kind };
     let inside = text.strip_prefix("![image](data:").and_then(|rest| rest.strip_suffix(')'));
     let Some((mime, data)) = inside.and_then(|rest| rest.split_once(";base64,")) else {
@@ -195,16 +196,16 @@ fn picture(kind: Kind) -> Kind {
 }
 
 /// Whose seal a part carries, when it is nothing but the carrier of one.
-fn opened(part: &Part) -> Option<(String, Seal)> {
+fn carried_signature(part: &Part) -> Option<(String, Seal)> {
     let Kind::Thought(Thought { redacted: true, .. }) = &part.kind else { return None };
     let (origin, inside) = part.seal.as_ref()?.open();
-    let (whose, token) = inside.strip_prefix(MARK)?.split_once(MARK)?;
+    let (whose, token) = inside.strip_prefix(SEPARATOR)?.split_once(SEPARATOR)?;
     Some((whose.to_owned(), Seal::new(origin, token)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{read_blocks, write_answer};
+    use super::super::{read_blocks, write_reply_blocks};
     use super::*;
     use crate::fields::Path;
     use canon::{Losses, Origin, ToolCall};
@@ -217,9 +218,10 @@ mod tests {
 
     fn there_and_back(parts: &[Part]) -> Vec<Part> {
         let mut losses = Losses::new();
-        let blocks = write_answer::Blocks::new("x").write_all(parts.to_vec(), &mut losses);
+        let blocks =
+            write_reply_blocks::ReplyBlocks::new("x").write_all(parts.to_vec(), &mut losses);
         assert!(losses.is_empty(), "{losses:?}");
-        let read = |value| read_blocks::read(value, &Path::Root, Side::History).unwrap();
+        let read = |value| read_blocks::read(value, &Path::Root, BlockAuthor::History).unwrap();
         restore(blocks.into_iter().map(read).collect())
     }
 
@@ -245,8 +247,8 @@ mod tests {
 
     #[test]
     fn a_seal_finds_its_call_in_a_turn_that_was_reordered() {
-        let carried = carrier(&Seal::new(Origin::Native, "s"), &Whose::Call("two"));
-        let part = read_blocks::read(carried, &Path::Root, Side::History).unwrap();
+        let carried = carrier(&Seal::new(Origin::Native, "s"), &SignatureTarget::Call("two"));
+        let part = read_blocks::read(carried, &Path::Root, BlockAuthor::History).unwrap();
         let restored = restore(vec![call("two"), call("one"), part]);
         assert_eq!(restored[0].seal, Some(Seal::new(Origin::Native, "s")));
         assert_eq!((restored.len(), restored[1].seal.as_ref()), (2, None));
@@ -256,15 +258,15 @@ mod tests {
     fn every_envelope_is_known_by_its_beginning() {
         for origin in Origin::ALL {
             let wrapped = envelope::wrap(&Seal::new(origin, "s"));
-            assert!(wrapped.starts_with(WRAPPED) && is_wrapped(&wrapped), "{origin}");
+            assert!(wrapped.starts_with(ENVELOPE_PREFIX) && is_wrapped(&wrapped), "{origin}");
         }
-        assert!(!is_wrapped("EqQBCgIYAg==") && !is_wrapped(WRAPPED));
+        assert!(!is_wrapped("EqQBCgIYAg==") && !is_wrapped(ENVELOPE_PREFIX));
     }
 
     #[test]
     fn what_a_provider_wrote_is_its_own_seal() {
         let wrapped = envelope::wrap(&Seal::new(Origin::Native, "s"));
-        let read = read(wrapped.clone(), Side::Answer);
+        let read = read(wrapped.clone(), BlockAuthor::Answer);
         assert_eq!(read, Some(Seal::new(Origin::Messages, wrapped)));
     }
 }

@@ -113,13 +113,13 @@ fn a_request_is_written_as_it_was_read() {
 #[test]
 fn the_passage_changes_only_what_the_lane_wants() {
     for (name, body) in fixtures(".request.json") {
-        let peek = Messages.peek(&Target::default(), &body).unwrap();
+        let facts = Messages.peek(&Target::default(), &body).unwrap();
         let body = Bytes::from(body);
-        let same = Messages.patch(&body, &peek, &lane(&peek.model)).body.to_vec();
+        let same = Messages.patch(&body, &facts, &lane(&facts.model)).body.to_vec();
         assert_eq!(same, body, "{name}");
         let text = String::from_utf8(body.to_vec()).unwrap();
         let expected = text.replacen("\"house-large\"", "\"other \\\"one\\\"\"", 1);
-        let other = Messages.patch(&body, &peek, &lane("other \"one\"")).body.to_vec();
+        let other = Messages.patch(&body, &facts, &lane("other \"one\"")).body.to_vec();
         assert_eq!(String::from_utf8(other).unwrap(), expected, "{name}");
     }
 }
@@ -130,10 +130,10 @@ fn a_lowered_limit_takes_the_budget_along() {
         br#"{"model":"m", "max_tokens": 9000,"thinking":{"type":"enabled","budget_tokens": 5000},
             "messages":[{"role":"user","content":"x"}]}"#,
     );
-    let peek = Messages.peek(&Target::default(), &body).unwrap();
+    let facts = Messages.peek(&Target::default(), &body).unwrap();
     let with = |limit| {
         let lane = Lane { model: "m", limit: Some(limit), max_output: None, steering: None };
-        let patched = Messages.patch(&body, &peek, &lane).body.to_vec();
+        let patched = Messages.patch(&body, &facts, &lane).body.to_vec();
         let value: Value = serde_json::from_slice(&patched).unwrap();
         (value["max_tokens"].clone(), value["thinking"].clone())
     };
@@ -489,7 +489,8 @@ fn what_another_provider_ran_is_shown_and_never_sent_on() {
         Part::new(Kind::CodeOutcome(outcome)),
         Part::new(Kind::Search(search)),
     ];
-    let blocks = super::write_answer::Blocks::new("s-1").write_all(parts, &mut Losses::new());
+    let blocks =
+        super::write_reply_blocks::ReplyBlocks::new("s-1").write_all(parts, &mut Losses::new());
     let kinds: Vec<&str> = blocks.iter().filter_map(|block| block["type"].as_str()).collect();
     let run = "server_tool_use";
     let results = ["code_execution_tool_result", "web_search_tool_result"];
@@ -510,15 +511,16 @@ fn what_was_written_for_another_provider_is_cut_out_of_the_passage() {
     parts.insert(1, Part::new(Kind::Search(canon::Search::default())));
     let own = Kind::Thought(Thought { text: "mine".to_owned(), redacted: false });
     parts.push(Part::new(own).sealed(Some(Seal::new(Origin::Messages, "RXE="))));
-    let blocks = super::write_answer::Blocks::new("s").write_all(parts, &mut Losses::new());
+    let blocks =
+        super::write_reply_blocks::ReplyBlocks::new("s").write_all(parts, &mut Losses::new());
     let unsealed = json!({"type": "thinking", "thinking": "hm", "signature": ""});
     let body = json!({"model": "m", "max_tokens": 9, "messages": [
         {"role": "user", "content": "x"},
         {"role": "assistant", "content": blocks},
         {"role": "assistant", "content": [unsealed]}]});
     let body = Bytes::from(body.to_string());
-    let peek = Messages.peek(&Target::default(), &body).unwrap();
-    let sent = Messages.patch(&body, &peek, &lane("n")).body.to_vec();
+    let facts = Messages.peek(&Target::default(), &body).unwrap();
+    let sent = Messages.patch(&body, &facts, &lane("n")).body.to_vec();
     let sent: Value = serde_json::from_slice(&sent).unwrap();
     assert_eq!(
         sent["messages"][1]["content"],

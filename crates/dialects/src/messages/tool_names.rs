@@ -7,12 +7,15 @@
 
 use std::borrow::Cow;
 
+/// The maximum length of a tool name in bytes.
+pub(super) const MAX_NAME_BYTES: usize = 128;
+
 const fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 
 /// Whether the text behind an underscore looks like one of our escapes.
-fn is_word(rest: &str) -> bool {
+fn is_escape(rest: &str) -> bool {
     rest.strip_prefix("0x").is_some_and(|rest| rest.starts_with(is_digit))
 }
 
@@ -28,7 +31,7 @@ pub(super) fn write(name: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(name.len() + 12);
     let mut chars = name.chars();
     while let Some(c) = chars.next() {
-        if is_plain(c) && !(c == '_' && is_word(chars.as_str())) {
+        if is_plain(c) && !(c == '_' && is_escape(chars.as_str())) {
             out.push(c);
         } else {
             out.push_str(&format!("_0x{:02X}_", u32::from(c)));
@@ -45,7 +48,7 @@ pub(super) fn read(name: String) -> String {
     let mut out = String::with_capacity(name.len());
     let mut rest = name.as_str();
     while let Some(c) = rest.chars().next() {
-        if let Some((escaped, behind)) = escape(rest) {
+        if let Some((escaped, behind)) = read_escape(rest) {
             out.push(escaped);
             rest = behind;
         } else {
@@ -57,12 +60,12 @@ pub(super) fn read(name: String) -> String {
 }
 
 /// The character an escape at the beginning of the text stands for, and what follows it.
-fn escape(text: &str) -> Option<(char, &str)> {
+fn read_escape(text: &str) -> Option<(char, &str)> {
     let (digits, behind) = text.strip_prefix("_0x")?.split_once('_')?;
     let c = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
     // Only what `write` writes: everything else was somebody's own name.
     let ours = digits == format!("{:02X}", u32::from(c))
-        && (!is_plain(c) || (c == '_' && is_word(behind)));
+        && (!is_plain(c) || (c == '_' && is_escape(behind)));
     ours.then_some((c, behind))
 }
 

@@ -5,15 +5,13 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::{ME, names, schema, wire};
+use super::names::ORIGIN;
+use super::{schema, tool_names, wire};
 use crate::fields::{Fields, Object, Path};
 
-/// The longest name the format takes.
-pub(super) const LONGEST_NAME: usize = 128;
-
-const SEARCH: &str = "web_search_20250305";
-const CODE: &str = "code_execution_20250825";
-const FETCH: &str = "web_fetch_20250910";
+const SEARCH_TOOL_TYPE: &str = "web_search_20250305";
+const CODE_TOOL_TYPE: &str = "code_execution_20250825";
+const FETCH_TOOL_TYPE: &str = "web_fetch_20250910";
 
 /// The tools of a request.
 pub(super) fn read(list: Vec<Value>) -> Result<Vec<Tool>, Fault> {
@@ -26,7 +24,7 @@ fn read_tool(value: Value, path: &Path<'_>) -> Result<Tool, Fault> {
     if word == "custom" {
         return function(value, path).map(Tool::Function);
     }
-    let rest = |value: Value| Ok::<_, Fault>(Fields::new(value, path)?.extras(ME));
+    let rest = |value: Value| Ok::<_, Fault>(Fields::new(value, path)?.extras(ORIGIN));
     if word.starts_with("web_search_") {
         search(value, path).map(Tool::Search)
     } else if word.starts_with("code_execution_") {
@@ -34,7 +32,7 @@ fn read_tool(value: Value, path: &Path<'_>) -> Result<Tool, Fault> {
     } else if word.starts_with("web_fetch_") {
         rest(value).map(Tool::Fetch)
     } else {
-        Ok(Tool::Foreign { origin: ME, value })
+        Ok(Tool::Foreign { origin: ORIGIN, value })
     }
 }
 
@@ -42,14 +40,14 @@ fn function(value: Value, path: &Path<'_>) -> Result<FunctionTool, Fault> {
     let mut fields = Fields::new(value, path)?;
     fields.take("type");
     Ok(FunctionTool {
-        name: names::read(fields.required("name")?),
+        name: tool_names::read(fields.required("name")?),
         description: fields.string("description")?,
         parameters: fields.take("input_schema").map(Schema::new),
         result: None,
         strict: fields.flag("strict")?,
         deferred: fields.flag("defer_loading")?.unwrap_or(false),
         cache: fields.take("cache_control").as_ref().map(wire::read_cache),
-        extras: fields.extras(ME),
+        extras: fields.extras(ORIGIN),
     })
 }
 
@@ -68,7 +66,7 @@ fn search(value: Value, path: &Path<'_>) -> Result<SearchTool, Fault> {
         allowed: fields.strings("allowed_domains")?.unwrap_or_default(),
         blocked: fields.strings("blocked_domains")?.unwrap_or_default(),
         location,
-        extras: fields.extras(ME),
+        extras: fields.extras(ORIGIN),
     })
 }
 
@@ -82,7 +80,7 @@ pub(super) fn read_choice(choice: Option<Map<String, Value>>) -> Result<ToolChoi
         "auto" => Choice::Auto,
         "any" => Choice::Required,
         "none" => Choice::Never,
-        "tool" => Choice::Named(names::read(fields.required("name")?)),
+        "tool" => Choice::Named(tool_names::read(fields.required("name")?)),
         _ => Choice::Unset,
     };
     Ok(ToolChoice { choice, parallel })
@@ -151,7 +149,7 @@ fn write_choice(
         Choice::Never => return Some(Object::new().set("type", "none").into()),
         Choice::Required | Choice::Among { required: true, .. } => Object::new().set("type", "any"),
         Choice::Named(name) => {
-            Object::new().set("type", "tool").set("name", names::write(name).as_ref())
+            Object::new().set("type", "tool").set("name", tool_names::write(name).as_ref())
         }
     };
     Some(kind.maybe("disable_parallel_tool_use", parallel.map(|parallel| !parallel)).into())
@@ -175,9 +173,9 @@ fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Valu
                 .into()
         }
         Tool::Search(tool) => write_search(tool, losses),
-        Tool::Code(extras) => server(CODE, "code_execution", extras, losses),
-        Tool::Fetch(extras) => server(FETCH, "web_fetch", extras, losses),
-        Tool::Foreign { origin, value } if *origin == ME => value.clone(),
+        Tool::Code(extras) => server(CODE_TOOL_TYPE, "code_execution", extras, losses),
+        Tool::Fetch(extras) => server(FETCH_TOOL_TYPE, "web_fetch", extras, losses),
+        Tool::Foreign { origin, value } if *origin == ORIGIN => value.clone(),
         Tool::Foreign { .. } => {
             losses.add("tools", "a tool only the caller's format has");
             return Ok(None);
@@ -186,8 +184,8 @@ fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Valu
 }
 
 fn allowed_name(name: &str, at: usize) -> Result<String, Fault> {
-    let written = names::write(name).into_owned();
-    if written.is_empty() || written.len() > LONGEST_NAME {
+    let written = tool_names::write(name).into_owned();
+    if written.is_empty() || written.len() > tool_names::MAX_NAME_BYTES {
         return Err(Fault::invalid(
             format!("tools[{at}].name"),
             format!("the name of tool {at} cannot be written in the messages format"),
@@ -203,7 +201,7 @@ fn write_function(tool: &FunctionTool, at: usize, losses: &mut Losses) -> Result
     losses.add_if(result.is_some(), "tools.result", "the messages format declares no results");
     let shape = match parameters {
         None => Object::new().set("type", "object").into(),
-        Some(schema) if *strict == Some(true) => object_schema(schema::bend(&schema.json)),
+        Some(schema) if *strict == Some(true) => object_schema(schema::restrict(&schema.json)),
         Some(schema) => object_schema(schema.json.clone()),
     };
     Ok(Object::new()
@@ -213,7 +211,7 @@ fn write_function(tool: &FunctionTool, at: usize, losses: &mut Losses) -> Result
         .maybe("strict", *strict)
         .maybe("defer_loading", deferred.then_some(true))
         .maybe("cache_control", cache.as_ref().map(wire::write_cache))
-        .with(extras, ME)
+        .with(extras, ORIGIN)
         .into())
 }
 
@@ -245,12 +243,12 @@ fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
         .maybe("allowed_domains", list(allowed))
         .maybe("blocked_domains", list(blocked))
         .maybe("user_location", near);
-    named(tool.with(extras, ME), SEARCH, "web_search")
+    named(tool.with(extras, ORIGIN), SEARCH_TOOL_TYPE, "web_search")
 }
 
 fn server(kind: &str, name: &str, extras: &Extras, losses: &mut Losses) -> Value {
     wire::note_foreign(extras, "tools", losses);
-    named(Object::new().with(extras, ME), kind, name)
+    named(Object::new().with(extras, ORIGIN), kind, name)
 }
 
 /// The tool with its dated type and its name, in front where readers look for them.

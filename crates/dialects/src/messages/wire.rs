@@ -9,13 +9,13 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-use super::ME;
+use super::names::ORIGIN;
 use crate::fields::{self, Object};
 use crate::{served, text};
 
 /// One piece of a stream.
 #[derive(Debug, Deserialize)]
-pub(super) struct Piece<'a> {
+pub(super) struct MessagesEvent<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(default)]
@@ -25,7 +25,7 @@ pub(super) struct Piece<'a> {
     #[serde(borrow, default)]
     pub(super) content_block: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) delta: Option<Delta<'a>>,
+    pub(super) delta: Option<MessagesDelta<'a>>,
     #[serde(borrow, default)]
     pub(super) usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -36,7 +36,7 @@ pub(super) struct Piece<'a> {
 
 /// What a piece adds, to a block or to the message.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Delta<'a> {
+pub(super) struct MessagesDelta<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -61,7 +61,7 @@ pub(super) struct Delta<'a> {
 
 /// Token counts. A stream tells them piecemeal; the last value of each holds.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct Counts {
+pub(super) struct MessagesUsage {
     #[serde(default)]
     input_tokens: Option<u64>,
     #[serde(default)]
@@ -75,9 +75,9 @@ pub(super) struct Counts {
     #[serde(default)]
     output_tokens_details: Option<OutputDetails>,
     #[serde(default)]
-    server_tool_use: Option<ServerTools>,
+    server_tool_use: Option<ServerToolCounts>,
     #[serde(default)]
-    iterations: Option<Vec<Iteration>>,
+    iterations: Option<Vec<UsageIteration>>,
     #[serde(default)]
     service_tier: Option<Value>,
     #[serde(default)]
@@ -99,22 +99,22 @@ struct OutputDetails {
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct ServerTools {
+struct ServerToolCounts {
     #[serde(default)]
     web_search_requests: Option<u64>,
 }
 
 /// One of the runs an answer took.
 #[derive(Clone, Debug, Default, Deserialize)]
-struct Iteration {
+struct UsageIteration {
     #[serde(default)]
     r#type: Option<String>,
     #[serde(flatten)]
-    counts: Run,
+    counts: IterationCounts,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct Run {
+struct IterationCounts {
     #[serde(default)]
     input_tokens: Option<u64>,
     #[serde(default)]
@@ -127,7 +127,7 @@ struct Run {
     output_tokens: Option<u64>,
 }
 
-impl Run {
+impl IterationCounts {
     /// `input_tokens` leaves out what the cache had; our whole prompt does not.
     fn read(self) -> Usage {
         let split = self.cache_creation.unwrap_or_default();
@@ -151,7 +151,7 @@ impl Run {
     }
 }
 
-impl Counts {
+impl MessagesUsage {
     /// The counts in a raw object; `None` when there are none.
     pub(super) fn of(raw: &RawValue) -> Option<Self> {
         serde_json::from_str(raw.get()).ok()
@@ -187,12 +187,12 @@ impl Counts {
             return Some(Tier::Fast);
         }
         let word = self.service_tier.as_ref().and_then(Value::as_str)?;
-        Some(served::read(ME, word))
+        Some(served::read(ORIGIN, word))
     }
 
     /// The counts in our convention.
     pub(super) fn read(&self) -> Usage {
-        let run = Run {
+        let run = IterationCounts {
             input_tokens: self.input_tokens,
             cache_creation_input_tokens: self.cache_creation_input_tokens,
             cache_read_input_tokens: self.cache_read_input_tokens,
@@ -215,7 +215,7 @@ impl Counts {
 }
 
 /// What shortening the history consumed: billed, but left out of the totals.
-fn compacting(iterations: &[Iteration]) -> Usage {
+fn compacting(iterations: &[UsageIteration]) -> Usage {
     iterations
         .iter()
         .filter(|run| run.r#type.as_deref() == Some("compaction"))
@@ -234,7 +234,7 @@ fn combined(a: Usage, b: Usage, with: impl Fn(u64, u64) -> u64) -> Usage {
 }
 
 /// What the counts say besides: tier, place, the runs. Kept for the way back.
-pub(super) fn besides(mut usage: Map<String, Value>) -> Map<String, Value> {
+pub(super) fn other_fields(mut usage: Map<String, Value>) -> Map<String, Value> {
     for known in [
         "input_tokens",
         "cache_creation_input_tokens",
@@ -258,9 +258,9 @@ pub(super) fn besides(mut usage: Map<String, Value>) -> Map<String, Value> {
 
 /// Token counts in this format's words, with what its own provider said besides. Audio and image
 /// counts are parts of the totals and have no place of their own.
-pub(super) fn write_usage(usage: &Usage, besides: Option<&Value>, whole: bool) -> Value {
-    let runs = besides.and_then(|besides| besides.get("iterations")).cloned();
-    let runs: Vec<Iteration> =
+pub(super) fn write_usage(usage: &Usage, other_fields: Option<&Value>, whole: bool) -> Value {
+    let runs = other_fields.and_then(|other_fields| other_fields.get("iterations")).cloned();
+    let runs: Vec<UsageIteration> =
         runs.and_then(|r| serde_json::from_value(r).ok()).unwrap_or_default();
     let Usage {
         input,
@@ -293,7 +293,7 @@ pub(super) fn write_usage(usage: &Usage, besides: Option<&Value>, whole: bool) -
         let details = Object::new().set("thinking_tokens", thinking);
         object = object.set("output_tokens_details", details);
     }
-    let fetches = besides.and_then(|besides| besides.get("server_tool_use"));
+    let fetches = other_fields.and_then(|other_fields| other_fields.get("server_tool_use"));
     if searches > 0 || fetches.is_some() {
         let mut server = Object::new().set("web_search_requests", searches).into_map();
         for (name, count) in fetches.and_then(Value::as_object).into_iter().flatten() {
@@ -303,7 +303,7 @@ pub(super) fn write_usage(usage: &Usage, besides: Option<&Value>, whole: bool) -
         object = object.set("server_tool_use", server);
     }
     let mut object = object.into_map();
-    for (name, value) in besides.and_then(Value::as_object).into_iter().flatten() {
+    for (name, value) in other_fields.and_then(Value::as_object).into_iter().flatten() {
         if whole || name == "iterations" {
             object.entry(name.clone()).or_insert_with(|| value.clone());
         }
@@ -341,7 +341,7 @@ pub(super) fn read_tier(word: &str) -> Tier {
     match word {
         "auto" => Tier::Auto,
         "standard_only" => Tier::Standard,
-        other => Tier::Other(ME, other.to_owned()),
+        other => Tier::Other(ORIGIN, other.to_owned()),
     }
 }
 
@@ -359,7 +359,7 @@ pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
 
 /// Names the fields that only another format knows. What a thing is called there is no loss.
 pub(super) fn note_foreign(extras: &Extras, of: &str, losses: &mut Losses) {
-    fields::note_foreign(extras, ME, of, losses);
+    fields::note_foreign(extras, ORIGIN, of, losses);
 }
 
 /// A prompt-cache breakpoint.
@@ -391,7 +391,7 @@ mod tests {
     use serde_json::json;
 
     fn usage(value: Value) -> Usage {
-        serde_json::from_value::<Counts>(value).unwrap().read()
+        serde_json::from_value::<MessagesUsage>(value).unwrap().read()
     }
 
     #[test]
@@ -415,8 +415,8 @@ mod tests {
             {"type": "message", "input_tokens": 181, "output_tokens": 8}]});
         let read = usage(value.clone());
         assert_eq!((read.input, read.cache_read, read.output), (1281, 1000, 91));
-        let besides = Value::Object(besides(value.as_object().unwrap().clone()));
-        let written = write_usage(&read, Some(&besides), true);
+        let other_fields = Value::Object(other_fields(value.as_object().unwrap().clone()));
+        let written = write_usage(&read, Some(&other_fields), true);
         assert_eq!(written["input_tokens"], 181);
         assert_eq!(usage(written), read);
     }

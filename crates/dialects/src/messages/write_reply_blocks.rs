@@ -5,32 +5,28 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::read_blocks::{BLOCK, CITATION};
-use super::seals::{self, Saying, Whose};
-use super::{ME, wire, write_blocks};
+use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN};
+use super::signatures::{self, OpenText, SignatureTarget};
+use super::{wire, write_request_blocks};
 use crate::fields::Object;
-
-/// How the ids of blocks begin that we make up for what another provider ran. A client sends such
-/// blocks back, and no provider may see them.
-pub(super) const OUR_ID: &str = "srvtoolu_gw";
 
 const FOREIGN: &str = "a part only the provider's format has";
 
 /// Writes the parts of one answer; what a search or a piece of code ran as is remembered for its
 /// result.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(super) struct ReplyBlocks {
     stamp: String,
-    made: usize,
+    made_ids: usize,
     last: Option<String>,
     /// The text in the last block.
-    saying: Option<Saying>,
+    saying: Option<OpenText>,
 }
 
-impl Blocks {
+impl ReplyBlocks {
     /// For the answer with that random word.
     pub(super) fn new(stamp: &str) -> Self {
-        Self { stamp: plain(stamp), made: 0, last: None, saying: None }
+        Self { stamp: plain(stamp), made_ids: 0, last: None, saying: None }
     }
 
     /// All parts of an answer.
@@ -38,12 +34,12 @@ impl Blocks {
         let mut blocks = Vec::with_capacity(parts.len());
         let mut parts = parts.into_iter().peekable();
         while let Some(mut part) = parts.next() {
-            if self.go_on(&part, &mut blocks, losses) {
+            if self.extend_text(&part, &mut blocks, losses) {
                 continue;
             }
             // A text that was parted only for its seal stays one block.
             let parted = matches!(&part.kind, Kind::Text { text, .. } if !text.is_empty())
-                && part.extras.get(ME, BLOCK).is_none()
+                && part.extras.get(ORIGIN, BLOCK_EXTRA).is_none()
                 && parts.peek().is_some_and(|next| next.as_text().is_some());
             let seal = if parted { part.seal.take() } else { None };
             let at = blocks.len();
@@ -57,7 +53,7 @@ impl Blocks {
             if let Kind::Text { text, .. } | Kind::Refusal(text) = &part.kind
                 && blocks.last().is_some_and(is_text)
             {
-                let saying = self.saying.insert(Saying::default());
+                let saying = self.saying.insert(OpenText::default());
                 saying.add(text, seal);
             }
         }
@@ -65,7 +61,7 @@ impl Blocks {
     }
 
     /// Adds a part to the text in the last block, if it is the rest of it.
-    fn go_on(&mut self, part: &Part, blocks: &mut [Value], losses: &mut Losses) -> bool {
+    fn extend_text(&mut self, part: &Part, blocks: &mut [Value], losses: &mut Losses) -> bool {
         let Part { kind: Kind::Text { text, citations }, seal, cache: _, extras } = part else {
             return false;
         };
@@ -74,7 +70,7 @@ impl Blocks {
             return false;
         };
         let Some(Value::Object(block)) = blocks.last_mut() else { return false };
-        if extras.for_origin(ME).is_some() {
+        if extras.for_origin(ORIGIN).is_some() {
             return false;
         }
         wire::note_foreign(extras, "part", losses);
@@ -97,7 +93,7 @@ impl Blocks {
         let Part { kind, seal, cache: _, extras } = part;
         wire::note_foreign(extras, "part", losses);
         let at = out.len();
-        if let Some(block) = extras.get(ME, BLOCK) {
+        if let Some(block) = extras.get(ORIGIN, BLOCK_EXTRA) {
             out.push(block.clone());
         } else {
             match kind {
@@ -108,7 +104,9 @@ impl Blocks {
                     out.push(text_block(text, &[], part, losses));
                 }
                 Kind::Text { .. } | Kind::Refusal(_) => {
-                    out.extend(seal.iter().map(|seal| seals::carrier(seal, &Whose::Text)));
+                    out.extend(
+                        seal.iter().map(|seal| signatures::carrier(seal, &SignatureTarget::Text)),
+                    );
                     return;
                 }
                 Kind::Thought(thought) => {
@@ -117,22 +115,22 @@ impl Blocks {
                 }
                 Kind::ToolCall(call) => {
                     if let Some(seal) = seal {
-                        out.push(seals::carrier(seal, &Whose::Call(&call.id)));
+                        out.push(signatures::carrier(seal, &SignatureTarget::Call(&call.id)));
                     }
-                    out.push(write_blocks::write_call(call).with(extras, ME).into());
+                    out.push(write_request_blocks::write_call(call).with(extras, ORIGIN).into());
                     return;
                 }
                 Kind::Media(media) => out.extend(picture(media, part, losses)),
                 Kind::Code(code) => out.push(self.code(code)),
                 Kind::CodeOutcome(outcome) => out.push(self.outcome(outcome)),
                 Kind::Search(search) => self.search(search, out),
-                Kind::Foreign { origin, value } if *origin == ME => out.push(value.clone()),
+                Kind::Foreign { origin, value } if *origin == ORIGIN => out.push(value.clone()),
                 Kind::ToolResult(_) | Kind::Foreign { .. } => losses.add("reply.part", FOREIGN),
             }
         }
         if let Some(seal) = seal {
             if out.len() > at {
-                out.insert(at, seals::carrier(seal, &Whose::Next));
+                out.insert(at, signatures::carrier(seal, &SignatureTarget::Next));
             } else {
                 losses.add("part.seal", "the part it belongs to could not be written");
             }
@@ -141,10 +139,10 @@ impl Blocks {
 
     /// The id of a run: its own in this format's letters, or a new one.
     fn begin(&mut self, id: Option<&str>) -> String {
-        self.made += 1;
+        self.made_ids += 1;
         let id = match id {
-            Some(id) => format!("{OUR_ID}_{}", plain(id)),
-            None => format!("{OUR_ID}{}_{}", self.stamp, self.made),
+            Some(id) => format!("{GATEWAY_ID_PREFIX}_{}", plain(id)),
+            None => format!("{GATEWAY_ID_PREFIX}{}_{}", self.stamp, self.made_ids),
         };
         self.last = Some(id.clone());
         id
@@ -221,13 +219,13 @@ fn text_block(text: &str, citations: &[Citation], part: &Part, losses: &mut Loss
     let cited: Vec<Value> =
         citations.iter().map(|citation| write_citation(citation, text, losses)).collect();
     let block = Object::new().set("type", "text").set("text", text);
-    block.maybe("citations", (!cited.is_empty()).then_some(cited)).with(&part.extras, ME).into()
+    block.maybe("citations", (!cited.is_empty()).then_some(cited)).with(&part.extras, ORIGIN).into()
 }
 
 /// A source of a text. The format has no places in the text, since each stretch is its own block.
 pub(super) fn write_citation(citation: &Citation, text: &str, losses: &mut Losses) -> Value {
     let Citation { url, title, quote, span, extras } = citation;
-    if let Some(own) = extras.get(ME, CITATION) {
+    if let Some(own) = extras.get(ORIGIN, CITATION_EXTRA) {
         return own.clone();
     }
     losses.add("citation", "sources are told without their place in the text");
@@ -247,7 +245,7 @@ pub(super) fn write_citation(citation: &Citation, text: &str, losses: &mut Losse
 
 fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Thought { text, redacted } = thought;
-    let token = part.seal.as_ref().map(seals::write);
+    let token = part.seal.as_ref().map(signatures::write);
     let object = match (redacted, token) {
         (true, Some(token)) => Object::new().set("type", "redacted_thinking").set("data", token),
         (true, None) => {
@@ -260,7 +258,7 @@ fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<
             .set("thinking", text.as_str())
             .set("signature", token.unwrap_or_default()),
     };
-    Some(object.with(&part.extras, ME).into())
+    Some(object.with(&part.extras, ORIGIN).into())
 }
 
 /// A picture as markdown: the format has no block for one in an answer.

@@ -6,16 +6,16 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::read_request::ROLE;
-use super::thinking::{self, Asked, Generation, Room};
-use super::{ME, PATH, schema, tools, wire, write_blocks};
+use super::names::{ORIGIN, PATH, ROLE_EXTRA};
+use super::thinking::{self, ThinkingLimits, ThinkingRequest, ThinkingSupport};
+use super::{schema, tools, wire, write_request_blocks};
 use crate::fields::{Object, Path, number};
 use crate::json::Segments;
 use crate::steering::Steering;
 use crate::{Lane, Outgoing};
 
 /// The output limit where neither caller nor catalog knows one; the format requires it.
-const DEFAULT_LIMIT: u64 = 4_096;
+const DEFAULT_MAX_TOKENS: u64 = 4_096;
 
 /// Writes a request for a lane.
 pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault> {
@@ -36,7 +36,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
     } = chat;
     let mut losses = Losses::new();
     // A messages stream tells its usage anyway, and the caller's writer knows whether to pass it on.
-    for name in extras.foreign_to(ME).filter(|name| *name != "stream_options") {
+    for name in extras.foreign_to(ORIGIN).filter(|name| *name != "stream_options") {
         losses.add(name, "only the caller's format has this field");
     }
     losses.add_if(
@@ -50,60 +50,62 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
         "the messages format answers in text only",
     );
     let steering = Steering::of(lane);
-    let Conversation { mut system, messages } = conversation(turns, &mut losses)?;
-    let mut config = match extras.get(ME, "output_config") {
+    let WrittenConversation { mut system, messages } = conversation(turns, &mut losses)?;
+    let mut config = match extras.get(ORIGIN, "output_config") {
         Some(Value::Object(config)) => config.clone(),
         _ => Map::new(),
     };
     write_format(format, &mut config, &mut system, &mut losses);
     let set = lane.limit.or(sampling.max_output).or(lane.max_output);
-    let room = Room {
-        max_tokens: set.unwrap_or(DEFAULT_LIMIT),
+    let room = ThinkingLimits {
+        max_tokens: set.unwrap_or(DEFAULT_MAX_TOKENS),
         free: set.is_none(),
         own_effort: config.contains_key("effort"),
-        unthought: unthought(&messages),
+        lacks_thinking: lacks_thinking(&messages),
     };
-    let own_thinking = extras.get(ME, "thinking");
-    let asked = ask(*thinking, own_thinking, room, &steering, &mut losses);
+    let own_thinking = extras.get(ORIGIN, "thinking");
+    let asked = thinking_request(*thinking, own_thinking, room, &steering, &mut losses);
     if let Some(word) = asked.effort {
         config.entry("effort").or_insert_with(|| Value::from(word));
     }
 
     let body = Object::new().set("model", lane.model).set("max_tokens", asked.max_tokens);
-    let body = body.maybe("system", (!system.is_empty()).then(|| write_blocks::content(system)));
+    let body =
+        body.maybe("system", (!system.is_empty()).then(|| write_request_blocks::content(system)));
     let body = body.set("messages", messages);
     let body = tools::write(body, tools, choice, asked.on, &mut losses)?;
-    let body = write_sampling(body, sampling, asked.on, Generation::of(&steering), &mut losses);
+    let body =
+        write_sampling(body, sampling, asked.on, ThinkingSupport::of(&steering), &mut losses);
     let body = body
         .maybe("thinking", asked.thinking)
         .maybe("output_config", (!config.is_empty()).then_some(config));
     let body = write_hints(body, hints, state, &mut losses);
-    let body = body.maybe("stream", stream.then_some(true)).with(extras, ME);
+    let body = body.maybe("stream", stream.then_some(true)).with(extras, ORIGIN);
     let body = Value::from(body).to_string();
     Ok((Outgoing { path: PATH.to_owned(), body: Segments::whole(body) }, losses.into_vec()))
 }
 
 /// What is asked of the model's thinking; the caller's own words for it go before ours.
-fn ask(
+fn thinking_request(
     thinking: Thinking,
     own: Option<&Value>,
-    room: Room,
+    room: ThinkingLimits,
     steering: &Steering,
     losses: &mut Losses,
-) -> Asked {
+) -> ThinkingRequest {
     match own {
-        Some(own) => Asked {
+        Some(own) => ThinkingRequest {
             thinking: Some(own.clone()),
             max_tokens: room.max_tokens,
             on: thinking.level != Some(Level::Off),
-            ..Asked::default()
+            ..ThinkingRequest::default()
         },
         None => thinking::write(thinking, room, steering, losses),
     }
 }
 
 /// Whether the conversation goes on from results of calls whose turn does not begin with thinking.
-fn unthought(messages: &[Value]) -> bool {
+fn lacks_thinking(messages: &[Value]) -> bool {
     let [.., before, last] = messages else { return false };
     let answers = content(last).iter().any(|block| kind(block) == Some("tool_result"));
     let first = content(before).first().and_then(kind);
@@ -119,25 +121,25 @@ fn kind(block: &Value) -> Option<&str> {
 }
 
 /// The turns in this format's shape.
-struct Conversation {
+struct WrittenConversation {
     system: Vec<Value>,
     messages: Vec<Value>,
 }
 
 /// A message in the making. Results stand first in it, whatever their order was.
-struct Message {
+struct PendingMessage {
     role: &'static str,
     results: Vec<Value>,
     rest: Vec<Value>,
     extras: Map<String, Value>,
 }
 
-impl Message {
+impl PendingMessage {
     fn into_value(self) -> Value {
         let Self { role, mut results, rest, extras } = self;
         results.extend(rest);
         let message =
-            Object::new().set("role", role).set("content", write_blocks::content(results));
+            Object::new().set("role", role).set("content", write_request_blocks::content(results));
         let mut fields = message.into_map();
         for (name, value) in extras {
             fields.entry(name).or_insert(value);
@@ -146,20 +148,20 @@ impl Message {
     }
 }
 
-fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<Conversation, Fault> {
+fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversation, Fault> {
     let root = Path::Root.key("turns");
     let mut system = Vec::new();
-    let mut messages: Vec<Message> = Vec::new();
+    let mut messages: Vec<PendingMessage> = Vec::new();
     for (at, turn) in turns.iter().enumerate() {
         let Turn { role, parts, name, extras } = turn;
         wire::note_foreign(extras, "turn", losses);
         losses.add_if(name.is_some(), "turn.name", "the messages format has no names of speakers");
         let path = root.item(at);
         let path = path.key("parts");
-        let own_role = extras.get(ME, ROLE).is_some();
+        let own_role = extras.get(ORIGIN, ROLE_EXTRA).is_some();
         let (role, blocks) = match role {
             Role::User => ("user", blocks(parts, &path, losses)?),
-            Role::Assistant => ("assistant", spoken(parts, &path, losses)?),
+            Role::Assistant => ("assistant", assistant_blocks(parts, &path, losses)?),
             Role::System | Role::Developer if own_role => ("system", blocks(parts, &path, losses)?),
             Role::System | Role::Developer if messages.is_empty() => {
                 system.extend(instructions(parts, losses));
@@ -167,7 +169,7 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<Conversation, Fau
             }
             Role::System | Role::Developer => {
                 losses.add("turn.system", "later instructions are told as words of the user");
-                ("user", instructions(parts, losses).into_iter().map(marked).collect())
+                ("user", instructions(parts, losses).into_iter().map(with_system_tags).collect())
             }
         };
         if blocks.is_empty() {
@@ -175,7 +177,7 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<Conversation, Fau
         }
         let fresh = messages.last().is_none_or(|last| last.role != role);
         if fresh {
-            messages.push(Message {
+            messages.push(PendingMessage {
                 role,
                 results: Vec::new(),
                 rest: Vec::new(),
@@ -187,39 +189,43 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<Conversation, Fau
                 let result = kind(&block) == Some("tool_result");
                 if result { message.results.push(block) } else { message.rest.push(block) }
             }
-            for (name, value) in extras.for_origin(ME).into_iter().flatten() {
-                if name == ROLE {
+            for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
+                if name == ROLE_EXTRA {
                     continue;
                 }
                 message.extras.entry(name.clone()).or_insert_with(|| value.clone());
             }
         }
     }
-    let mut messages: Vec<Value> = messages.into_iter().map(Message::into_value).collect();
+    let mut messages: Vec<Value> = messages.into_iter().map(PendingMessage::into_value).collect();
     if messages.is_empty() && !system.is_empty() {
         losses.add("turn.system", "instructions alone are told as words of the user");
-        let content = write_blocks::content(std::mem::take(&mut system));
+        let content = write_request_blocks::content(std::mem::take(&mut system));
         messages.push(Object::new().set("role", "user").set("content", content).into());
     }
-    Ok(Conversation { system, messages })
+    Ok(WrittenConversation { system, messages })
 }
 
 fn blocks(parts: &[Part], path: &Path<'_>, losses: &mut Losses) -> Result<Vec<Value>, Fault> {
     let mut blocks = Vec::with_capacity(parts.len());
     for (at, part) in parts.iter().enumerate() {
-        blocks.extend(write_blocks::write(part, &path.item(at), losses)?);
+        blocks.extend(write_request_blocks::write(part, &path.item(at), losses)?);
     }
     Ok(blocks)
 }
 
 /// What the model said. The format shows a model no media of its own.
-fn spoken(parts: &[Part], path: &Path<'_>, losses: &mut Losses) -> Result<Vec<Value>, Fault> {
+fn assistant_blocks(
+    parts: &[Part],
+    path: &Path<'_>,
+    losses: &mut Losses,
+) -> Result<Vec<Value>, Fault> {
     let mut said = Vec::with_capacity(parts.len());
     for (at, part) in parts.iter().enumerate() {
         if matches!(part.kind, Kind::Media(_)) {
             losses.add("turn.media", "a turn of the model's own holds no media in this format");
         } else {
-            said.extend(write_blocks::write(part, &path.item(at), losses)?);
+            said.extend(write_request_blocks::write(part, &path.item(at), losses)?);
         }
     }
     Ok(said)
@@ -235,12 +241,12 @@ fn instructions(parts: &[Part], losses: &mut Losses) -> Vec<Value> {
                 losses.add("system", "instructions of the messages format hold text only");
                 return None;
             }
-            write_blocks::write(part, &path, losses).ok().flatten()
+            write_request_blocks::write(part, &path, losses).ok().flatten()
         })
         .collect()
 }
 
-fn marked(mut block: Value) -> Value {
+fn with_system_tags(mut block: Value) -> Value {
     if let Some(text) = block.get_mut("text")
         && let Some(said) = text.as_str()
     {
@@ -268,7 +274,7 @@ fn write_format(
                 "format.strict",
                 "the messages format always enforces the shape",
             );
-            let mut shape = schema::bend(&schema.json);
+            let mut shape = schema::restrict(&schema.json);
             if let (Some(words), Value::Object(fields)) = (description, &mut shape) {
                 fields.entry("description").or_insert_with(|| Value::from(words.as_str()));
             }
@@ -282,7 +288,7 @@ fn write_sampling(
     body: Object,
     sampling: &Sampling,
     thinks: bool,
-    generation: Generation,
+    generation: ThinkingSupport,
     losses: &mut Losses,
 ) -> Object {
     let Sampling {
@@ -303,7 +309,7 @@ fn write_sampling(
     losses.add_if(seed.is_some(), "sampling.seed", NONE);
     losses.add_if(logprobs.is_some(), "sampling.logprobs", NONE);
     losses.add_if(candidates.is_some_and(|n| n > 1), "sampling.candidates", NONE);
-    let refusing = generation == Generation::Adaptive;
+    let refusing = generation == ThinkingSupport::Adaptive;
     let temperature = temperature.filter(|value| {
         let refused = (thinks || refusing) && *value != 1.0;
         losses.add_if(refused, "sampling.temperature", "this model takes no temperature here");

@@ -6,19 +6,13 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::read_blocks::{BLOCK, CITATION};
-use super::write_answer::OUR_ID;
-use super::{ME, names, wire};
+use super::names::{
+    BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, FOREIGN_SIGNATURE, GATEWAY_ID_PREFIX, ORIGIN,
+    UNSIGNED_THOUGHT,
+};
+use super::{tool_names, wire};
 use crate::envelope;
 use crate::fields::{Object, Path};
-
-/// Why a seal stays behind.
-pub(super) const FOREIGN_SEAL: &str = "a seal of another provider's is of no use here";
-/// Why a search stays behind.
-pub(super) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
-/// Why thinking stays behind.
-pub(super) const THOUGHT_WITHOUT_SEAL: &str =
-    "thinking without a seal of this format's is refused by it";
 
 /// One part as a block; `None` for one that is left out, which is then on the list of losses or
 /// was empty.
@@ -32,8 +26,8 @@ pub(super) fn write(
     if let Kind::Thought(thought) = kind {
         return Ok(write_thought(thought, part, losses));
     }
-    losses.add_if(seal.is_some(), "part.seal", FOREIGN_SEAL);
-    if let Some(block) = extras.get(ME, BLOCK)
+    losses.add_if(seal.is_some(), "part.seal", FOREIGN_SIGNATURE);
+    if let Some(block) = extras.get(ORIGIN, BLOCK_EXTRA)
         && !is_our_own(block)
     {
         return Ok(Some(block.clone()));
@@ -65,7 +59,7 @@ pub(super) fn write(
             losses.add("part.search", FOREIGN_SEARCH);
             return Ok(None);
         }
-        Kind::Foreign { origin, value } if *origin == ME => return Ok(Some(value.clone())),
+        Kind::Foreign { origin, value } if *origin == ORIGIN => return Ok(Some(value.clone())),
         Kind::Foreign { .. } => {
             losses.add("part", "a part only the caller's format has");
             return Ok(None);
@@ -73,27 +67,27 @@ pub(super) fn write(
         Kind::Thought(_) => return Ok(None),
     };
     let mark = cache.as_ref().map(wire::write_cache);
-    Ok(Some(without_block(object.maybe("cache_control", mark).with(extras, ME))))
+    Ok(Some(without_block(object.maybe("cache_control", mark).with(extras, ORIGIN))))
 }
 
 /// Whether we made up the block to show a client what another provider ran.
 fn is_our_own(block: &Value) -> bool {
     ["id", "tool_use_id"].iter().any(|name| {
-        block.get(name).and_then(Value::as_str).is_some_and(|id| id.starts_with(OUR_ID))
+        block.get(name).and_then(Value::as_str).is_some_and(|id| id.starts_with(GATEWAY_ID_PREFIX))
     })
 }
 
 fn without_block(object: Object) -> Value {
     let mut fields = object.into_map();
-    fields.shift_remove(BLOCK);
+    fields.shift_remove(BLOCK_EXTRA);
     Value::Object(fields)
 }
 
 /// Only thinking this format sealed may come back to it: everything else would be refused.
 fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Thought { text, redacted } = thought;
-    let Some(token) = part.seal.as_ref().and_then(|seal| seal.for_origin(ME)) else {
-        losses.add("thought", THOUGHT_WITHOUT_SEAL);
+    let Some(token) = part.seal.as_ref().and_then(|seal| seal.for_origin(ORIGIN)) else {
+        losses.add("thought", UNSIGNED_THOUGHT);
         return None;
     };
     let object = if *redacted {
@@ -101,13 +95,13 @@ fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<
     } else {
         Object::new().set("type", "thinking").set("thinking", text.as_str()).set("signature", token)
     };
-    Some(object.with(&part.extras, ME).into())
+    Some(object.with(&part.extras, ORIGIN).into())
 }
 
 fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Value>> {
     let own: Vec<Value> = citations
         .iter()
-        .filter_map(|citation| citation.extras.get(ME, CITATION))
+        .filter_map(|citation| citation.extras.get(ORIGIN, CITATION_EXTRA))
         // An index we left empty for a client means nothing to a provider.
         .filter(|value| value.get("encrypted_index").and_then(Value::as_str) != Some(""))
         .cloned()
@@ -135,8 +129,8 @@ pub(super) fn write_call(call: &ToolCall) -> Object {
     };
     Object::new()
         .set("type", "tool_use")
-        .set("id", names::write(id).as_ref())
-        .set("name", names::write(name).as_ref())
+        .set("id", tool_names::write(id).as_ref())
+        .set("name", tool_names::write(name).as_ref())
         .set("input", input)
 }
 
@@ -163,7 +157,7 @@ fn write_result(
     let content = (!blocks.is_empty()).then(|| content(blocks));
     Ok(Object::new()
         .set("type", "tool_result")
-        .set("tool_use_id", names::write(call).as_ref())
+        .set("tool_use_id", tool_names::write(call).as_ref())
         .maybe("content", content)
         .maybe("is_error", failed.then_some(true)))
 }
@@ -208,7 +202,7 @@ fn write_media(media: &Media, path: &Path<'_>, losses: &mut Losses) -> Result<Ob
                     base64(mime, data)
                 }
                 Source::Url { url, mime: _ } => by_url(url),
-                Source::File { origin, id } if *origin == ME => by_file(id),
+                Source::File { origin, id } if *origin == ORIGIN => by_file(id),
                 Source::File { .. } => return refuse("files of another provider's storage"),
                 Source::Text(_) => return refuse("pictures made of text"),
             };
@@ -228,7 +222,7 @@ fn write_media(media: &Media, path: &Path<'_>, losses: &mut Losses) -> Result<Ob
                     return refuse(&format!("documents of type {mime}"));
                 }
                 Source::Url { url, mime: _ } => by_url(url),
-                Source::File { origin, id } if *origin == ME => by_file(id),
+                Source::File { origin, id } if *origin == ORIGIN => by_file(id),
                 Source::File { .. } => return refuse("files of another provider's storage"),
                 Source::Text(text) => by_text(text),
             };

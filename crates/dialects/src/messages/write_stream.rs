@@ -14,16 +14,17 @@ use canon::{
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-use super::seals::{self, Saying, Whose};
-use super::write_answer::{Blocks, write_citation};
+use super::names::ORIGIN;
+use super::signatures::{self, OpenText, SignatureTarget};
 use super::write_reply::{finish_words, hide, with_tier};
-use super::{ME, fault, names, wire};
+use super::write_reply_blocks::{ReplyBlocks, write_citation};
+use super::{fault, tool_names, wire};
 use crate::fields::{Object, matters};
 use crate::served::{self, USAGE};
 use crate::{Stamp, Writer};
 
 /// Writes a message piece by piece.
-pub(super) struct MessagesWriter {
+pub(super) struct MessagesStreamWriter {
     id: String,
     model: String,
     usage: Option<Usage>,
@@ -35,10 +36,10 @@ pub(super) struct MessagesWriter {
     /// The number of the next block.
     index: u32,
     /// The parts that are not yet written to their end, in order. The first one is written live.
-    parts: BTreeMap<u32, Growing>,
-    blocks: Blocks,
+    parts: BTreeMap<u32, GrowingPart>,
+    blocks: ReplyBlocks,
     /// The text block that is open.
-    saying: Option<Saying>,
+    open_text: Option<OpenText>,
     /// The tier the answer is served in, until it is told.
     tier: Option<&'static str>,
     finish: Option<Finish>,
@@ -48,8 +49,8 @@ pub(super) struct MessagesWriter {
 }
 
 /// A part on its way.
-struct Growing {
-    what: What,
+struct GrowingPart {
+    what: GrowingKind,
     /// Pieces that wait until the part may be written.
     waiting: Vec<String>,
     /// What was written of a text, for sources that quote it.
@@ -62,14 +63,14 @@ struct Growing {
     closed: bool,
 }
 
-enum What {
+enum GrowingKind {
     Text,
     Thought,
     Call { id: String, name: String, custom: bool },
     Whole(Box<Part>),
 }
 
-impl MessagesWriter {
+impl MessagesStreamWriter {
     pub(super) fn new(chat: &Chat, stamp: &Stamp) -> Self {
         Self {
             id: format!("msg_{}", stamp.id),
@@ -81,8 +82,8 @@ impl MessagesWriter {
             broken: false,
             index: 0,
             parts: BTreeMap::new(),
-            blocks: Blocks::new(&stamp.id),
-            saying: None,
+            blocks: ReplyBlocks::new(&stamp.id),
+            open_text: None,
             tier: None,
             finish: None,
             asides: Map::new(),
@@ -114,13 +115,13 @@ impl MessagesWriter {
         self.begin(out);
         self.refused |= matches!(opening, Opening::Refusal);
         let what = match opening {
-            Opening::Text | Opening::Refusal => What::Text,
-            Opening::Thought => What::Thought,
-            Opening::ToolCall { id, name, custom } => What::Call { id, name, custom },
-            Opening::Whole(part) if self.hidden => What::Whole(Box::new(hide(*part))),
-            Opening::Whole(part) => What::Whole(part),
+            Opening::Text | Opening::Refusal => GrowingKind::Text,
+            Opening::Thought => GrowingKind::Thought,
+            Opening::ToolCall { id, name, custom } => GrowingKind::Call { id, name, custom },
+            Opening::Whole(part) if self.hidden => GrowingKind::Whole(Box::new(hide(*part))),
+            Opening::Whole(part) => GrowingKind::Whole(part),
         };
-        let growing = Growing {
+        let growing = GrowingPart {
             what,
             waiting: Vec::new(),
             said: String::new(),
@@ -137,7 +138,7 @@ impl MessagesWriter {
         let Some(part) = self.parts.get_mut(&place.slot) else { return };
         match growth {
             Growth::Text(text) if text.is_empty() => return,
-            Growth::Text(_) if self.hidden && matches!(part.what, What::Thought) => return,
+            Growth::Text(_) if self.hidden && matches!(part.what, GrowingKind::Thought) => return,
             Growth::Text(text) => part.waiting.push(text),
             Growth::Citation(citation) => part.citations.push(citation),
             Growth::Extra { origin: Origin::Messages, name, value } => {
@@ -157,13 +158,13 @@ impl MessagesWriter {
     fn advance(&mut self, out: &mut Vec<u8>) {
         while let Some(mut first) = self.parts.first_entry() {
             let growing = first.get_mut();
-            let mut pen = Pen {
+            let mut writer = BlockWriter {
                 index: &mut self.index,
-                saying: &mut self.saying,
+                open_text: &mut self.open_text,
                 losses: &mut self.losses,
                 out: &mut *out,
             };
-            pen.write(growing, &mut self.blocks);
+            writer.write(growing, &mut self.blocks);
             if !growing.closed {
                 return;
             }
@@ -177,22 +178,23 @@ impl MessagesWriter {
         for name in ["stop_details", "container"] {
             delta = delta.maybe(name, self.asides.shift_remove(name));
         }
-        let besides = self.asides.shift_remove(USAGE);
-        let usage = wire::write_usage(&self.usage.unwrap_or_default(), besides.as_ref(), false);
+        let other_fields = self.asides.shift_remove(USAGE);
+        let usage =
+            wire::write_usage(&self.usage.unwrap_or_default(), other_fields.as_ref(), false);
         let usage = with_tier(usage, self.tier.take());
         let body = Object::new()
             .set("delta", delta)
             .set("usage", usage)
             .maybe("context_management", self.asides.shift_remove("context_management"));
         event("message_delta", body, out);
-        last(out);
+        write_stop(out);
         for (name, _) in std::mem::take(&mut self.asides) {
             self.losses.add(&format!("reply.{name}"), "a stream has no place for this field");
         }
     }
 }
 
-impl Writer for MessagesWriter {
+impl Writer for MessagesStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
             // The opening waits for the counts, which some providers tell right behind it.
@@ -219,21 +221,21 @@ impl Writer for MessagesWriter {
                 self.asides.insert(name, value);
             }
             Event::Aside { origin, name, value, .. } => {
-                let tier = served::aside(origin, &name, &value, ME, &mut self.losses);
+                let tier = served::aside(origin, &name, &value, ORIGIN, &mut self.losses);
                 self.tier = tier.or(self.tier);
             }
             Event::End { candidate, finish } => {
                 if candidate == 0 {
                     self.begin(out);
-                    if self.saying.take().is_some() {
-                        stop(&mut self.index, out);
+                    if self.open_text.take().is_some() {
+                        write_block_stop(&mut self.index, out);
                     }
                     self.finish = Some(finish);
                 }
             }
             Event::Fault(fault) => {
                 self.broken = true;
-                error(&fault::write(&fault, None).1, out);
+                write_error(&fault::write(&fault, None).1, out);
             }
         }
     }
@@ -263,44 +265,44 @@ fn event(kind: &str, body: Object, out: &mut Vec<u8>) {
 }
 
 /// The event that ends a stream.
-pub(super) fn last(out: &mut Vec<u8>) {
+pub(super) fn write_stop(out: &mut Vec<u8>) {
     event("message_stop", Object::new(), out);
 }
 
 /// The event that ends a broken stream.
 /// The end of an answer at its output limit, with the block that was open.
-pub(super) fn cut(open: Option<u64>, usage: &Usage, out: &mut Vec<u8>) {
+pub(super) fn write_truncated(open: Option<u64>, usage: &Usage, out: &mut Vec<u8>) {
     if let Some(index) = open {
         event("content_block_stop", Object::new().set("index", index), out);
     }
     let delta = Object::new().set("stop_reason", "max_tokens").set("stop_sequence", Value::Null);
     let usage = wire::write_usage(usage, None, false);
     event("message_delta", Object::new().set("delta", delta).set("usage", usage), out);
-    last(out);
+    write_stop(out);
 }
 
-pub(super) fn error(body: &[u8], out: &mut Vec<u8>) {
+pub(super) fn write_error(body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"event: error\ndata: ");
     out.extend_from_slice(body);
     out.extend_from_slice(b"\n\n");
 }
 
-fn stop(index: &mut u32, out: &mut Vec<u8>) {
+fn write_block_stop(index: &mut u32, out: &mut Vec<u8>) {
     event("content_block_stop", Object::new().set("index", *index), out);
     *index += 1;
 }
 
 /// Writes blocks one behind the other.
-struct Pen<'a> {
+struct BlockWriter<'a> {
     index: &'a mut u32,
-    saying: &'a mut Option<Saying>,
+    open_text: &'a mut Option<OpenText>,
     losses: &'a mut Losses,
     out: &'a mut Vec<u8>,
 }
 
-impl Pen<'_> {
+impl BlockWriter<'_> {
     fn start(&mut self, block: Value) {
-        if let Some(before) = self.saying.take() {
+        if let Some(before) = self.open_text.take() {
             self.stop();
             before.carriers().for_each(|carrier| self.whole(carrier));
         }
@@ -318,7 +320,7 @@ impl Pen<'_> {
     }
 
     fn stop(&mut self) {
-        stop(self.index, self.out);
+        write_block_stop(self.index, self.out);
     }
 
     /// A block that is here as a whole, in the pieces clients expect of its kind.
@@ -368,16 +370,16 @@ impl Pen<'_> {
     }
 
     /// Writes as much of a part as may be written by now.
-    fn write(&mut self, part: &mut Growing, blocks: &mut Blocks) {
+    fn write(&mut self, part: &mut GrowingPart, blocks: &mut ReplyBlocks) {
         match &part.what {
-            What::Text => self.text(part),
-            What::Thought => self.thought(part),
-            What::Call { .. } => self.call(part),
-            What::Whole(whole) => {
+            GrowingKind::Text => self.text(part),
+            GrowingKind::Thought => self.thought(part),
+            GrowingKind::Call { .. } => self.call(part),
+            GrowingKind::Whole(whole) => {
                 if part.closed {
                     let Part { kind, seal, cache, mut extras } = (**whole).clone();
                     for (name, value) in std::mem::take(&mut part.extras) {
-                        extras.put(ME, &name, value);
+                        extras.put(ORIGIN, &name, value);
                     }
                     let seal = part.seal.take().or(seal);
                     let mut written = Vec::new();
@@ -390,19 +392,19 @@ impl Pen<'_> {
         }
     }
 
-    fn text(&mut self, part: &mut Growing) {
+    fn text(&mut self, part: &mut GrowingPart) {
         let waiting = std::mem::take(&mut part.waiting);
         let speaks = !waiting.is_empty() || !part.citations.is_empty();
         if speaks && !part.started {
             part.started = true;
             let sealed = part.seal.is_some();
-            if !self.saying.as_ref().is_some_and(|before| before.goes_on(sealed))
+            if !self.open_text.as_ref().is_some_and(|before| before.goes_on(sealed))
                 || !part.extras.is_empty()
             {
                 let mut block = Object::new().set("type", "text").set("text", "").into_map();
                 block.extend(std::mem::take(&mut part.extras));
                 self.start(Value::Object(block));
-                *self.saying = Some(Saying::default());
+                *self.open_text = Some(OpenText::default());
             }
         }
         for text in &waiting {
@@ -416,15 +418,15 @@ impl Pen<'_> {
         if !part.closed {
             return;
         }
-        self.lost(part);
-        match (self.saying.as_mut(), part.seal.take()) {
-            (Some(saying), seal) => saying.add(&part.said, seal),
-            (None, Some(seal)) => self.whole(seals::carrier(&seal, &Whose::Text)),
+        self.note_late_fields(part);
+        match (self.open_text.as_mut(), part.seal.take()) {
+            (Some(open_text), seal) => open_text.add(&part.said, seal),
+            (None, Some(seal)) => self.whole(signatures::carrier(&seal, &SignatureTarget::Text)),
             (None, None) => {}
         }
     }
 
-    fn thought(&mut self, part: &mut Growing) {
+    fn thought(&mut self, part: &mut GrowingPart) {
         let waiting = std::mem::take(&mut part.waiting);
         let speaks = !waiting.is_empty() || part.seal.is_some();
         if speaks && !part.started {
@@ -438,16 +440,16 @@ impl Pen<'_> {
             self.delta("thinking_delta", "thinking", text);
         }
         if part.closed && part.started {
-            self.lost(part);
+            self.note_late_fields(part);
             if let Some(seal) = part.seal.take() {
-                self.delta("signature_delta", "signature", &seals::write(&seal));
+                self.delta("signature_delta", "signature", &signatures::write(&seal));
             }
             self.stop();
         }
     }
 
-    fn call(&mut self, part: &mut Growing) {
-        let What::Call { id, name, custom } = &part.what else { return };
+    fn call(&mut self, part: &mut GrowingPart) {
+        let GrowingKind::Call { id, name, custom } = &part.what else { return };
         if *custom {
             // Free text becomes a field of an object, which takes the whole of it.
             if part.closed {
@@ -463,12 +465,12 @@ impl Pen<'_> {
         }
         if !part.started {
             if let Some(seal) = part.seal.take() {
-                self.whole(seals::carrier(&seal, &Whose::Call(id)));
+                self.whole(signatures::carrier(&seal, &SignatureTarget::Call(id)));
             }
             let block = Object::new()
                 .set("type", "tool_use")
-                .set("id", names::write(id).as_ref())
-                .set("name", names::write(name).as_ref())
+                .set("id", tool_names::write(id).as_ref())
+                .set("name", tool_names::write(name).as_ref())
                 .set("input", Map::new());
             let mut block = block.into_map();
             block.extend(std::mem::take(&mut part.extras));
@@ -481,18 +483,18 @@ impl Pen<'_> {
             self.delta("input_json_delta", "partial_json", &text);
         }
         if part.closed {
-            self.lost(part);
+            self.note_late_fields(part);
             self.stop();
             if let Some(seal) = part.seal.take()
-                && let What::Call { id, .. } = &part.what
+                && let GrowingKind::Call { id, .. } = &part.what
             {
-                self.whole(seals::carrier(&seal, &Whose::Call(id)));
+                self.whole(signatures::carrier(&seal, &SignatureTarget::Call(id)));
             }
         }
     }
 
     /// Fields that came after the block they belong to had begun.
-    fn lost(&mut self, part: &Growing) {
+    fn note_late_fields(&mut self, part: &GrowingPart) {
         for name in part.extras.keys() {
             self.losses.add(&format!("part.{name}"), "it came after its block had begun");
         }

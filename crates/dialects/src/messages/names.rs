@@ -1,0 +1,36 @@
+//! Constants that the readers and the writers of the messages format share.
+
+use canon::Origin;
+
+/// This format, as other formats name it.
+pub(super) const ORIGIN: Origin = Origin::Messages;
+
+/// The path of the endpoint, <https://docs.anthropic.com/en/api/messages>.
+pub(super) const PATH: &str = "/v1/messages";
+
+/// The header in which a caller enables beta features,
+/// <https://docs.anthropic.com/en/api/beta-headers>.
+pub const BETA: &str = "anthropic-beta";
+
+/// The extra under which a whole block is kept.
+pub(super) const BLOCK_EXTRA: &str = "portunus.block";
+
+/// The extra under which a whole citation is kept.
+pub(super) const CITATION_EXTRA: &str = "citation";
+
+/// The extra of a turn in mid-conversation whose role the caller gave as `system`.
+pub(super) const ROLE_EXTRA: &str = "portunus.role";
+
+/// The prefix of the ids that the gateway makes up for runs of another provider's own tools.
+/// Clients send these blocks back; a provider must not see them.
+pub(super) const GATEWAY_ID_PREFIX: &str = "srvtoolu_gw";
+
+/// The loss reason of a signature that another provider issued.
+pub(super) const FOREIGN_SIGNATURE: &str = "a seal of another provider's is of no use here";
+
+/// The loss reason of a search that another provider ran.
+pub(super) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
+
+/// The loss reason of thinking that this format's provider did not sign.
+pub(super) const UNSIGNED_THOUGHT: &str =
+    "thinking without a seal of this format's is refused by it";
