@@ -1,4 +1,5 @@
-//! Errors in the native format, in and out.
+//! Reads and writes errors of the native format: the `google.rpc.Status` shape of
+//! <https://google.aip.dev/193>.
 
 use canon::{Fault, Trouble};
 use serde_json::Value;
@@ -9,7 +10,8 @@ use crate::fields::Object;
 
 const KIND: &str = "type.googleapis.com/google.rpc.";
 
-/// A provider's error answer; a stream that is a JSON array wraps it in one.
+/// Reads a provider's error response. A stream that is a JSON array wraps the error object in an
+/// array.
 pub(super) fn read(status: u16, body: &[u8]) -> Fault {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let value = match value {
@@ -22,7 +24,7 @@ pub(super) fn read(status: u16, body: &[u8]) -> Fault {
     }
 }
 
-/// An error object that came where an answer was expected: in a 200, or inside a stream.
+/// Reads an error object that came in place of a reply, in a 200 response or inside a stream.
 pub(super) fn read_object(error: &Value) -> Fault {
     let code = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
     let status = match error.get("status").and_then(Value::as_str).unwrap_or_default() {
@@ -39,8 +41,8 @@ pub(super) fn read_object(error: &Value) -> Fault {
 
 fn judge(status: u16, error: &Value) -> Fault {
     let said = words(error);
-    // A refused key, an account without funds or in the wrong country: the gateway's own affair,
-    // although the provider files it under the caller's mistakes.
+    // The provider reports a refused key, an account without funds and an unsupported location as
+    // 400. The caller cannot fix any of them, so they count as the gateway's fault.
     let ours = said.code == "API_KEY_INVALID" || said.kind == "FAILED_PRECONDITION";
     let status = if status == 400 && ours { 403 } else { status };
     let fault = of_upstream(status, Some(said));
@@ -68,7 +70,8 @@ fn words(error: &Value) -> UpstreamWords {
     UpstreamWords { message, kind: text(error.get("status")), code, param }
 }
 
-/// The provider names fields in snake_case; callers write and read camelCase.
+/// Converts a field path to camelCase: the provider names fields in snake_case, callers write
+/// camelCase.
 fn camel_path(field: &str) -> String {
     let steps: Vec<_> = field.split('.').map(super::proto_json::camel).collect();
     steps.join(".")
@@ -82,14 +85,14 @@ fn detail<'a>(error: &'a Value, kind: &str) -> Option<&'a Value> {
     })
 }
 
-/// When to try again, as the provider says: `34.4s`.
+/// Returns the provider's retry delay, written as `34.4s`.
 fn retry_delay(error: &Value) -> Option<Duration> {
     let text = detail(error, "RetryInfo")?.get("retryDelay")?.as_str()?;
     let seconds: f64 = text.strip_suffix('s')?.parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// A fault in this format's words.
+/// Writes an error: status and body.
 pub(super) fn write(fault: &Fault) -> (u16, Vec<u8>) {
     let (status, word, reason) = spoken(fault.trouble());
     let mut details: Vec<Value> = Vec::new();

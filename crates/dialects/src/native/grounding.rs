@@ -1,4 +1,5 @@
-//! Sources of an answer: the format tells them apart from the text, by places counted in bytes.
+//! Sources of a reply. The format lists them beside the text and gives their positions in bytes,
+//! <https://ai.google.dev/gemini-api/docs/google-search>.
 
 use canon::{Citation, Extras, Kind, Losses, Part, Search};
 use serde_json::{Map, Value};
@@ -7,7 +8,7 @@ use super::names::ORIGIN;
 use super::proto_json;
 use crate::fields::Object;
 
-/// What the provider searched for and found.
+/// Returns the provider's search queries and hits.
 pub(super) fn search(grounding: &Value) -> Option<Search> {
     let queries = texts(grounding, "webSearchQueries");
     let found: Vec<(String, String)> = list(grounding, "groundingChunks")
@@ -17,12 +18,12 @@ pub(super) fn search(grounding: &Value) -> Option<Search> {
     (!queries.is_empty() || !found.is_empty()).then_some(Search { id: None, queries, found })
 }
 
-/// How many searches were run.
+/// Counts the searches that were run.
 pub(super) fn searches(grounding: &Value) -> u64 {
     list(grounding, "webSearchQueries").count() as u64
 }
 
-/// The sources of the text, with their places counted in characters.
+/// Returns the sources of the text, with positions counted in characters.
 pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Citation> {
     let chunks: Vec<&Value> = list(grounding, "groundingChunks").collect();
     let mut citations = Vec::new();
@@ -55,7 +56,7 @@ pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
     citations
 }
 
-/// A source in whichever kind of place it was found.
+/// Returns address and title of a source of any kind.
 fn source(chunk: &Value) -> Option<(String, Option<String>)> {
     let inner = ["web", "maps", "retrievedContext", "image"].iter().find_map(|k| chunk.get(k))?;
     let word = |name: &str| inner.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -63,8 +64,8 @@ fn source(chunk: &Value) -> Option<(String, Option<String>)> {
     Some((url, word("title")))
 }
 
-/// The stretch of a text a segment means. Its own words are believed before its numbers, which
-/// some answers count over all parts and some over one.
+/// Returns the characters of the text that a segment covers. The quoted words win over the
+/// positions, because some replies count positions over all parts and some over one part.
 fn span(segment: &Value, text: &str) -> Option<(usize, usize)> {
     let at = |name: &str| match segment.get(name) {
         None | Some(Value::Null) => Some(0),
@@ -84,7 +85,7 @@ fn span(segment: &Value, text: &str) -> Option<(usize, usize)> {
     (within > 0).then_some((before, before + within))
 }
 
-/// The sources of our text in this format's words, rebuilt from what the parts carry.
+/// Writes the sources that the parts carry as grounding metadata.
 pub(super) fn write(parts: &[Part], losses: &mut Losses) -> Option<Value> {
     let mut all = SourceList::default();
     let mut supports: Vec<Value> = Vec::new();
@@ -132,7 +133,7 @@ fn web(url: &str, title: &str) -> Value {
     Object::new().set("web", inner).into()
 }
 
-/// Every source once, by its address.
+/// The list of sources, one entry per address.
 #[derive(Default)]
 struct SourceList(Vec<(String, String)>);
 
@@ -177,7 +178,7 @@ impl SourceList {
     }
 }
 
-/// Citations under the name the service's specification has; one surface calls them otherwise.
+/// Renames `citations`, as one API surface calls the list, to the documented `citationSources`.
 pub(super) fn rename(cited: Value) -> Value {
     match cited {
         Value::Object(map) => map

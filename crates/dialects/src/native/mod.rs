@@ -1,16 +1,18 @@
-//! Gemini-style content generation, `POST /v1beta/models/{model}:generateContent`.
+//! The Gemini format, `POST /v1beta/models/{model}:generateContent`,
+//! <https://ai.google.dev/api/generate-content>.
 //!
-//! The model and the wish for a stream stand in the path, not in the body. Input is proto-JSON:
-//! snake_case and camelCase alike, one object where a list is meant, whole numbers as strings,
-//! either base64 alphabet; what we write is always camelCase. A stream is bare `data: ` lines
-//! without names or an end marker, or one JSON array when the caller left `alt=sse` out.
+//! The path, not the body, names the model and asks for a stream. Input is ProtoJSON
+//! (<https://protobuf.dev/programming-guides/json/>): snake_case or camelCase, one object in place
+//! of a list, whole numbers as strings, either base64 alphabet. Output is always camelCase. A
+//! stream is a sequence of `data: ` lines without event names and without an end marker, or one
+//! JSON array if the caller left out `alt=sse`.
 //!
 //! Conventions of this folder:
-//! - fields of nested objects that canon has no place for ride in extras under a dotted name
-//!   (`generationConfig.imageConfig`), so that a loss names the field and not its container;
-//! - a caller who wants the JSON array leaves `alt` in the request's extras, because a writer is
-//!   made from the request alone;
-//! - seals are explained in `seals`.
+//! - Fields of nested objects that canon has no place for are kept in extras under a dotted name
+//!   (`generationConfig.imageConfig`), so that a loss names the field and not its container.
+//! - A caller that wants a JSON array is marked in the request's extras, because a stream writer is
+//!   created from the request alone.
+//! - Module `signatures` describes how signatures travel.
 
 mod fault;
 mod grounding;
@@ -45,7 +47,7 @@ pub(crate) use signatures::BYPASS;
 use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Fault, Lossy, Origin, Reply};
 
-/// The native format.
+/// The native (Gemini) format.
 #[derive(Clone, Copy, Debug)]
 pub struct Native;
 

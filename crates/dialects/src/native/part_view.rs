@@ -1,4 +1,5 @@
-//! The parts of a turn as the rules see them: judged while they are read, little of them kept.
+//! The view of a turn's parts that the rules need. Parts are checked while they are parsed and
+//! hardly anything is copied. Field reference: <https://ai.google.dev/api/caching#Part>.
 
 use crate::text;
 use serde::Deserialize;
@@ -9,7 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// An object and nothing else: a derived struct alone would take a list as well.
+/// An object and nothing else. A derived struct alone would accept a list as well.
 #[derive(Debug)]
 pub(super) struct ObjectOnly<T>(pub(super) T);
 
@@ -31,7 +32,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ObjectOnly<T> {
     }
 }
 
-/// A list, or the one object that stands for a list of one.
+/// A list, or one object in place of a list of one.
 #[derive(Debug)]
 pub(super) struct OneOrMany<T>(pub(super) Vec<T>);
 
@@ -61,7 +62,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
     }
 }
 
-/// A string whose words do not matter.
+/// A string whose content does not matter.
 #[derive(Debug)]
 pub(super) struct AnyText {
     pub(super) empty: bool,
@@ -85,14 +86,14 @@ impl<'de> Deserialize<'de> for AnyText {
     }
 }
 
-/// What the parts of one turn amount to.
+/// Summary of the parts of one turn.
 #[derive(Debug, Default)]
 pub(super) struct NativePartsView<'a> {
     pub(super) count: usize,
     pub(super) media: usize,
-    /// Whether every part is text and nothing else.
+    /// True if every part is text.
     pub(super) only_text: bool,
-    /// The first broken part: its number, the field in it, and why.
+    /// The first invalid part: its index, the field, and the reason.
     pub(super) first_error: Option<(usize, &'static str, &'static str)>,
     pub(super) calls: Vec<NativeCallView<'a>>,
     pub(super) results: Vec<(usize, NativeResultView<'a>)>,
@@ -127,7 +128,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for NativePartsView<'a> {
     }
 }
 
-/// Every field a part may have; another one is refused.
+/// All fields a part may have. Any other field is refused.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NativePartView<'a> {
@@ -196,7 +197,6 @@ struct NativeClipView {
     fps: Option<f64>,
 }
 
-/// Id and name of a call.
 #[derive(Debug, Deserialize)]
 pub(super) struct NativeCallView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -207,7 +207,6 @@ pub(super) struct NativeCallView<'a> {
     _args: Option<ObjectOnly<IgnoredAny>>,
 }
 
-/// Id and name of a result.
 #[derive(Debug, Deserialize)]
 pub(super) struct NativeResultView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -277,7 +276,7 @@ impl NativePartView<'_> {
     fn first_error(&self) -> Option<(&'static str, &'static str)> {
         match self.payloads() {
             1 => {}
-            // A lone signature stands for an empty text: the format leaves empty values out.
+            // ProtoJSON leaves out empty values, so a lone signature stands for an empty text.
             0 if self.thought_signature.is_some() || self.thought == Some(true) => {}
             0 => return Some(("", "must hold something, such as a `text`")),
             _ if self.inline_data.is_some() && self.file_data.is_some() => {
@@ -338,7 +337,7 @@ impl NativeBlobView<'_> {
 
 impl NativeFileView<'_> {
     fn first_error(&self) -> Option<(&'static str, &'static str)> {
-        // Some addresses tell their type by themselves, so here it may be missing.
+        // The type is optional here, because some addresses (YouTube videos) imply it.
         if let Some(mime) = self.mime_type.as_deref().filter(|mime| !mime.is_empty())
             && let Some(why) = mime_error(mime)
         {
@@ -348,7 +347,7 @@ impl NativeFileView<'_> {
     }
 }
 
-/// What is wrong with a media type.
+/// Returns the reason why a media type is refused.
 fn mime_error(mime: &str) -> Option<&'static str> {
     let rule = "must be a media type such as `image/png`";
     let essence = mime.split(';').next().unwrap_or_default().trim();
@@ -366,7 +365,8 @@ fn mime_error(mime: &str) -> Option<&'static str> {
     None
 }
 
-/// What is wrong with base64 data, in either alphabet, padded or not.
+/// Returns the reason why base64 data is refused. Both alphabets of RFC 4648 are accepted, padded
+/// or not.
 fn base64_error(data: &str) -> Option<&'static str> {
     if data.is_empty() {
         return Some("must not be empty");

@@ -1,34 +1,35 @@
-//! A call whose arguments come piece by piece, each with its place in the object.
+//! A function call whose arguments arrive in pieces, each with its JSON path (`partialArgs`).
 
 use serde_json::{Map, Value};
 
 use super::proto_json;
 
-/// No list in a call's arguments is longer; a larger index is an attack or an error.
+/// The longest list that arguments may contain. A larger index is an attack or a bug of the
+/// provider.
 const MAX_LIST_ITEMS: usize = 10_000;
 
-/// A call that is still being written.
+/// A call whose arguments are still arriving.
 #[derive(Debug, Default)]
 pub(super) struct PartialCall {
     pub(super) id: Option<String>,
     pub(super) name: String,
     pub(super) signature: Option<String>,
     args: Value,
-    /// The place of the string that is still growing.
+    /// The path of the string that the next piece continues.
     open_string: Option<String>,
 }
 
-/// What a call in a piece of a stream means.
+/// The meaning of a function call inside a stream chunk.
 pub(super) enum CallStep {
-    /// It is whole.
+    /// The call is complete.
     Whole,
-    /// A new call begins and goes on.
+    /// A new call begins; more chunks follow.
     Begin,
-    /// The call goes on; `last` when it ends with this piece.
+    /// The open call continues; `last` is true if it ends with this chunk.
     More { last: bool },
 }
 
-/// What the call in this piece means, given whether one is being written.
+/// Classifies the call of a chunk. `writing` is true while a partial call is open.
 pub(super) fn step(call: &Map<String, Value>, writing: bool) -> CallStep {
     let goes_on = call.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
     let named = call.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
@@ -40,7 +41,7 @@ pub(super) fn step(call: &Map<String, Value>, writing: bool) -> CallStep {
 }
 
 impl PartialCall {
-    /// A call begins.
+    /// Starts a partial call.
     pub(super) fn new(call: &Map<String, Value>, signature: Option<String>) -> Self {
         let text = |name: &str| call.get(name).and_then(Value::as_str).map(str::to_owned);
         let mut partial = Self {
@@ -54,7 +55,7 @@ impl PartialCall {
         partial
     }
 
-    /// Takes the next pieces of the arguments.
+    /// Adds the next pieces of the arguments.
     pub(super) fn add(&mut self, call: &Map<String, Value>) {
         let pieces = call.get("partialArgs").and_then(Value::as_array).into_iter().flatten();
         for piece in pieces {
@@ -109,7 +110,7 @@ impl PartialCall {
         }
     }
 
-    /// The whole arguments as JSON text.
+    /// Returns the arguments as JSON text.
     pub(super) fn arguments(&self) -> String {
         match &self.args {
             Value::Object(_) => self.args.to_string(),
@@ -123,7 +124,7 @@ enum PathStep {
     Item(usize),
 }
 
-/// The steps of a place such as `$.rows[0].name` or `$['odd name']`.
+/// Splits a path such as `$.rows[0].name` or `$['odd name']` into steps.
 fn path_steps(path: &str) -> Vec<PathStep> {
     let mut path_steps = Vec::new();
     let mut rest = path.strip_prefix('$').unwrap_or(path);

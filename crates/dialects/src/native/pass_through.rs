@@ -1,4 +1,4 @@
-//! Native to native: the caller's own bytes, and the provider's own pieces.
+//! Pass-through from native to native: patches the caller's bytes and meters the provider's chunks.
 
 use bytes::Bytes;
 use canon::{Extras, Fault, Losses, Trouble, Usage};
@@ -27,7 +27,7 @@ impl Passage for Native {
         if let Some(limit) = lane.limit {
             edits.push(limit_edit(body, facts, limit));
         }
-        // The path names the model; a body that names one as well must not contradict it.
+        // The path names the model. A model in the body must agree with it.
         if let Some(at) = &marks.model {
             let name = lane.model.strip_prefix("models/").unwrap_or(lane.model);
             edits.push(Edit { at: at.clone(), with: json::quoted(&format!("models/{name}")) });
@@ -71,7 +71,8 @@ impl Passage for Native {
     }
 }
 
-/// The lowered limit over the caller's own, into the object it belongs to, or with that object.
+/// Writes the lowered limit over the caller's limit, into its object, or together with a new
+/// object.
 fn limit_edit(body: &Bytes, facts: &Peek, limit: u64) -> Edit {
     let marks = &facts.marks;
     match &marks.limit {
@@ -100,7 +101,7 @@ fn read_error(error: &RawValue) -> Fault {
     fault::read_object(&value)
 }
 
-/// A whole answer or a piece of one, as far as it must be known.
+/// The view of a whole reply or a stream chunk that metering needs.
 #[derive(Deserialize)]
 struct NativeChunkView<'a> {
     #[serde(borrow, default)]
@@ -137,15 +138,15 @@ struct GroundingView {
     queries: Option<Vec<IgnoredAny>>,
 }
 
-/// Where what a model says stands.
+/// The keys under which a model's output text stands.
 static TEXT_KEYS: LazyLock<[Finder<'static>; 1]> = LazyLock::new(|| [Finder::new("\"text\":")]);
 static CALL_KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"functionCall\""));
 
-/// What was seen of an answer.
+/// Running totals of a reply.
 #[derive(Default)]
 struct NativeMeterState {
     said: Said,
-    /// Every candidate seen, and whether it has ended.
+    /// The candidates seen so far, each with a flag that is set when it has ended.
     seen: Vec<(u32, bool)>,
     blocked: bool,
     searches: u64,
@@ -162,7 +163,7 @@ impl NativeMeterState {
             }
             self.said.output_bytes += candidate.content.map_or(0, |content| {
                 let content = content.get();
-                // A call of a tool is written as an object, of which about half is wrapping.
+                // A function call is written as an object; about half of it is syntax.
                 let call = CALL_KEY.find(content.as_bytes()).is_some();
                 let calls = if call { content.len() as u64 / 2 } else { 0 };
                 calls.max(json::said_bytes(content.as_bytes(), &*TEXT_KEYS))
@@ -176,7 +177,7 @@ impl NativeMeterState {
         if let Some(counts) = piece.usage.as_ref().filter(|counts| counts.tells()) {
             let now = counts.read();
             self.said.tier = counts.tier().or(self.said.tier.take());
-            // Early pieces tell only some of the counts; the last word is the final one.
+            // Early chunks report only some counts; the last chunk reports all of them.
             self.said.usage = Some(match self.said.usage {
                 Some(before) if !self.said.finished => before.merged(now),
                 _ => now,
@@ -192,7 +193,7 @@ impl NativeMeterState {
     }
 }
 
-/// Watches pieces go by.
+/// Meters the chunks of a native stream.
 struct NativeStreamMeter {
     array: bool,
     expected: usize,
@@ -202,7 +203,8 @@ struct NativeStreamMeter {
 }
 
 impl NativeStreamMeter {
-    /// Whether nothing can follow, which only a JSON array needs to know.
+    /// Returns true if no chunk can follow. Only a JSON array needs to know this, to write its
+    /// closing bracket.
     fn is_over(&self) -> bool {
         let NativeMeterState { said, seen, blocked, .. } = &self.state;
         said.finished && (*blocked || seen.len() >= self.expected)
@@ -226,7 +228,7 @@ impl Sniffer for NativeStreamMeter {
         if let Some(error) = piece.error {
             return Verdict::Fault(read_error(error));
         }
-        // What is told behind the end is counted, not said.
+        // Output after the end is metered but not forwarded.
         let late = self.is_over() && piece.candidates.as_ref().is_some_and(|list| !list.is_empty());
         self.state.observe(&piece);
         if late {
@@ -242,7 +244,7 @@ impl Sniffer for NativeStreamMeter {
             (true, true) => b",\r\n",
         };
         out.extend_from_slice(before);
-        // The official clients read one line per piece; a line end inside JSON is only space.
+        // Official clients read one line per chunk. A line break inside JSON is only white space.
         out.extend(frame.data.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
         out.extend_from_slice(if self.array { b"\n" } else { b"\n\n" });
         if self.is_over() {
@@ -250,7 +252,7 @@ impl Sniffer for NativeStreamMeter {
         }
     }
 
-    /// Events simply stop; an array is closed, once.
+    /// Closes a JSON array once. A stream of events needs no end marker.
     fn write_end(&self, out: &mut Vec<u8>) {
         if self.array && !self.closed.replace(true) {
             out.extend_from_slice(if self.begun.get() { b"]" } else { b"[]" });

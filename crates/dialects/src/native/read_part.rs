@@ -1,4 +1,4 @@
-//! One part of a turn or an answer into canon.
+//! Reads one part of a turn or a reply into canon.
 
 use canon::{
     Clip, Code, CodeOutcome, Detail, Extras, Fault, Kind, Media, MediaKind, Part, Source, Thought,
@@ -11,15 +11,15 @@ use super::proto_json::{self, fields};
 use super::{signatures, wire};
 use crate::fields::{Fields, Path};
 
-/// A part with what its signature stood for.
+/// A part together with the thought its signature stood for.
 pub(super) struct ReadPart {
-    /// The part; `None` when it was only there to carry a signature.
+    /// The part; `None` if it only carried a signature.
     pub(super) part: Option<Part>,
-    /// A thought in front of it that was not shown.
+    /// A preceding thought that was not shown.
     pub(super) hidden: Option<Part>,
 }
 
-/// Reads a part. A call without an id gets the one made up for it.
+/// Reads a part. `invent` makes up the id of a call without one.
 pub(super) fn part(
     value: Value,
     path: &Path<'_>,
@@ -32,7 +32,7 @@ pub(super) fn part(
     let kind = payload(&mut fields, is_thought, &mut extras, invent)?;
     let whole = matches!(kind, Some(Kind::Foreign { .. }));
     let mut kind = kind.unwrap_or_else(|| text_kind(String::new(), is_thought));
-    // A picture the model made while thinking is a picture; the mark is kept beside it.
+    // An image made while thinking stays an image; the flag is kept in its extras.
     if is_thought && !matches!(kind, Kind::Thought(_)) && !whole {
         extras.put(ORIGIN, "thought", Value::Bool(true));
     }
@@ -95,7 +95,7 @@ fn payload(
     if let Some(value) = fields.take("codeExecutionResult") {
         return outcome(value, &path.key("codeExecutionResult"), extras).map(Some);
     }
-    // Search steps of the provider's own and whatever comes next stay as they are.
+    // The provider's own search steps and unknown kinds are kept verbatim.
     let value = fields.take_all();
     if value.is_empty() {
         return Ok(None);
@@ -116,7 +116,7 @@ fn payload(
     Ok(Some(Kind::Foreign { origin: ORIGIN, value: Value::Object(value) }))
 }
 
-/// Taking everything that is left.
+/// Takes all remaining fields.
 trait TakeAll {
     fn take_all(&mut self) -> Map<String, Value>;
 }
@@ -128,7 +128,7 @@ impl<'p> TakeAll for Fields<'p> {
     }
 }
 
-/// Media inside the message.
+/// Reads media inside the message.
 fn inline(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, Fault> {
     let mut inner = fields(value, path)?;
     let mime = inner.string("mimeType")?.unwrap_or_else(|| "application/octet-stream".to_owned());
@@ -143,7 +143,7 @@ fn inline(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, F
     })
 }
 
-/// Media behind an address, or in the provider's own storage.
+/// Reads media behind an address, or in the provider's own storage.
 fn file(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, Fault> {
     let mut inner = fields(value, path)?;
     let uri = inner.required("fileUri")?;
@@ -168,7 +168,7 @@ fn file(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, Fau
     Ok(Media { kind, source, name: None, detail: None, clip: None })
 }
 
-/// How closely media is looked at, and which stretch of it.
+/// Reads the resolution of media and the clip to look at.
 fn media_options(
     part: &mut Fields<'_>,
     mut media: Media,
@@ -197,7 +197,7 @@ fn media_options(
     Ok(media)
 }
 
-/// How closely to look, from this format's word.
+/// Maps a `MediaResolution` value to canon.
 fn read_detail(word: &str) -> Option<Detail> {
     match word.to_ascii_uppercase().strip_prefix("MEDIA_RESOLUTION_")? {
         "LOW" => Some(Detail::Low),

@@ -1,4 +1,4 @@
-//! A provider's whole answer into canon.
+//! Reads a provider's whole reply into canon.
 
 use canon::{
     Candidate, Extras, Fault, Finish, Kind, Logprob, Part, Raw, Reply, TokenChance, Trouble, Why,
@@ -10,7 +10,7 @@ use super::proto_json::fields;
 use super::{fault, grounding, proto_json, read_part, timestamp, wire};
 use crate::fields::{Fields, Path};
 
-/// Reads an answer; an error object in place of one is that error.
+/// Reads a reply. An error object in place of a reply is returned as that error.
 pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     let mut root = fields(value, &Path::Root).map_err(|e| unreadable(e.say()))?;
@@ -57,7 +57,7 @@ fn unreadable(why: &str) -> Fault {
         .note(format!("not a native answer: {why}"))
 }
 
-/// What an answer or a piece of one says of itself.
+/// Top-level fields of a reply or a stream chunk.
 pub(super) struct NativeReplyHeader {
     pub(super) id: Option<String>,
     pub(super) model: Option<String>,
@@ -78,7 +78,7 @@ impl NativeReplyHeader {
     }
 }
 
-/// The end of an answer whose prompt was held back; `None` when it was not.
+/// Returns the finish of a reply whose prompt was blocked; `None` if it was not blocked.
 pub(super) fn blocked(feedback: &Value) -> Option<Finish> {
     let word = feedback.get("blockReason").and_then(Value::as_str)?;
     Some(Finish::new(Why::PromptBlocked, Raw::new(ORIGIN, word)))
@@ -117,7 +117,7 @@ fn candidate(value: Value, at: usize, id: Option<&str>) -> Result<(Candidate, u6
     Ok((Candidate { index, parts, finish, logprobs, extras }, searches))
 }
 
-/// What a candidate says besides its parts.
+/// Fields of a candidate besides the parts themselves.
 pub(super) struct NativeCandidateFields {
     pub(super) index: Option<u32>,
     pub(super) parts: Vec<Value>,
@@ -148,7 +148,7 @@ impl NativeCandidateFields {
         })
     }
 
-    /// What is kept as it is, besides what canon carries of it.
+    /// Returns the metadata that is kept verbatim in addition to what canon carries of it.
     pub(super) fn into_asides(self) -> impl Iterator<Item = (&'static str, Value)> {
         [("groundingMetadata", self.grounding), ("citationMetadata", self.cited)]
             .into_iter()
@@ -156,7 +156,8 @@ impl NativeCandidateFields {
     }
 }
 
-/// Adds a part. Pieces of one text become one, unless one of them carries something of its own.
+/// Adds a part. Adjacent pieces of one text are merged unless one of them has a signature or
+/// extras.
 fn push_merged(parts: &mut Vec<Part>, part: Part) {
     let Part { kind, seal, cache: _, extras } = &part;
     let plain = seal.is_none() && extras.is_empty();
@@ -183,7 +184,8 @@ fn push_merged(parts: &mut Vec<Part>, part: Part) {
     parts.push(part);
 }
 
-/// The text that sources are counted in: the last part, but for empty ones that carry a seal.
+/// Returns the text that source positions refer to: the last part, not counting empty parts that
+/// carry a signature.
 fn cited_text(parts: &mut [Part]) -> Option<&mut Kind> {
     let last = parts
         .iter_mut()
@@ -192,7 +194,7 @@ fn cited_text(parts: &mut [Part]) -> Option<&mut Kind> {
     matches!(last.kind, Kind::Text { .. }).then_some(&mut last.kind)
 }
 
-/// Log probabilities of the tokens.
+/// Reads the log probabilities of the tokens.
 pub(super) fn logprobs(value: &Value) -> Vec<Logprob> {
     let chance = |value: &Value| TokenChance {
         token: value.get("token").and_then(Value::as_str).unwrap_or_default().to_owned(),

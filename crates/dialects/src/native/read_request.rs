@@ -1,4 +1,4 @@
-//! A native request into canon.
+//! Reads a native request into canon.
 
 use canon::{
     Canvas, Extras, Fault, Format, Hints, Kind, Part, Role, Sampling, Schema, Show, State,
@@ -12,7 +12,7 @@ use super::{read_part, read_tools, schema, wire};
 use crate::fields::{Fields, Path};
 use crate::{Target, json};
 
-/// Reads a request. Its rules have been checked by `rules`; here only types matter.
+/// Reads a request. `rules` has checked it before; only types are checked here.
 pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
     let text = json::text(body)?;
     let value: Value = serde_json::from_str(text)
@@ -21,7 +21,7 @@ pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
         Value::Object(_) => fields(value, &Path::Root)?,
         _ => return Err(Fault::invalid("", "the body must be a JSON object")),
     };
-    // The path names the model; a body that names another one is not listened to.
+    // The path names the model; a model in the body is ignored.
     let named = root.take("model").and_then(|name| name.as_str().map(str::to_owned));
     let model = target.model.clone().or(named).unwrap_or_default();
 
@@ -69,7 +69,7 @@ pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
     })
 }
 
-/// The shape of pictures. What else is told there stays in this format.
+/// Reads the image shape. Other fields of `imageConfig` stay in the extras.
 fn canvas(config: &mut Fields<'_>) -> Result<Canvas, Fault> {
     let Some(value) = config.take("imageConfig") else { return Ok(Canvas::default()) };
     let path = Path::Root.key("generationConfig");
@@ -83,7 +83,7 @@ fn canvas(config: &mut Fields<'_>) -> Result<Canvas, Fault> {
     Ok(canvas)
 }
 
-/// Instructions for the whole conversation; whose role they name does not matter.
+/// Reads the system instruction. Its role is ignored.
 fn instruction(value: Value) -> Result<Turn, Fault> {
     let path = Path::Root.key("systemInstruction");
     let mut content = fields(value, &path)?;
@@ -97,7 +97,7 @@ fn instruction(value: Value) -> Result<Turn, Fault> {
     Ok(Turn { extras: content.extras(ORIGIN), ..Turn::new(Role::System, parts) })
 }
 
-/// A call of the history that results are matched with.
+/// A call of the history that waits for its result.
 struct PendingCall {
     id: String,
     name: String,
@@ -118,7 +118,8 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
         let list = path.key("parts");
         let read = proto_json::list(&mut content, "parts")?;
         let extras = content.extras(ORIGIN);
-        // One client keeps every piece of a streamed answer as a turn of its own.
+        // One client keeps every chunk of a streamed reply as a separate turn, so adjacent model
+        // turns are merged.
         let same = |turn: &mut Turn| role == Role::Assistant && turn.role == role;
         let bare = |turn: &mut Turn| extras.is_empty() && turn.extras.is_empty();
         let before = turns.pop_if(|turn| same(turn) && bare(turn));
@@ -126,7 +127,8 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
         for (at, value) in read.into_iter().enumerate() {
             let invent = |name: &str| wire::invent_id((index, at), name);
             let read = read_part::part(value, &list.item(at), invent)?;
-            // A call repeats the seal of the thought before it, for clients that keep no thoughts.
+            // A call repeats the signature of the preceding thought, for clients that do not keep
+            // thoughts.
             if let Some(hidden) = read.hidden
                 && !parts.iter().any(|part| part.seal == hidden.seal)
             {
@@ -143,8 +145,8 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
     Ok(())
 }
 
-/// A thought that another provider sealed was streamed in pieces with the seal on the last of them,
-/// and the seal holds for all of its words.
+/// Merges a thought that another provider signed. It was streamed in pieces with the signature on
+/// the last one, and the signature covers the whole text.
 fn join_foreign_thought(part: &mut Part, before: &mut Vec<Part>) {
     let foreign = part.seal.as_ref().is_some_and(|seal| seal.origin() != ORIGIN);
     let Kind::Thought(thought) = &mut part.kind else { return };
@@ -156,7 +158,7 @@ fn join_foreign_thought(part: &mut Part, before: &mut Vec<Part>) {
     }
 }
 
-/// Remembers calls, and finds the call a result without an id answers: by name, in order.
+/// Records calls, and matches results without an id to a call by name and order.
 fn track_calls(part: &mut Part, pending: &mut Vec<PendingCall>) {
     let bare = part.seal.is_none();
     match &mut part.kind {
@@ -240,7 +242,7 @@ fn format(config: &mut Fields<'_>, extras: &mut Extras) -> Result<Format, Fault>
     let mime = config.string("responseMimeType")?;
     let own = config.take("responseSchema");
     let shape = config.take("responseJsonSchema").map(Schema::new).or(own.map(schema::read));
-    // A bare word out of a list is asked for by a media type no other format knows.
+    // `text/x.enum` asks for one bare value of an enum; no other format knows this type.
     if let Some(mime) = &mime
         && !matches!(mime.as_str(), "application/json" | "text/plain")
     {

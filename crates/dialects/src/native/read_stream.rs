@@ -1,8 +1,8 @@
-//! A provider's stream of answers into events.
+//! Reads a provider's stream into events.
 //!
-//! Every piece is a whole answer with only its new parts. Text and thinking grow; everything else,
-//! and every part that carries a seal, is a part of its own. The text that sources are counted in
-//! stays open until its candidate ends, because the sources come last.
+//! Every chunk is a reply that holds only its new parts. Text and thinking grow. Every other part,
+//! and every part with a signature, is a part of its own. The text that sources refer to stays open
+//! until its candidate ends, because the sources come last.
 
 use canon::{Event, Fault, Finish, Growth, Kind, Opening, Part, Place, Raw, Seal, Trouble, Usage};
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use super::{fault, grounding, proto_json, read_part, signatures, wire};
 use crate::fields::Path;
 use crate::{Frame, Reader};
 
-/// Reads pieces of an answer.
+/// Reads the chunks of a native stream.
 #[derive(Default)]
 pub(super) struct NativeStreamReader {
     begun: bool,
@@ -34,19 +34,19 @@ enum TextKind {
     Thought,
 }
 
-/// The part that is open: what it is, where, and whether it may still grow.
+/// The open part: its kind, its slot, and a flag that is set while it may still grow.
 struct OpenPart {
     say: TextKind,
     slot: u32,
     grows: bool,
 }
 
-/// One candidate so far.
+/// State of one candidate.
 struct CandidateState {
     index: u32,
     slots: u32,
     open: Option<OpenPart>,
-    /// What the open text says, for the places of its sources.
+    /// The open text so far, to compute the positions of its sources.
     text: String,
     calls: u32,
     partial: Option<PartialCall>,
@@ -111,13 +111,14 @@ impl Reader for NativeStreamReader {
             .note("the native stream ended without a finish reason"))
     }
 
-    /// The format has no end marker: the body's end is the end.
+    /// Always false: the format has no end marker, the stream ends with the body.
     fn is_done(&self) -> bool {
         false
     }
 }
 
-/// What other formats end their streams with and this one does not: imitators send it all the same.
+/// Returns true for empty data and for `[DONE]`. The native format has no end marker, but
+/// imitations of it send the one of the chat format.
 pub(super) fn is_end_marker(data: &[u8]) -> bool {
     matches!(data.trim_ascii(), b"" | b"[DONE]")
 }
@@ -127,7 +128,7 @@ fn unreadable(why: &impl std::fmt::Display) -> Fault {
         .note(format!("unreadable native piece: {why}"))
 }
 
-/// Tells a field only this format knows, unless it was told before.
+/// Reports a field that only this format has, unless the same value was reported before.
 fn aside(
     told: &mut Map<String, Value>,
     candidate: Option<u32>,
@@ -169,7 +170,8 @@ impl NativeStreamReader {
             && self.candidates.iter().all(|candidate_state| candidate_state.ended)
     }
 
-    /// Counts are cumulative, but early pieces tell only some: the last word is the final one.
+    /// Reports usage. Counts are cumulative, but early chunks report only some of them; the last
+    /// chunk reports all.
     fn count(&mut self, usage: Option<Value>, out: &mut Vec<Event>) {
         let Some(usage) = usage else { return };
         let mut extras = canon::Extras::none();
@@ -214,7 +216,8 @@ impl CandidateState {
             self.cited = side.cited.take();
         }
         let chances = side.logprobs.as_ref().map(read_reply::logprobs).unwrap_or_default();
-        // They belong to the candidate, but can only be told of a part that is open.
+        // Log probabilities belong to the candidate, but canon can only report them on an open
+        // part.
         if !chances.is_empty()
             && let Some(open) = &self.open
         {
@@ -267,7 +270,7 @@ impl CandidateState {
         Ok(())
     }
 
-    /// The call that came in pieces is whole, because something else follows it.
+    /// Ends the partial call, because something else follows it.
     fn flush(&mut self, id: Option<&str>, out: &mut Vec<Event>) {
         let Some(partial) = self.partial.take() else { return };
         let arguments = partial.arguments();
@@ -298,7 +301,7 @@ impl CandidateState {
             if plain {
                 return;
             }
-            // An empty text is there for its seal only; the text before it may yet get sources.
+            // An empty text only carries its signature; the text before it may still get sources.
             if let Some(open) = &mut self.open {
                 open.grows = false;
             }
@@ -367,7 +370,7 @@ impl CandidateState {
         searches
     }
 
-    /// The part being said, opened anew unless the open one may grow by this.
+    /// Returns the place of the part to grow; opens a new part unless the open one can grow.
     fn open(&mut self, say: TextKind, plain: bool, out: &mut Vec<Event>) -> Place {
         if let Some(open) = &self.open
             && open.say == say
@@ -405,7 +408,7 @@ impl CandidateState {
     }
 }
 
-/// What comes with a part besides its text.
+/// Emits the extras and the signature of a part.
 fn attach(place: Place, extras: &canon::Extras, seal: Option<Seal>, out: &mut Vec<Event>) {
     for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
         let (name, value) = (name.clone(), value.clone());

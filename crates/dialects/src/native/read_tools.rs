@@ -1,4 +1,4 @@
-//! Tools and the choice among them into canon.
+//! Reads tools and the tool choice into canon.
 
 use canon::{Choice, Extras, Fault, FunctionTool, Schema, SearchTool, Tool, ToolChoice};
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use super::proto_json::{self, fields};
 use super::schema;
 use crate::fields::{Fields, Path};
 
-/// The provider's own name for a tool the service's specification calls otherwise.
+/// Returns the provider's name of a tool that the service specification calls by another name.
 pub(super) fn own_name(name: &str) -> Option<&'static str> {
     match name {
         "vendorSearch" => Some("googleSearch"),
@@ -17,7 +17,7 @@ pub(super) fn own_name(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Reads the tools of a request.
+/// Reads the tools of a request, <https://ai.google.dev/api/caching#Tool>.
 pub(super) fn tools(list: Vec<Value>) -> Result<Vec<Tool>, Fault> {
     let root = Path::Root.key("tools");
     let mut tools = Vec::new();
@@ -71,7 +71,7 @@ fn function(value: Value, path: &Path<'_>) -> Result<FunctionTool, Fault> {
     })
 }
 
-/// A shape in JSON Schema or in the format's own dialect of it.
+/// Takes a schema, in JSON Schema or in the format's own dialect.
 fn shape(inner: &mut Fields<'_>, own: &str, json: &str) -> Option<Schema> {
     let dialect = inner.take(own);
     match inner.take(json) {
@@ -80,7 +80,7 @@ fn shape(inner: &mut Fields<'_>, own: &str, json: &str) -> Option<Schema> {
     }
 }
 
-/// Reads the choice; what canon cannot say is kept.
+/// Reads the tool choice. Settings that canon cannot express are kept in extras.
 pub(super) fn choice(config: Option<Value>, extras: &mut Extras) -> Result<ToolChoice, Fault> {
     let Some(config) = config else { return Ok(ToolChoice::default()) };
     let path = Path::Root.key("toolConfig");
@@ -109,7 +109,7 @@ pub(super) fn choice(config: Option<Value>, extras: &mut Extras) -> Result<ToolC
         }
         _ => Choice::Unset,
     };
-    // The list counts only where the mode obeys it; elsewhere it is kept for its own format.
+    // The list has a meaning only in modes that obey it; in other modes it is kept for this format.
     let ignored = matches!(choice, Choice::Auto | Choice::Never | Choice::Unset);
     if ignored && !names.is_empty() {
         extras.put(ORIGIN, &format!("{SCOPE}.allowedFunctionNames"), Value::from(names));

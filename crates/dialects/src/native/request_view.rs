@@ -1,4 +1,5 @@
-//! A native request as the rules see it: borrowed from the body, judged while it is read.
+//! The view of a native request that the rules need: borrowed from the body and checked while it is
+//! parsed.
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -12,7 +13,7 @@ use super::proto_json::camel;
 use super::read_tools;
 use crate::text;
 
-/// The body. What has its own rules is read a second time, by itself.
+/// The body. Fields with rules of their own are parsed in a second step.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NativeRequestView<'a> {
@@ -36,21 +37,21 @@ pub(super) struct NativeRequestView<'a> {
     pub(super) service_tier: Option<&'a RawValue>,
 }
 
-/// A value that is there, even if it is null.
+/// Reads a present value, even if it is null.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(from).map(Some)
 }
 
-/// The conversation. Nothing is kept of it but calls that wait for results, and signatures.
+/// The conversation, reduced to open calls and signatures.
 #[derive(Debug, Default)]
 pub(super) struct NativeContentsView<'a> {
-    /// Whether the field is there at all.
+    /// True if the field is present.
     pub(super) is_present: bool,
     pub(super) count: usize,
     pub(super) media: usize,
     pub(super) first_error: Option<(String, String)>,
     pub(super) signatures: Vec<&'a RawValue>,
-    /// Calls of the model's last turn: id, name, and whether it was answered.
+    /// Calls of the model's last turn: id, name, and a flag that is set once the call is answered.
     open_calls: Vec<(Option<Cow<'a, str>>, Cow<'a, str>, bool)>,
 }
 
@@ -94,7 +95,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for NativeContentsView<'a> {
     }
 }
 
-/// One turn, or the instructions.
+/// One turn, or the system instruction.
 #[derive(Debug, Deserialize)]
 pub(super) struct NativeContentView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -148,7 +149,7 @@ impl<'a> NativeContentsView<'a> {
         }
     }
 
-    /// Finds the call a result answers: by its id, or by name and order where there is none.
+    /// Matches a result to its call: by id, or by name and order if there is no id.
     fn match_result(
         &mut self,
         id: Option<&str>,
@@ -176,7 +177,7 @@ impl<'a> NativeContentsView<'a> {
         }
     }
 
-    /// The turn that answers is over: either none of the calls was answered, or all of them.
+    /// Ends a turn with results. Either all open calls or none of them must be answered in it.
     fn end_answering_turn(&mut self) {
         let answered = self.open_calls.iter().filter(|call| call.2).count();
         if answered == self.open_calls.len() {
@@ -189,7 +190,7 @@ impl<'a> NativeContentsView<'a> {
     }
 }
 
-/// A tool: the kinds it holds with their settings, and the keys that need the provider's own name.
+/// A tool: its kinds with their settings, and the keys to rename to the provider's names.
 #[derive(Debug, Default)]
 pub(super) struct NativeToolView<'a> {
     pub(super) kinds: Vec<(String, &'a RawValue)>,

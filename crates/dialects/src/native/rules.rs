@@ -1,9 +1,10 @@
-//! What earns a native request a 400, found in one pass over its bytes.
+//! Checks a native request in one pass over its bytes. A violation is answered with 400.
 //!
-//! Where the catalogue of bad inputs and real clients disagree, the clients win: snake_case, either
-//! base64 alphabet, enum words in any case and a role on the instructions are taken. A body
-//! without `contents` is taken too, since the specification requires no field at all; the provider
-//! decides what it makes of it. `contents` that is there but empty is refused.
+//! Where the service specification and real clients disagree, the clients win: snake_case, either
+//! base64 alphabet, enum values in any case and a role on the system instruction are accepted. A
+//! body without `contents` is accepted too, because no field is required; the provider decides. An
+//! empty `contents` is refused. Ranges:
+//! <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
 
 use canon::{Fault, Losses};
 use serde::Deserialize;
@@ -30,7 +31,7 @@ const MAX_SAFETY_SETTINGS: usize = 32;
 const MAX_STOP_BYTES: usize = 4_096;
 const MAX_INTEGER: i64 = i32::MAX as i64;
 
-/// Reads what the flow must know and applies the format's rules.
+/// Collects the request facts and applies the rules of the format.
 pub(super) fn read_facts(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
     let text = json::text(body)?;
     if !text.trim_start_matches([' ', '\n', '\r', '\t']).starts_with('{') {
@@ -56,7 +57,7 @@ pub(super) fn read_facts(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
     Ok(Peek {
         model,
         stream: target.stream,
-        // Every piece of a native stream may tell its usage, and the last one does.
+        // Every chunk of a native stream may report usage, and the last one does.
         wants_usage: true,
         max_output: max_output.and_then(|n| u64::try_from(n).ok()),
         array: target.stream && target.array,
@@ -74,11 +75,11 @@ pub(super) fn read_facts(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
     })
 }
 
-/// The same failure again, this time with its path.
+/// Parses again to find the path of the error.
 fn explain<'a, T: Deserialize<'a>>(text: &'a str, at: &str) -> Fault {
     let mut from = serde_json::Deserializer::from_str(text);
     let fault = json::explain(serde_path_to_error::deserialize::<_, T>(&mut from));
-    // A field that is there twice or unknown is named in the sentence, not in the path.
+    // The message, not the path, names a duplicate or unknown field.
     let field = ["duplicate field `", "unknown field `"]
         .iter()
         .find_map(|one_of_words| fault.say().strip_prefix(one_of_words)?.split('`').next());
@@ -93,7 +94,7 @@ fn explain<'a, T: Deserialize<'a>>(text: &'a str, at: &str) -> Fault {
     Fault::invalid(path, fault.say().to_owned())
 }
 
-/// Reads a field that has rules of its own.
+/// Parses a field that has rules of its own.
 fn section<'a, T: Deserialize<'a>>(raw: &'a RawValue, at: &str) -> Result<T, Fault> {
     serde_json::from_str(raw.get()).map_err(|_| explain::<T>(raw.get(), at))
 }
@@ -128,7 +129,7 @@ fn contents(
         ));
     }
     for raw in &contents.signatures {
-        // Nearly all go out as they came, which a glance at their letters tells.
+        // Most signatures go out unchanged. Only these characters mark one that needs a rewrite.
         let odd = raw.get().contains(['-', '_', '\\']) || raw.get().starts_with("\"ptt");
         let token = odd.then(|| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok()).flatten();
         if let Some(other) = token.and_then(|token| signatures::for_upstream(&token)) {
@@ -155,11 +156,11 @@ fn instruction(raw: &RawValue) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the tools are, as far as it matters elsewhere.
+/// Properties of the offered tools that other rules need.
 #[derive(Default)]
 struct OfferedTools {
     has_functions: bool,
-    /// Whether the provider may search.
+    /// True if the provider may search.
     searches: bool,
 }
 
@@ -182,7 +183,7 @@ fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<Of
             kind.ends_with("Search") || kind.ends_with("Maps") || kind.contains("Retrieval");
         let functions = match kind {
             "functionDeclarations" => section::<OneOrMany<NativeFunctionView<'_>>>(value, &own)?.0,
-            // The one kind whose settings are a list.
+            // The only kind whose settings are a list.
             "mcpServers" => Vec::new(),
             _ if value.get().starts_with('{') => Vec::new(),
             _ => return Err(refuse(&own, "must be an object")),
@@ -320,7 +321,7 @@ fn safety(raw: Option<&RawValue>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The name of cached content: `cachedContents/{id}`.
+/// Checks a name of cached content, `cachedContents/{id}`, <https://ai.google.dev/api/caching>.
 fn cached_content(name: Option<&str>) -> Result<(), Fault> {
     let Some(name) = name else { return Ok(()) };
     let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
@@ -330,7 +331,7 @@ fn cached_content(name: Option<&str>) -> Result<(), Fault> {
     }
 }
 
-/// A whole number, also as a string. `F` tells whether a fraction of zero is taken as well.
+/// A whole number, also written as a string. With `F`, a float without a fraction is accepted too.
 #[derive(Clone, Copy, Debug)]
 struct LenientInteger<const F: bool>(i64);
 
@@ -376,7 +377,7 @@ struct GenerationConfigView<'a> {
     temperature: Option<f64>,
     #[serde(default, alias = "top_p")]
     top_p: Option<f64>,
-    // One official client writes it as 3.0.
+    // One official client writes `topK` as 3.0.
     #[serde(default, alias = "top_k")]
     top_k: Option<LenientInteger<true>>,
     #[serde(default, alias = "max_output_tokens")]
@@ -429,7 +430,7 @@ struct ImageConfigView<'a> {
     image_size: Option<Cow<'a, str>>,
 }
 
-/// Only where the limit stands, for the mark.
+/// The position of the output limit.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LimitView<'a> {
@@ -482,7 +483,7 @@ fn answer_shape(config: &GenerationConfigView<'_>) -> Result<(), Fault> {
     if mime.is_some_and(|mime| !types.contains(&mime)) {
         return Err(refuse("generationConfig.responseMimeType", &one_of_words(&types)));
     }
-    // A bare word out of a list needs the list, so that type goes with a schema as well.
+    // `text/x.enum` needs the list of values, so it takes a schema as well.
     if config.response_schema.is_some() && !matches!(mime, Some("application/json" | "text/x.enum"))
     {
         let why = "needs `responseMimeType` to be `application/json`";
@@ -547,8 +548,8 @@ fn image_config(config: &ImageConfigView<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Where a lowered limit goes: over the caller's own, or just behind the brace of the object it
-/// belongs into. Without that object there is no mark.
+/// Returns the range for a lowered limit: the caller's own value, or an empty range behind the
+/// brace of `generationConfig`. Without that object there is no range.
 fn limit_range(
     text: &str,
     raw: Option<&RawValue>,
@@ -558,7 +559,7 @@ fn limit_range(
     let raw = raw?;
     let at = json::range_of(text, raw);
     if config.is_none() {
-        // A null has no brace, so it becomes an empty object around the mark.
+        // A null becomes an empty object around the range.
         let inside = at.start + 1;
         edits.push(Edit { at: at.start..inside, with: "{".into() });
         edits.push(Edit { at: inside..at.end, with: "}".into() });
@@ -580,7 +581,7 @@ fn check_integer(path: &str, value: Option<i64>, low: i64, high: i64) -> Result<
     }
 }
 
-/// A word of an enum, in any case; `told` are the words a refusal names.
+/// Checks an enum value in any case. `listed` are the values that the error names.
 fn check_word(
     path: &str,
     word: Option<&str>,

@@ -1,9 +1,10 @@
-//! The format's own schema dialect into JSON Schema.
+//! Converts the format's schema dialect (<https://ai.google.dev/api/caching#Schema>) to JSON
+//! Schema.
 //!
-//! Its type names are upper case, null is a flag, numbers may be strings, and keys come in both
-//! spellings. Names of properties are the caller's and stay as they are. The way back needs no
-//! conversion: the original is kept beside the translation, and a foreign schema is sent in the
-//! fields that take JSON Schema as it is.
+//! In the dialect, type names are upper case, null is a flag, numbers may be strings, and keys come
+//! in both spellings. Property names belong to the caller and stay unchanged. The reverse direction
+//! needs no conversion: the original is kept beside the translation, and a foreign schema goes into
+//! the fields that accept JSON Schema.
 
 use canon::Schema;
 use serde_json::{Map, Value};
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 use super::names::ORIGIN;
 use super::proto_json;
 
-/// A schema in the format's own words.
+/// Reads a schema of the format's dialect.
 pub(super) fn read(original: Value) -> Schema {
     let json = convert(original.clone());
     Schema { json, verbatim: Some((ORIGIN, original)) }
@@ -29,7 +30,7 @@ fn convert(schema: Value) -> Value {
                 }
             }
             "nullable" => nullable = value == Value::Bool(true),
-            // How fields are ordered when written; no other format has a word for it.
+            // The order in which fields are written; no other format has an equivalent.
             "propertyOrdering" => {}
             "format" if value == "enum" => {}
             "example" => {
@@ -67,7 +68,7 @@ fn convert(schema: Value) -> Value {
     if nullable { null_too(out) } else { Value::Object(out) }
 }
 
-/// Type names in lower case; the word for "not said" says nothing.
+/// Converts type names to lower case and drops `TYPE_UNSPECIFIED`.
 fn kind(value: Value) -> Option<Value> {
     match value {
         Value::String(word) if word.eq_ignore_ascii_case("TYPE_UNSPECIFIED") => None,
@@ -77,7 +78,7 @@ fn kind(value: Value) -> Option<Value> {
     }
 }
 
-/// Schemas by names that are the caller's own.
+/// Converts a map of schemas; its keys belong to the caller.
 fn each(value: Value) -> Value {
     match value {
         Value::Object(map) => {

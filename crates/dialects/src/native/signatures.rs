@@ -1,13 +1,16 @@
-//! Seals in `thoughtSignature`, the format's own opaque place for them.
+//! Signatures in `thoughtSignature`, the format's own opaque field for them,
+//! <https://ai.google.dev/gemini-api/docs/thought-signatures>.
 //!
-//! A seal of our own origin stands there verbatim, on the part it came with. A foreign seal stands
-//! there in an envelope, which is plain base64 because an official client refuses anything else.
+//! A signature of this format stands there verbatim, on the part it came with. A foreign signature
+//! stands there inside an envelope (`crate::envelope`). The envelope is plain base64, because an
+//! official client refuses anything else.
 //!
-//! A thought that the caller did not ask to see must not appear, yet its seal must come back. It
-//! then rides on the part behind the thought, in an envelope of our own origin that holds another
-//! one and says so: `h` for a hidden thought in front of this part, `r` for a thought of which only
-//! the seal may be seen. Because one agent keeps signatures on calls alone, a call carries the seal
-//! of the thought before it even when that thought was shown; the reader takes one of the two.
+//! A thought that the caller did not ask to see must not appear, but its signature must come back.
+//! It then travels on the part after the thought, in an envelope of this format's origin around
+//! another envelope. A letter before the inner envelope marks the case: `h` for a hidden thought
+//! before this part, `r` for a redacted thought. One agent keeps signatures only on calls.
+//! Therefore a call carries the signature of the preceding thought even if that thought was shown;
+//! the reader keeps one of the two.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,20 +19,21 @@ use canon::{Kind, Part, Seal, Thought};
 use super::names::ORIGIN;
 use crate::envelope;
 
-/// What stands for a signature in a history that never had one, by the provider's own word.
+/// The value that tells the provider not to validate a missing signature,
+/// <https://ai.google.dev/gemini-api/docs/thought-signatures>.
 pub(crate) const BYPASS: &str = "skip_thought_signature_validator";
 
-/// A seal as it was found on a part.
+/// A signature as it was found on a part.
 #[derive(Debug, PartialEq)]
 pub(super) struct FoundSignature {
     pub(super) seal: Seal,
-    /// It belongs to a thought in front of the part.
+    /// True if it belongs to a hidden thought before the part.
     pub(super) hidden: bool,
-    /// Only the seal of the thought may be seen.
+    /// True if the thought is redacted.
     pub(super) redacted: bool,
 }
 
-/// The seal behind a signature.
+/// Reads the signature in a token.
 pub(super) fn read(token: &str) -> FoundSignature {
     let seal = envelope::unwrap(token, ORIGIN);
     let plain = |seal| FoundSignature { seal, hidden: false, redacted: false };
@@ -47,7 +51,8 @@ pub(super) fn read(token: &str) -> FoundSignature {
     }
 }
 
-/// A signature in the alphabet its issuer uses: one client sends it back in the other one.
+/// Converts a signature to the standard base64 alphabet that its issuer uses; one client sends it
+/// back in the URL-safe one.
 pub(super) fn standard_alphabet(token: &str) -> String {
     if token == BYPASS || !token.contains(['-', '_']) {
         return token.to_owned();
@@ -55,7 +60,7 @@ pub(super) fn standard_alphabet(token: &str) -> String {
     envelope::decode(token).map_or_else(|| token.to_owned(), |bytes| STANDARD.encode(bytes))
 }
 
-/// What stands in `thoughtSignature` for the caller to bring back.
+/// Returns the token for `thoughtSignature` that the caller sends back.
 pub(super) fn write(seal: &Seal) -> String {
     match seal.for_origin(ORIGIN) {
         Some(token) => token.to_owned(),
@@ -63,12 +68,12 @@ pub(super) fn write(seal: &Seal) -> String {
     }
 }
 
-/// The seal of a thought, which also tells whether the thought may be read.
+/// Returns the token of a shown thought, marked if the thought is redacted.
 pub(super) fn write_thought(seal: &Seal, redacted: bool) -> String {
     if redacted { write_marked("r", seal) } else { write(seal) }
 }
 
-/// The seal of a thought that does not appear, on the part behind it.
+/// Returns the token of a hidden thought, for the part after it.
 pub(super) fn write_hidden(seal: &Seal, redacted: bool) -> String {
     write_marked(if redacted { "hr" } else { "h" }, seal)
 }
@@ -77,7 +82,8 @@ fn write_marked(marks: &str, seal: &Seal) -> String {
     envelope::wrap(&Seal::new(ORIGIN, format!("{marks}:{}", envelope::wrap(seal))))
 }
 
-/// Whether a signature may go to a provider as it is; otherwise what goes there instead.
+/// Returns the replacement for a signature that must not reach a provider; `None` if it may pass
+/// unchanged.
 pub(super) fn for_upstream(token: &str) -> Option<String> {
     let found = read(token);
     let ours = match found.seal.for_origin(ORIGIN) {
@@ -87,7 +93,7 @@ pub(super) fn for_upstream(token: &str) -> Option<String> {
     (ours != token).then_some(ours)
 }
 
-/// A thought of which only the seal came.
+/// Returns a thought without text.
 pub(super) fn bare_thought(seal: Seal, redacted: bool) -> Part {
     Part::new(Kind::Thought(Thought { text: String::new(), redacted })).sealed(Some(seal))
 }

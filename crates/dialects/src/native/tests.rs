@@ -1,4 +1,4 @@
-//! What this format promises beyond the laws that hold for all (`tests/laws`).
+//! Properties of this format beyond those that hold for all formats (`tests/laws`).
 
 mod rules;
 
@@ -40,7 +40,7 @@ fn stamp() -> Stamp {
     Stamp { id: "resp_1".to_owned(), created: 1_777_924_862 }
 }
 
-/// A request that asks for everything an answer may hold.
+/// A request that asks for everything a reply may hold.
 fn curious() -> Chat {
     let mut chat = Chat { model: "gemini-x-1".to_owned(), ..Chat::default() };
     chat.thinking.show = Some(Show::Auto);
@@ -91,7 +91,7 @@ fn stream(reply: Reply, chat: &Chat) -> Vec<u8> {
     out
 }
 
-/// The same answer with pieces of one text joined, seals or not: streams cut texts at will.
+/// The same reply with the pieces of one text joined, because streams cut texts anywhere.
 fn joined(mut reply: Reply) -> Reply {
     for candidate in &mut reply.candidates {
         let mut parts: Vec<Part> = Vec::new();
@@ -239,7 +239,7 @@ fn a_sniffer_counts_and_repeats_every_piece() {
                 assert_eq!(sniffer.frame(frame), expected, "{name}");
                 sniffer.write(frame, &mut out);
             }
-            // Asked for the end as well, it must not come twice.
+            // A second call must not write the end again.
             sniffer.write_end(&mut out);
             assert!(sniffer.said().finished, "{name}");
             assert_eq!(sniffer.said().usage, said.usage, "{name}");
@@ -291,7 +291,7 @@ fn a_broken_stream_is_noticed() {
     );
 }
 
-/// A foreign answer: a thought with its seal, one that may not be read, a text, two calls.
+/// A foreign reply: a thought with its signature, a redacted one, a text, two calls.
 fn foreign_answer() -> Reply {
     let thought = |text: &str, redacted, token: &str| {
         Part::new(Kind::Thought(Thought { text: text.to_owned(), redacted }))
@@ -313,7 +313,7 @@ fn foreign_answer() -> Reply {
     Reply { candidates: vec![candidate], ..Reply::default() }
 }
 
-/// The turn a client sends back, from a stream or a whole answer.
+/// The turn that a client sends back, from a stream or a whole reply.
 fn replayed(body: &Value, keep: impl Fn(&Value) -> bool) -> Vec<Part> {
     let parts: Vec<&Value> = body["candidates"][0]["content"]["parts"]
         .as_array()
@@ -351,7 +351,7 @@ fn foreign_seals_come_back_shown_or_hidden() {
         let whole = replayed(&body, |_| true);
         assert_eq!(seals(&whole), all, "{body}");
         assert_eq!(whole.iter().filter(|p| matches!(p.kind, Kind::ToolCall(_))).count(), 2);
-        // One agent keeps signatures on calls alone: the last thought is not lost on it.
+        // One agent keeps signatures only on calls: the last thought must still come back.
         let calls = replayed(&body, |part| part.get("functionCall").is_some());
         assert_eq!(seals(&calls), all[1..], "{body}");
 

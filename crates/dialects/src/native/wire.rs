@@ -1,4 +1,4 @@
-//! The words of the format, its token counts, its paths and the ids we make up for its calls.
+//! Enum values, token counts, paths and made-up call ids of the native format.
 
 use canon::{Level, Losses, Modality, Tier, Usage, Why};
 use serde::Deserialize;
@@ -17,10 +17,11 @@ use canon::Extras;
 /// <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
 pub(super) const MAX_STOP_TEXTS: usize = 5;
 
-/// How ids begin that we made up for calls without one. They never go to a provider.
+/// The prefix of ids that the gateway makes up for calls without one. These ids never go to a
+/// provider.
 const INVENTED_ID_PREFIX: &str = "call_pn_";
 
-/// An id for a call that came without one, always the same for the same call in the same place.
+/// Makes up an id for a call. The same call in the same place always gets the same id.
 pub(super) fn invent_id(place: impl Hash, name: &str) -> String {
     let mut hasher = DefaultHasher::new();
     place.hash(&mut hasher);
@@ -28,19 +29,20 @@ pub(super) fn invent_id(place: impl Hash, name: &str) -> String {
     format!("{INVENTED_ID_PREFIX}{:016x}", hasher.finish())
 }
 
-/// The id as a provider knows it; `None` for one it never gave.
+/// Returns the id if the provider issued it; `None` for a made-up id.
 pub(super) fn provider_id(id: &str) -> Option<&str> {
     (!id.is_empty() && !id.starts_with(INVENTED_ID_PREFIX)).then_some(id)
 }
 
-/// Where a request goes. Slashes and colons of a model's id stay; what could leave the path does
-/// not.
+/// Returns the path of a request. Slashes and colons of the model id stay; everything else that
+/// could leave the path is escaped.
 pub(super) fn path(model: &str, stream: bool) -> String {
     let model = model.strip_prefix("models/").unwrap_or(model);
     let mut path = String::from("/v1beta/models");
     for segment in model.split('/') {
         path.push('/');
-        // A segment of dots climbs, in whatever spelling; no model is named so.
+        // A segment of dots would leave the path (RFC 3986, section 5.2.4). No model has such a
+        // name.
         if segment.chars().all(|c| c == '.') {
             path.push('_');
             continue;
@@ -64,7 +66,7 @@ pub(super) fn path(model: &str, stream: bool) -> String {
     path
 }
 
-/// A whole number, also as a string.
+/// A token count, also written as a string.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TokenCount(pub(super) u64);
 
@@ -103,7 +105,7 @@ impl<'de> Deserialize<'de> for TokenCount {
     }
 }
 
-/// Token counts of one kind of input or output.
+/// Token counts of one modality.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct ModalityCount {
     #[serde(default)]
@@ -112,7 +114,7 @@ pub(super) struct ModalityCount {
     count: Option<TokenCount>,
 }
 
-/// Token counts.
+/// Token counts of a reply, <https://ai.google.dev/api/generate-content#UsageMetadata>.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NativeUsage {
@@ -138,7 +140,7 @@ pub(super) struct NativeUsage {
     traffic_type: Option<Value>,
 }
 
-/// The fields of the counts that canon carries; the rest rides in extras.
+/// The usage fields that canon carries. Other fields are kept in extras.
 const USAGE_FIELDS: [&str; 9] = [
     "promptTokenCount",
     "cachedContentTokenCount",
@@ -152,13 +154,13 @@ const USAGE_FIELDS: [&str; 9] = [
 ];
 
 impl NativeUsage {
-    /// The tier it was served in, if they tell.
+    /// Returns the service tier, if it is reported.
     pub(super) fn tier(&self) -> Option<Tier> {
         let word = self.service_tier.as_ref().or(self.traffic_type.as_ref())?.as_str()?;
         Some(served::read(ORIGIN, word))
     }
 
-    /// The counts in our convention: output includes thinking, input what tools read.
+    /// Converts to canon's convention: output includes thinking, input includes what tools read.
     pub(super) fn read(&self) -> Usage {
         let of = |count: Option<TokenCount>| count.unwrap_or_default().0;
         let sum = |lists: &[&Option<Vec<ModalityCount>>], word: &str| {
@@ -183,17 +185,17 @@ impl NativeUsage {
         }
     }
 
-    /// Whether anything was counted: early pieces of a stream may tell only the kind of traffic.
+    /// Returns true if any token was counted. Early chunks may report only the kind of traffic.
     pub(super) const fn tells(&self) -> bool {
         self.prompt_token_count.is_some() || self.candidates_token_count.is_some()
     }
 }
 
-/// The counts of an answer and the fields canon has no place for.
+/// Reads the usage of a reply and keeps fields that canon has no place for.
 pub(super) fn read_usage(value: Value, extras: &mut Extras) -> Option<Usage> {
     if let Value::Object(map) = &value {
         for (name, value) in map {
-            // The kind of traffic is told by every answer of ours, so it is no field to be kept.
+            // The gateway writes this value into every reply, so it is not kept.
             let usual = name == "trafficType" && value == "ON_DEMAND";
             if !USAGE_FIELDS.contains(&name.as_str()) && !value.is_null() && !usual {
                 extras.put(ORIGIN, &format!("usageMetadata.{name}"), value.clone());
@@ -204,7 +206,7 @@ pub(super) fn read_usage(value: Value, extras: &mut Extras) -> Option<Usage> {
     counts.tells().then(|| counts.read())
 }
 
-/// Token counts in this format's words.
+/// Writes token counts.
 pub(super) fn write_usage(usage: &Usage, extras: &Extras, losses: &mut Losses) -> Value {
     let Usage {
         input,
@@ -249,7 +251,7 @@ fn details(all: u64, audio: u64, image: u64) -> Vec<Value> {
         .collect()
 }
 
-/// Sets a field unless it is there.
+/// Sets a field if it is absent.
 trait SetIfAbsent {
     fn set_if_absent(self, name: &str, value: &str) -> Self;
 }
@@ -264,7 +266,8 @@ impl SetIfAbsent for Object {
     }
 }
 
-/// Why an answer ended, from this format's word. A call ends with the same word as a text.
+/// Reads a finish reason, <https://ai.google.dev/api/generate-content#FinishReason>. A reply with
+/// calls ends with the same reason as a text.
 pub(super) fn read_why(word: &str, calls: bool) -> Why {
     match word {
         "STOP" if calls => Why::ToolCalls,
@@ -290,7 +293,7 @@ pub(super) fn read_why(word: &str, calls: bool) -> Why {
     }
 }
 
-/// This format's word for why an answer ended.
+/// Returns the finish reason to write.
 pub(super) const fn write_why(why: Why) -> &'static str {
     match why {
         Why::Stop | Why::StopText | Why::ToolCalls | Why::Paused => "STOP",
@@ -301,7 +304,7 @@ pub(super) const fn write_why(why: Why) -> &'static str {
     }
 }
 
-/// How urgent a call is, from this format's word.
+/// Reads a service tier.
 pub(super) fn read_tier(word: &str) -> Tier {
     match word.to_ascii_lowercase().as_str() {
         "standard" => Tier::Standard,
@@ -311,7 +314,7 @@ pub(super) fn read_tier(word: &str) -> Tier {
     }
 }
 
-/// This format's word for how urgent a call is; `None` when it has none.
+/// Returns the service tier to write; `None` if the format has no equivalent.
 pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
     match tier {
         Tier::Standard => Some("standard"),
@@ -322,7 +325,7 @@ pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
     }
 }
 
-/// Effort by this format's word.
+/// Reads a thinking level.
 pub(super) fn read_level(word: &str) -> Option<Level> {
     match word {
         "MINIMAL" => Some(Level::Minimal),
@@ -333,7 +336,7 @@ pub(super) fn read_level(word: &str) -> Option<Level> {
     }
 }
 
-/// A kind of answer from this format's word.
+/// Reads a response modality.
 pub(super) fn read_modality(word: &str) -> Option<Modality> {
     match word.to_ascii_uppercase().as_str() {
         "TEXT" => Some(Modality::Text),
@@ -343,7 +346,7 @@ pub(super) fn read_modality(word: &str) -> Option<Modality> {
     }
 }
 
-/// This format's word for a kind of answer.
+/// Returns the response modality to write.
 pub(super) const fn write_modality(modality: Modality) -> &'static str {
     match modality {
         Modality::Text => "TEXT",

@@ -1,4 +1,4 @@
-//! Parts in the format's own words, for providers and for callers.
+//! Writes parts, for providers and for callers.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,8 +13,8 @@ use super::names::ORIGIN;
 use super::{proto_json, signatures, wire};
 use crate::fields::{Object, note_foreign, number};
 
-/// What is written for a part besides its seal; `None` when the format has no place for it.
-/// `close` tells whether the model can be told how closely to look at one picture.
+/// Writes a part without its signature; `None` if the format has no place for it. `close` is true
+/// if the model takes a resolution for a single image.
 pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<Object> {
     let Part { kind, seal: _, cache: _, extras } = part;
     let object = match kind {
@@ -126,7 +126,7 @@ fn media_object(
     Some(object.maybe("videoMetadata", clip).maybe("mediaResolution", detail))
 }
 
-/// A call; free text becomes the one field of an object.
+/// Writes a call. Free-text input becomes the only field of an object.
 fn write_call(call: &ToolCall, extras: &Extras) -> Object {
     let ToolCall { id, name, arguments, custom } = call;
     let args = if *custom {
@@ -141,7 +141,8 @@ fn write_call(call: &ToolCall, extras: &Extras) -> Object {
     proto_json::restore(inner, extras, "functionCall")
 }
 
-/// What a tool gave. The format wants the tool's name, which other formats leave to the call.
+/// Writes a tool result. The format requires the tool's name, which other formats leave to the
+/// call.
 pub(super) fn write_result(
     result: &ToolResult,
     names: &HashMap<&str, &str>,
@@ -175,7 +176,8 @@ pub(super) fn write_result(
     proto_json::restore(Object::new().set("functionResponse", inner), extras, "")
 }
 
-/// Text as the object the format wants: itself when it is one, else under the usual name.
+/// Wraps text into the object that the format requires. Text that is a JSON object already stays as
+/// it is.
 fn text_response(text: &str, failed: bool) -> Map<String, Value> {
     if failed {
         return Object::new().set("error", text).into_map();
@@ -186,7 +188,7 @@ fn text_response(text: &str, failed: bool) -> Map<String, Value> {
     }
 }
 
-/// A part of an answer, with its seal in the form the caller brings back.
+/// Writes a part of a reply, with its signature as the caller sends it back.
 pub(super) fn reply_part(part: &Part, losses: &mut Losses) -> Option<Object> {
     let object = payload(part, true, losses)?;
     let seal = part.seal.as_ref().map(|seal| match &part.kind {

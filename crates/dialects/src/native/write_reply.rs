@@ -1,4 +1,4 @@
-//! Canon into a whole native answer.
+//! Writes a whole native reply.
 
 use canon::{
     Candidate, Extras, Finish, Kind, Logprob, Losses, Lossy, Part, Reply, Seal, Show, Thought,
@@ -12,7 +12,7 @@ use crate::Stamp;
 use crate::fields::{Object, number};
 use crate::served;
 
-/// Writes an answer for the caller whose request that was.
+/// Writes a reply to the caller of `chat`.
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
@@ -40,7 +40,7 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
     (body.to_string().into_bytes(), losses.into_vec())
 }
 
-/// Notes searches that no candidate shows the queries of.
+/// Notes searches whose queries no candidate shows.
 pub(super) fn note_uncounted_searches(usage: &Usage, candidates: &[Value], losses: &mut Losses) {
     let grounded = candidates.iter().any(|one| one.get("groundingMetadata").is_some());
     losses.add_if(
@@ -50,18 +50,18 @@ pub(super) fn note_uncounted_searches(usage: &Usage, candidates: &[Value], losse
     );
 }
 
-/// Whether thinking was asked for, so that it may be shown.
+/// Returns true if the caller asked to see the thinking.
 pub(super) fn shows_thinking(chat: &canon::Chat) -> bool {
     matches!(chat.thinking.show, Some(Show::Auto | Show::Concise | Show::Detailed))
 }
 
-/// Why the prompt was held back; `None` when something was said.
+/// Returns the reason why the prompt was blocked; `None` if there is output.
 fn block_reason(candidate: &Candidate) -> Option<String> {
     let finish = candidate.finish.as_ref()?;
     (finish.why == Why::PromptBlocked && candidate.parts.is_empty()).then(|| block_word(finish))
 }
 
-/// The word for a prompt that was held back.
+/// Returns the block reason to write.
 pub(super) fn block_word(finish: &Finish) -> String {
     finish.raw.for_origin(ORIGIN).unwrap_or("OTHER").to_owned()
 }
@@ -82,7 +82,7 @@ fn write_candidate(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses
         }
         let before = written.len();
         written.extend(pending.write(&part, losses).into_iter().map(Value::from));
-        // Sources count parts as they were written.
+        // Source positions count only the parts that were written.
         let silent = matches!(part.kind, Kind::Search(_));
         if written.len() > before || silent {
             shown.push(part);
@@ -96,7 +96,7 @@ fn write_candidate(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses
     finish_candidate(object, &shown, &logprobs, chat, &extras, losses)
 }
 
-/// What stands beside the parts of a candidate that is complete.
+/// Writes the fields beside the parts of a complete candidate.
 pub(super) fn finish_candidate(
     object: Object,
     parts: &[Part],
@@ -108,7 +108,7 @@ pub(super) fn finish_candidate(
     served::note(extras, ORIGIN, losses);
     let sources = match extras.get(ORIGIN, "groundingMetadata") {
         Some(own) => Some(own.clone()),
-        // Its own citations stand in the other list, as they came.
+        // Citations of this format stand in `citationMetadata` unchanged.
         None if extras.get(ORIGIN, "citationMetadata").is_some() => None,
         None => grounding::write(parts, losses),
     };
@@ -118,7 +118,7 @@ pub(super) fn finish_candidate(
     proto_json::restore(object, extras, "").into()
 }
 
-/// This format's word for an end; the provider's own, if it is of this format.
+/// Returns the finish reason to write. A reason that came from this format stays unchanged.
 pub(super) fn finish_word(
     finish: Option<&Finish>,
     malformed: bool,
@@ -135,7 +135,7 @@ pub(super) fn finish_word(
     }
 }
 
-/// Whether a call's arguments are no object, which this format cannot carry.
+/// Returns true if the arguments of a call are not a JSON object. The format cannot carry them.
 pub(super) fn is_broken(call: &ToolCall) -> bool {
     let arguments = call.arguments.trim();
     !call.custom
@@ -143,7 +143,7 @@ pub(super) fn is_broken(call: &ToolCall) -> bool {
         && !matches!(serde_json::from_str(arguments), Ok(Value::Object(_)))
 }
 
-/// Seals of thoughts on their way to the part that carries them.
+/// Signatures of thoughts that wait for a part to carry them.
 pub(super) struct PendingSignatures {
     show: bool,
     pending: Vec<PendingSignature>,
@@ -160,12 +160,12 @@ impl PendingSignatures {
         Self { show, pending: Vec::new() }
     }
 
-    /// Whether a thought is shown: it was asked for, and there is something to read.
+    /// Returns true if thoughts are shown to the caller.
     pub(super) const fn shows_thinking(&self) -> bool {
         self.show
     }
 
-    /// Remembers the seal of a thought. A seal of our own on a thought that is shown needs no
+    /// Adds the signature of a thought. A signature of this format on a shown thought needs no
     /// other carrier.
     pub(super) fn add(&mut self, seal: &Seal, redacted: bool, shown: bool) {
         if shown && seal.origin() == ORIGIN {
@@ -174,8 +174,8 @@ impl PendingSignatures {
         self.pending.push(PendingSignature { seal: seal.clone(), redacted, sent: shown });
     }
 
-    /// What carries the seals before a text: all but the last on empty texts of their own, the last
-    /// for the text itself.
+    /// Returns the carriers before a text: all signatures but the last on empty texts, and the last
+    /// one for the text itself.
     pub(super) fn for_text(&mut self) -> (Vec<Object>, Option<String>) {
         let mut tokens: Vec<String> = Vec::new();
         for pending in self.pending.iter_mut().filter(|pending| !pending.sent) {
@@ -186,8 +186,8 @@ impl PendingSignatures {
         (tokens.iter().map(|token| carrier(token)).collect(), last)
     }
 
-    /// The same before a call, which carries the last seal even when it was sent before: some
-    /// clients keep seals on calls alone.
+    /// Returns the carriers before a call. The call carries the last signature even if it was sent
+    /// before, because some clients keep signatures only on calls.
     pub(super) fn for_call(&mut self) -> (Vec<Object>, Option<String>) {
         let mut pending = std::mem::take(&mut self.pending);
         let last = pending.pop().map(|last| signatures::write_hidden(&last.seal, last.redacted));
@@ -199,14 +199,14 @@ impl PendingSignatures {
         (carriers, last)
     }
 
-    /// Seals that found no part to ride on.
+    /// Returns carriers for signatures that no part carried.
     pub(super) fn rest(&mut self) -> Vec<Object> {
         let (mut carriers, last) = self.for_text();
         carriers.extend(last.map(|token| carrier(&token)));
         carriers
     }
 
-    /// A part as the caller sees it, with the carriers it needs in front.
+    /// Writes a part as the caller sees it, preceded by the carriers it needs.
     pub(super) fn write(&mut self, part: &Part, losses: &mut Losses) -> Vec<Object> {
         match &part.kind {
             Kind::Thought(Thought { text, redacted }) => {
@@ -249,12 +249,12 @@ impl PendingSignatures {
     }
 }
 
-/// An empty text that is there for its signature.
+/// Returns an empty text that only carries a signature.
 pub(super) fn carrier(token: &str) -> Object {
     Object::new().set("text", "").set("thoughtSignature", token)
 }
 
-/// Log probabilities of the tokens, and their mean.
+/// Writes the log probabilities of the tokens and their mean.
 fn write_logprobs(object: Object, list: &[Logprob]) -> Object {
     let chance = |chance: &TokenChance| -> Value {
         let TokenChance { token, id, logprob, bytes: _ } = chance;

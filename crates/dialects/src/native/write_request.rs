@@ -1,4 +1,4 @@
-//! Canon into a native request.
+//! Writes a native request.
 
 use canon::{
     Extras, Format, Hints, Kind, Level, Losses, Lossy, Part, Role, Sampling, Show, State, Thinking,
@@ -33,7 +33,7 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         extras,
     } = chat;
     let mut losses = Losses::new();
-    // Streams of this format tell their usage anyway.
+    // Streams of this format always report usage.
     for name in extras.foreign_to(ORIGIN).filter(|name| *name != "stream_options") {
         losses.add(name, "only the caller's format has this field");
     }
@@ -68,14 +68,14 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     (Outgoing { path, body: Segments::whole(body) }, losses.into_vec())
 }
 
-/// Neighbours with the same role, which the format wants as one turn.
+/// Adjacent turns of one role, which the format requires as one turn.
 struct TurnGroup<'a> {
     model: bool,
     parts: Vec<Cow<'a, Part>>,
     extras: &'a Extras,
 }
 
-/// Instructions in front, then turns that alternate.
+/// Writes the system instruction and alternating turns.
 fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Value>, Vec<Value>) {
     let mut system: Vec<Value> = Vec::new();
     let mut groups: Vec<TurnGroup<'_>> = Vec::new();
@@ -91,13 +91,13 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
                     "system.parts",
                     "native instructions hold only text",
                 );
-                // What is said before the model has spoken may as well be said in front.
+                // Instructions before the first model turn move into the system instruction.
                 if !groups.iter().any(|group| group.model) {
                     let texts = texts.into_iter().filter(|text| !text.is_empty());
                     system.extend(texts.map(|text| Value::from(Object::new().set("text", text))));
                     continue;
                 }
-                // The format has instructions only in front, so a later one is told as text.
+                // The format takes instructions only in front, so a later one becomes text.
                 let text = format!("<system>{}</system>", texts.join("\n\n"));
                 (false, vec![Cow::Owned(Part::text(text))])
             }
@@ -109,7 +109,7 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
             _ => groups.push(TurnGroup { model, parts, extras }),
         }
     }
-    // A conversation of nothing but instructions asks for an answer all the same.
+    // A conversation of instructions alone still asks for a reply.
     if groups.is_empty() && !system.is_empty() {
         let content = Object::new().set("role", "user").set("parts", std::mem::take(&mut system));
         return (system, vec![content.into()]);
@@ -119,7 +119,7 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
 }
 
 fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &Lane<'_>, losses: &mut Losses) -> Vec<Value> {
-    // Models that know levels came together with a look at media that differs from part to part.
+    // Models with thinking levels also take a media resolution per part.
     let close = !Steering::of(lane).levels.is_empty();
     let calls: Vec<(String, String)> = groups
         .iter()
@@ -143,7 +143,7 @@ fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &Lane<'_>, losses: &mut Losses
         }
         match written.last_mut() {
             _ if parts.is_empty() => {}
-            // A turn of which nothing was left stood between the two.
+            // The turn between the two was dropped because nothing was left of it.
             Some((model, before, _)) if *model == group.model => before.extend(parts),
             _ => written.push((group.model, parts, group.extras)),
         }
@@ -156,7 +156,7 @@ fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &Lane<'_>, losses: &mut Losses
     contents.collect()
 }
 
-/// Results in the order of the calls they answer; other parts keep their places.
+/// Sorts results into the order of their calls; other parts keep their places.
 fn sort_results(parts: &mut [Cow<'_, Part>], calls: &[(String, String)]) {
     let rank = |part: &Part| match &part.kind {
         Kind::ToolResult(result) => calls.iter().position(|(id, _)| *id == result.call),
@@ -289,7 +289,8 @@ fn write_thinking(
     (!config.is_empty()).then_some(Value::Object(config))
 }
 
-/// How much is thought: a budget or a level, whichever the model takes.
+/// Writes the thinking effort: a budget or a level, depending on the model,
+/// <https://ai.google.dev/gemini-api/docs/thinking>.
 fn write_effort(
     level: Option<Level>,
     budget: Option<u64>,
@@ -323,13 +324,13 @@ fn write_effort(
             Some(level) => config.set("thinkingLevel", level_word(level)),
             None => config.set("thinkingBudget", steering.clamp(level.tokens())),
         },
-        // A model that takes no budget decides for itself unless it is given a level.
+        // A model without budgets decides for itself unless it gets a level.
         (None, None) if dynamic && takes_budget => config.set("thinkingBudget", -1),
         (None, None) => config,
     }
 }
 
-/// The levels this format has words for.
+/// The levels that this format knows.
 const LEVELS: [Level; 4] = [Level::Minimal, Level::Low, Level::Medium, Level::High];
 
 const fn level_word(level: Level) -> &'static str {
@@ -367,7 +368,7 @@ fn write_format(config: Object, format: &Format, extras: &Extras, losses: &mut L
     }
 }
 
-/// A shape whose name and purpose stand inside it, since this format has no other place for them.
+/// Adds name and description to a schema, because the format has no other place for them.
 fn with_title(schema: &Value, name: Option<&str>, description: Option<&str>) -> Value {
     let mut schema = schema.clone();
     if let Value::Object(map) = &mut schema {
@@ -385,7 +386,7 @@ fn with_title(schema: &Value, name: Option<&str>, description: Option<&str>) -> 
 fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
     let Hints { user, metadata, tier, cache_key, verbosity } = hints;
     let State { store, previous, background } = state;
-    // Not to keep is what the format does anyway; the field itself is too new to rely on.
+    // The format never stores replies. Its `store` field is too new to rely on.
     losses.add_if(*store == Some(true), "state.store", "the native format keeps no answers");
     losses.add_if(previous.is_some(), "state.previous", "the native format keeps no conversations");
     losses.add_if(

@@ -1,8 +1,8 @@
-//! Events into a native stream: bare `data: ` lines, or one JSON array.
+//! Writes a native stream: `data: ` lines, or one JSON array.
 //!
-//! The last piece holds the reason and the usage, and it must hold something said as well, because
-//! an official client forgets a turn in which one piece is empty. So the last letter of a text and
-//! the last whole part are held back until it is known whether something follows.
+//! The last chunk holds the finish reason and the usage. It must hold output as well, because an
+//! official client drops a turn in which any chunk is empty. Therefore the last character of a text
+//! and the last whole part are held back until it is known whether more output follows.
 
 use canon::{
     Event, Extras, Finish, Growth, Kind, Logprob, Loss, Losses, Opening, Part, Place, Seal,
@@ -20,11 +20,11 @@ use crate::fields::Object;
 use crate::served;
 use crate::{Stamp, Writer};
 
-/// Writes pieces of an answer.
+/// Writes the chunks of a native stream.
 pub(super) struct NativeStreamWriter {
     chat: canon::Chat,
     array: bool,
-    /// How many pieces were written.
+    /// The number of chunks written.
     written: usize,
     id: String,
     created: i64,
@@ -38,11 +38,11 @@ pub(super) struct NativeStreamWriter {
     losses: Losses,
 }
 
-/// What a candidate has said so far.
+/// State of one candidate.
 struct CandidateProgress {
     pending: PendingSignatures,
     held: Option<HeldPart>,
-    /// The parts the caller saw, for the sources that are told at the end.
+    /// The parts the caller saw, to write the sources at the end.
     shown: Vec<Part>,
     finish: Option<Finish>,
     malformed: bool,
@@ -50,11 +50,11 @@ struct CandidateProgress {
     extras: Extras,
 }
 
-/// What waits for the next piece.
+/// Output that is held back until the next chunk.
 enum HeldPart {
-    /// The end of a text that may go on.
+    /// The end of a text that may continue.
     Text { place: Place, text: String, thought: bool, token: Option<String> },
-    /// Something whole.
+    /// A complete part.
     Whole(Object),
 }
 
@@ -72,7 +72,7 @@ impl HeldPart {
 
 impl NativeStreamWriter {
     pub(super) fn new(chat: &canon::Chat, stamp: &Stamp) -> Self {
-        // Only what decides how an answer looks is kept of the request.
+        // Keeps only the parts of the request that affect the reply.
         let kept = canon::Chat {
             model: chat.model.clone(),
             thinking: chat.thinking,
@@ -109,7 +109,7 @@ impl NativeStreamWriter {
         })
     }
 
-    /// One piece, framed.
+    /// Writes one framed chunk.
     fn send(&mut self, object: Object, out: &mut Vec<u8>) {
         let object = object
             .set("modelVersion", self.model.as_deref().unwrap_or(&self.chat.model))
@@ -136,7 +136,7 @@ impl NativeStreamWriter {
         self.send(Object::new().set("candidates", vec![candidate]), out);
     }
 
-    /// Sends what was held back and holds this instead.
+    /// Writes the held-back output and holds `next` back instead.
     fn hold(&mut self, candidate: u32, next: Option<HeldPart>, out: &mut Vec<u8>) {
         let before = std::mem::replace(&mut self.progress(candidate).held, next);
         if let Some(held) = before {
@@ -200,7 +200,7 @@ impl NativeStreamWriter {
         }
     }
 
-    /// Sends all of a text but its last letter.
+    /// Writes a text except its last character.
     fn write_text(&mut self, place: Place, more: &str, thought: bool, out: &mut Vec<u8>) {
         if more.is_empty() {
             return;
@@ -247,8 +247,8 @@ impl NativeStreamWriter {
                 }
                 (signatures::write_thought(&seal, redacted), true)
             }
-            // A text's seal stands on its last letter, and what is written as a whole is written
-            // when it closes.
+            // The signature of a text stands on its last character; other parts are written when
+            // they close.
             Kind::Text { .. }
             | Kind::Refusal(_)
             | Kind::Media(_)
@@ -262,7 +262,7 @@ impl NativeStreamWriter {
         self.put_seal(place, token, thought, out);
     }
 
-    /// Puts a seal on what was said last of its part, or behind it.
+    /// Puts a signature on the held-back end of its part, or on a carrier after it.
     fn put_seal(&mut self, place: Place, token: String, thought: bool, out: &mut Vec<u8>) {
         match &mut self.progress(place.candidate).held {
             Some(HeldPart::Text { place: own, token: none @ None, .. }) if *own == place => {
@@ -281,11 +281,11 @@ impl NativeStreamWriter {
         let mut losses = std::mem::take(&mut self.losses);
         let written: Vec<Object> = match &part.kind {
             Kind::Text { .. } | Kind::Refusal(_) => {
-                // Its words are out already, and these fields would have had to go with them.
+                // The text is already written, and these fields belong into the same chunk.
                 for (name, _) in part.extras.for_origin(ORIGIN).into_iter().flatten() {
                     losses.add(&format!("part.{name}"), "it came after its text was sent");
                 }
-                // What a whole answer would lose is lost here too.
+                // Records the losses that a whole reply would have.
                 write_part::payload(&part, true, &mut losses);
                 if let Some(seal) = &part.seal {
                     self.put_seal(place, signatures::write(seal), false, out);
@@ -324,7 +324,7 @@ impl NativeStreamWriter {
         self.progress(candidate).shown.push(part);
     }
 
-    /// A part that came whole although it is text: nothing grew, so nothing was said of it yet.
+    /// Writes a text that arrived as a whole part.
     fn open_whole(&mut self, place: Place, out: &mut Vec<u8>) {
         let Some(part) = self.parts.get(&place) else { return };
         let (text, thought) = match &part.kind {
@@ -347,7 +347,7 @@ impl NativeStreamWriter {
         }
     }
 
-    /// The last piece: what was held back, the reasons, the usage.
+    /// Writes the last chunk: held-back output, finish reasons and usage.
     fn write_last_chunk(&mut self, out: &mut Vec<u8>) {
         let mut losses = std::mem::take(&mut self.losses);
         let mut list: Vec<Value> = Vec::new();

@@ -1,4 +1,4 @@
-//! Tools and the choice among them in the format's own words.
+//! Writes tools and the tool choice.
 
 use canon::{Choice, Extras, FunctionTool, Losses, Schema, SearchTool, Tool, ToolChoice};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::names::ORIGIN;
 use super::proto_json;
 use crate::fields::{Object, note_foreign};
 
-/// All functions in one tool, every other tool by itself.
+/// Writes all functions into one tool, and every other tool separately.
 pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
     let mut functions: Vec<Value> = Vec::new();
     let mut others: Vec<Value> = Vec::new();
@@ -53,7 +53,7 @@ fn function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     object.with(extras, ORIGIN).into()
 }
 
-/// A shape as it first stood in this format, else as JSON Schema.
+/// Writes a schema: verbatim if it came from this format, else as JSON Schema.
 fn shape(object: Object, schema: Option<&Schema>, own: &str, json: &str) -> Object {
     match schema {
         None => object,
@@ -64,7 +64,7 @@ fn shape(object: Object, schema: Option<&Schema>, own: &str, json: &str) -> Obje
     }
 }
 
-/// A tool that takes free text, as a function with one field for it.
+/// Writes a free-text tool as a function with one string field.
 fn custom(name: &str, description: Option<&str>) -> Value {
     let input = Object::new().set("type", "string");
     let schema = Object::new()
@@ -96,7 +96,8 @@ fn search(tool: &SearchTool, losses: &mut Losses) -> Value {
     Object::new().set("googleSearch", inner).into()
 }
 
-/// The choice among the tools, together with what was kept of the caller's own words.
+/// Writes the tool choice and the caller's own settings for it,
+/// <https://ai.google.dev/gemini-api/docs/function-calling>.
 pub(super) fn write_choice(
     choice: &ToolChoice,
     tools: &[Tool],
@@ -119,7 +120,7 @@ pub(super) fn write_choice(
             losses.add("choice", "the native format can only insist on functions");
             Object::new()
         }
-        // Arguments are held to their shape only in this mode.
+        // Only this mode enforces the schema of the arguments.
         Choice::Unset | Choice::Auto if strict => mode("VALIDATED"),
         Choice::Unset => Object::new(),
         Choice::Auto => {
