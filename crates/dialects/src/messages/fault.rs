@@ -1,4 +1,4 @@
-//! Errors in the messages format, in and out.
+//! Reads and writes errors of the messages format, <https://docs.anthropic.com/en/api/errors>.
 
 use canon::{Fault, Trouble};
 use serde::Deserialize;
@@ -8,19 +8,20 @@ use std::borrow::Cow;
 use crate::fault::{UpstreamWords, of_upstream};
 use crate::fields::Object;
 
-/// The code on which tool runners resend their whole history instead of a thread's last turn.
+/// The error code that makes tool runners resend their whole history instead of the last turn of a
+/// thread.
 pub(super) const NO_THREADS: &str = "thread_unsupported_request";
 
 #[derive(Debug, Default, Deserialize)]
 struct ErrorBody {
     #[serde(default)]
     error: Option<Value>,
-    /// Where AWS says it, without an object around it.
+    /// AWS puts the message at the top level, without an `error` object.
     #[serde(default)]
     message: Option<Value>,
 }
 
-/// A provider's error answer.
+/// Reads a provider's error response.
 pub(super) fn read(status: u16, body: &[u8]) -> Fault {
     let body = serde_json::from_slice::<ErrorBody>(body).ok();
     let error = body.and_then(|body| body.error.or(body.message));
@@ -29,7 +30,7 @@ pub(super) fn read(status: u16, body: &[u8]) -> Fault {
     of_upstream(meant(status, &words), Some(words))
 }
 
-/// An error object that came where an answer was expected: in a 200, or inside a stream.
+/// Reads an error object that came in place of a reply, in a 200 response or inside a stream.
 pub(super) fn read_object(error: &Value) -> Fault {
     let words = words(error);
     let status = match words.kind.as_str() {
@@ -47,7 +48,8 @@ pub(super) fn read_object(error: &Value) -> Fault {
     of_upstream(meant(status, &words), Some(words))
 }
 
-/// An account without money answers 400 here, which is no fault of the caller's request.
+/// Returns the status that an error means: an account without credit answers 400, although the
+/// caller's request is correct.
 fn meant(status: u16, words: &UpstreamWords) -> u16 {
     if status == 400 && words.message.contains("credit balance is too low") { 402 } else { status }
 }
@@ -70,7 +72,7 @@ fn words(error: &Value) -> UpstreamWords {
     UpstreamWords { code: code.to_owned(), kind: text("type"), message, param: None }
 }
 
-/// A fault in this format's words. The id of the request is part of the body here.
+/// Writes an error: status and body. The body includes the request id.
 pub(super) fn write(fault: &Fault, request_id: Option<&str>) -> (u16, Vec<u8>) {
     let (status, kind) = kind(fault.trouble());
     let details = (fault.detail() == Some(NO_THREADS))
@@ -87,10 +89,11 @@ pub(super) fn write(fault: &Fault, request_id: Option<&str>) -> (u16, Vec<u8>) {
     (status, body.to_string().into_bytes())
 }
 
-/// The sentence for the caller. The format has no field for the place, so the sentence names it.
+/// Returns the message for the caller. The format has no field for the path, so the message names
+/// it.
 fn message(fault: &Fault) -> Cow<'_, str> {
     let say = fault.say();
-    // Agents of this format shorten their history when they read these words.
+    // Agents of this format shorten their history when they read this prefix.
     const TOO_LONG: &str = "prompt is too long";
     if fault.trouble() == Trouble::TooLong && !say.starts_with(TOO_LONG) {
         return Cow::Owned(format!("{TOO_LONG}: {say}"));

@@ -1,9 +1,10 @@
-//! Blocks we wrote into a history for another provider, taken out of the caller's own bytes.
+//! Removes the blocks that the gateway wrote for another provider from the caller's own bytes.
 //!
-//! A conversation may begin at a provider of another format and go on at one of this format. The
-//! client then sends back foreign seals in our envelopes, thinking that nobody sealed, and searches
-//! we made up to show what was found. This format's own provider would refuse the request for any
-//! of them, so they are cut out; everything else stays byte for byte.
+//! A conversation may begin at a provider of another format and continue at one of this format. The
+//! client then sends back foreign signatures in the gateway's envelopes, thinking without a
+//! signature, and searches that the gateway made up to show the hits. A provider of this format
+//! would refuse the request for any of them, so they are cut out. Everything else stays byte for
+//! byte.
 
 use bytes::Bytes;
 use canon::Losses;
@@ -15,7 +16,7 @@ use super::names::{FOREIGN_SEARCH, FOREIGN_SIGNATURE, GATEWAY_ID_PREFIX, UNSIGNE
 use super::signatures;
 use crate::json::{Edit, range_of};
 
-/// What stands in a turn of which nothing is left, since an empty turn is refused too.
+/// Stands in a turn of which nothing is left, because an empty turn is refused too.
 const PLACEHOLDER_BLOCK: &str = r#"{"type":"text","text":"…"}"#;
 
 #[derive(Deserialize)]
@@ -47,7 +48,7 @@ struct HistoryBlockView<'a> {
 }
 
 impl HistoryBlockView<'_> {
-    /// What is lost with the block, and why, if it is one of ours.
+    /// Returns the loss and its reason if the gateway made the block.
     fn loss(&self) -> Option<(&'static str, &'static str)> {
         let made_up = |id: &Option<Cow<'_, str>>| {
             id.as_deref().is_some_and(|id| id.starts_with(GATEWAY_ID_PREFIX))
@@ -74,7 +75,7 @@ impl HistoryBlockView<'_> {
 
 const UNSIGNED_LOSS: (&str, &str) = ("thought", UNSIGNED_THOUGHT);
 
-/// The edits that cut them out, and what is lost with them.
+/// Returns the edits that remove the blocks, and the losses.
 pub(super) fn removal_edits(text: &str) -> (Vec<Edit>, Losses) {
     let mut losses = Losses::new();
     let Ok(body) = serde_json::from_str::<HistoryView<'_>>(text) else {

@@ -1,8 +1,9 @@
-//! Anthropic messages, `POST /v1/messages`.
+//! The Anthropic messages format, `POST /v1/messages`,
+//! <https://docs.anthropic.com/en/api/messages>.
 //!
-//! The format of blocks: every turn and every answer is a list of them, one open at a time in a
-//! stream. It has slots a client must return unchanged (`thinking.signature`,
-//! `redacted_thinking.data`), which makes it the best carrier of foreign seals; `seals` tells how.
+//! Every turn and every reply is a list of blocks; a stream has one block open at a time. Clients
+//! must return `thinking.signature` and `redacted_thinking.data` unchanged, so these two fields
+//! also carry foreign signatures; see module `signatures`.
 
 mod fault;
 mod gateway_blocks;
@@ -37,7 +38,8 @@ use canon::{Chat, Fault, Lossy, Origin, Reply};
 #[derive(Clone, Copy, Debug)]
 pub struct Messages;
 
-/// Whether what stands in that header lets the model think between calls.
+/// Returns true if the header enables thinking between tool calls,
+/// <https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking>.
 pub fn is_interleaved(betas: &str) -> bool {
     betas.split(',').any(|beta| beta.trim().starts_with("interleaved-thinking-"))
 }

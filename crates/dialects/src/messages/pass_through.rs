@@ -1,4 +1,5 @@
-//! Messages to messages: the caller's own bytes, and the provider's own pieces.
+//! Pass-through from messages to messages: patches the caller's bytes and meters the provider's
+//! events.
 
 use bytes::Bytes;
 use canon::{Fault, Trouble, Usage};
@@ -89,7 +90,7 @@ fn unreadable(why: &str) -> Fault {
         .note(format!("not a message: {why}"))
 }
 
-/// Thinking must fit below the output limit; a lowered limit takes the budget along.
+/// Lowers the thinking budget below a lowered output limit; the format refuses a larger budget.
 fn lower_budget(body: &Bytes, limit: u64) -> Option<Edit> {
     #[derive(Deserialize)]
     struct ThinkingOnlyView<'a> {
@@ -116,20 +117,21 @@ fn lower_budget(body: &Bytes, limit: u64) -> Option<Edit> {
     Some(Edit { at, with: Bytes::from(with) })
 }
 
-/// Watches the pieces of a message go by. Nearly all are deltas of a block, which are only counted.
+/// Meters the events of a messages stream. Most events are block deltas, of which only the text
+/// length is counted.
 #[derive(Default)]
 struct MessagesStreamMeter {
     begun: bool,
-    /// The block that grows.
+    /// The index of the open block.
     open: Option<u64>,
     counts: Option<wire::MessagesUsage>,
     said: Said,
-    /// The counts the piece at hand leaves out, and where they belong. The official client fails
-    /// on a piece without them.
+    /// The usage that the current event lacks, and the position to insert it. The official client
+    /// fails on an event without usage.
     missing: Option<(usize, String)>,
 }
 
-/// Where what a model says stands.
+/// The keys under which a model's output text stands.
 static TEXT_KEYS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
     ["\"text\":", "\"thinking\":", "\"partial_json\":", "\"name\":"].map(Finder::new)
 });
@@ -156,14 +158,15 @@ struct StartedMessageView<'a> {
     usage: Option<&'a RawValue>,
 }
 
-/// The message of an opening, as it stands there.
+/// The message of a `message_start` event, verbatim.
 #[derive(Deserialize)]
 struct MessageStartView<'a> {
     #[serde(borrow)]
     message: &'a RawValue,
 }
 
-/// Where counts can be added to the opening: before the brace that ends its message.
+/// Returns the position for usage in a `message_start` event: before the closing brace of its
+/// message.
 fn message_end(data: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(data).ok()?;
     let MessageStartView { message } = serde_json::from_str(text).ok()?;
@@ -171,7 +174,7 @@ fn message_end(data: &[u8]) -> Option<usize> {
     Some(json::range_of(text, message).start + end)
 }
 
-/// Where counts can be added behind the fields of an object; `None` when it has none.
+/// Returns the position behind the last field of an object; `None` if the object is empty.
 fn object_end(object: &[u8]) -> Option<usize> {
     let end = object.iter().rposition(|byte| *byte == b'}')?;
     object.get(..end)?.contains(&b':').then_some(end)
@@ -253,7 +256,7 @@ impl Sniffer for MessagesStreamMeter {
     }
 
     fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
-        // Without its name on a line of its own, clients see no event at all.
+        // Clients ignore an event without an `event:` line.
         let name = match &frame.event {
             Some(name) => Some(Cow::Borrowed(&name[..])),
             None => event_type(&frame.data).map(|kind| Cow::Owned(kind.into_bytes())),
@@ -287,7 +290,7 @@ impl Sniffer for MessagesStreamMeter {
     }
 }
 
-/// The type in the data, if it can stand on a line.
+/// Returns the type in the data, if it fits on one line.
 fn event_type(data: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct TypeOnlyView {

@@ -1,8 +1,8 @@
-//! Blocks into parts: those of a client's history and those of a provider's answer.
+//! Reads blocks of a client's history or a provider's reply into parts.
 //!
-//! A block canon can tell only in part, such as a search with its encrypted results, becomes the
-//! nearest part and keeps the whole block under [`BLOCK`], from which its own format writes it
-//! again. A block canon has nothing for is `Kind::Foreign`.
+//! Canon expresses some blocks only in part, such as a search with its encrypted results. Such a
+//! block becomes the nearest part and is kept whole under [`BLOCK_EXTRA`], from which its own
+//! format writes it again. A block without any equivalent becomes `Kind::Foreign`.
 
 use canon::{
     CacheMark, Citation, Code, CodeOutcome, Extras, Fault, Kind, Media, MediaKind, Part, Search,
@@ -15,7 +15,7 @@ use super::signatures::{self, BlockAuthor};
 use super::{tool_names, wire};
 use crate::fields::{Fields, Path};
 
-/// A turn's `content`: one text, or blocks.
+/// Reads a turn's `content`: a string, or blocks.
 pub(super) fn content(fields: &mut Fields<'_>, side: BlockAuthor) -> Result<Vec<Part>, Fault> {
     let path = fields.path().key("content");
     match fields.take("content") {
@@ -30,7 +30,7 @@ pub(super) fn content(fields: &mut Fields<'_>, side: BlockAuthor) -> Result<Vec<
     }
 }
 
-/// One block.
+/// Reads one block.
 pub(super) fn read(value: Value, path: &Path<'_>, side: BlockAuthor) -> Result<Part, Fault> {
     let word = value.get("type").and_then(Value::as_str).map(str::to_owned);
     match word.as_deref() {
@@ -62,7 +62,7 @@ pub(super) fn read(value: Value, path: &Path<'_>, side: BlockAuthor) -> Result<P
     }
 }
 
-/// A part that keeps the whole block it was read from.
+/// Keeps the whole block in the extras of the part.
 fn with_block(mut part: Part, block: Value) -> Part {
     part.cache = block.get("cache_control").filter(|mark| !mark.is_null()).map(wire::read_cache);
     part.extras.put(ORIGIN, BLOCK_EXTRA, block);
@@ -73,7 +73,7 @@ fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The texts of a list of blocks, or the one text that stands in its place.
+/// Returns the texts of a list of blocks, or the string in place of the list.
 fn texts(content: Option<&Value>) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),
@@ -89,7 +89,7 @@ fn cache(fields: &mut Fields<'_>) -> Option<CacheMark> {
     fields.take("cache_control").as_ref().map(wire::read_cache)
 }
 
-/// The part with what is left of its block.
+/// Builds the part with the remaining fields of its block.
 fn finish_part(kind: Kind, mut fields: Fields<'_>) -> Part {
     fields.take("type");
     let cache = cache(&mut fields);
@@ -105,7 +105,8 @@ fn text(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
     Ok(finish_part(Kind::Text { text, citations }, fields))
 }
 
-/// A source of a block. The format gives no places in the text: the block is the stretch.
+/// Reads a citation (<https://docs.anthropic.com/en/docs/build-with-claude/citations>). The format
+/// gives no positions: a citation covers the whole block.
 pub(super) fn citation(value: Value, length: usize) -> Citation {
     let text = |names: &[&str]| {
         names.iter().find_map(|name| value.get(name)).and_then(Value::as_str).map(str::to_owned)
@@ -203,7 +204,7 @@ fn tool_result(value: Value, path: &Path<'_>, side: BlockAuthor) -> Result<Part,
     Ok(finish_part(Kind::ToolResult(result), fields))
 }
 
-/// A tool the provider ran: searches and code have a place in canon, the others do not.
+/// Reads a block of a tool that the provider ran. Canon has parts for searches and code only.
 fn server_tool(value: Value) -> Part {
     let id = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     let input =

@@ -1,4 +1,4 @@
-//! A provider's whole answer into canon.
+//! Reads a provider's whole reply into canon.
 
 use canon::{Candidate, Extras, Fault, Finish, Raw, Reply, Trouble};
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use super::{fault, read_blocks, wire};
 use crate::fields::{Fields, Path};
 use crate::served::USAGE;
 
-/// Reads an answer; an error object in place of one is that error.
+/// Reads a reply. An error object in place of a reply is returned as that error.
 pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     let mut fields = Fields::new(value, &Path::Root).map_err(|e| unreadable(e.say()))?;
@@ -60,7 +60,7 @@ fn message(mut fields: Fields<'_>) -> Result<Reply, Fault> {
     Ok(Reply { id, model, created: None, candidates: vec![candidate], usage, extras })
 }
 
-/// Why an answer ended, from this format's words.
+/// Reads the end of a reply.
 pub(super) fn finish(word: &str, stop: Option<String>) -> Finish {
     Finish { why: wire::read_why(word), raw: Raw::new(ORIGIN, word), stop }
 }

@@ -1,4 +1,4 @@
-//! A messages request into canon.
+//! Reads a messages request into canon.
 
 use canon::{Chat, Extras, Fault, Format, Hints, Part, Role, Sampling, Schema, State, Tier, Turn};
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use super::{fault, read_blocks, thinking, tools, wire};
 use crate::fields::{Fields, Path};
 use crate::json;
 
-/// Reads a request. Its rules have been checked by `rules`; here only types matter.
+/// Reads a request. `rules` has checked it before; only types are checked here.
 pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     let text = json::text(body)?;
     let value: Value = serde_json::from_str(text)
@@ -17,8 +17,8 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     let mut fields = Fields::new(value, &Path::Root)?;
 
     if fields.take("thread").is_some() {
-        // The history of a thread is at another provider, so the answer would lack it. Clients
-        // send the whole history when they are told so.
+        // Another provider holds the history of the thread, so the reply would ignore it. Clients
+        // resend the whole history on this error.
         return Err(Fault::invalid("thread", "`thread` is not supported for this model")
             .code(fault::NO_THREADS));
     }
@@ -71,7 +71,7 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     })
 }
 
-/// The instructions in front of the conversation.
+/// Reads the instructions before the conversation.
 fn system(fields: &mut Fields<'_>) -> Result<Vec<Turn>, Fault> {
     let path = Path::Root.key("system");
     let parts = match fields.take("system") {
@@ -122,7 +122,7 @@ fn read_format(mut format: Map<String, Value>) -> Format {
     }
 }
 
-/// The hints, and a `speed` that is only this format's matter.
+/// Reads the hints, and a `speed` that only this format knows.
 fn hints(fields: &mut Fields<'_>) -> Result<(Hints, Option<Value>), Fault> {
     let mut metadata = fields.object("metadata")?.unwrap_or_default();
     let user = match metadata.shift_remove("user_id") {

@@ -1,7 +1,8 @@
-//! A provider's stream into events.
+//! Reads a provider's stream into events,
+//! <https://docs.anthropic.com/en/docs/build-with-claude/streaming>.
 //!
-//! Text, thinking and calls grow as they come. Every other block is gathered until it stops and
-//! then read as in a whole answer, so that both ways of asking give the same parts.
+//! Text, thinking and calls grow as they arrive. Every other block is collected until it stops and
+//! then read as in a whole reply, so that a stream and a whole reply give the same parts.
 
 use canon::{Event, Fault, Growth, Opening, Part, Place, Trouble};
 use serde_json::value::RawValue;
@@ -14,7 +15,7 @@ use crate::fields::Path;
 use crate::served::USAGE;
 use crate::{Frame, Reader};
 
-/// Reads the pieces of a message.
+/// Reads the events of a messages stream.
 #[derive(Default)]
 pub(super) struct MessagesStreamReader {
     begun: bool,
@@ -26,14 +27,14 @@ pub(super) struct MessagesStreamReader {
     other_fields: Map<String, Value>,
 }
 
-/// A block that has begun.
+/// A block that has begun and not stopped.
 struct OpenBlock {
     index: u32,
     block: BlockState,
 }
 
 enum BlockState {
-    /// Text in its slot. Its sources are told when its length is known.
+    /// Text. Its citations are reported when its length is known.
     Text {
         slot: u32,
         length: usize,
@@ -48,7 +49,7 @@ enum BlockState {
         input: Option<Value>,
         spoken: bool,
     },
-    /// Any other block, gathered.
+    /// Any other block, collected until it stops.
     Other {
         value: Map<String, Value>,
         input: String,
@@ -81,7 +82,7 @@ impl Reader for MessagesStreamReader {
                 self.finish(out)
             }
             "error" => Err(fault::read_object(&value(piece.error))),
-            // A ping, or something newer than this reader.
+            // A ping, or an event this version does not know.
             _ => Ok(()),
         }
     }
@@ -149,7 +150,7 @@ impl MessagesStreamReader {
         Ok(())
     }
 
-    /// A stream that never said it began.
+    /// Begins a reply whose stream has no `message_start`.
     fn begin(&mut self, out: &mut Vec<Event>) {
         if !self.begun {
             self.begun = true;
@@ -189,7 +190,7 @@ impl MessagesStreamReader {
             return Ok(());
         }
         let index = piece.index.unwrap_or(0);
-        // A block that never stopped, and whose place is taken now.
+        // Ends a block that never stopped and whose index is reused now.
         self.block_stop(index, out)?;
         let mut value = object(piece.content_block);
         let word = value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -307,7 +308,7 @@ impl MessagesStreamReader {
             }
             BlockState::Call { slot, input, spoken } => {
                 if !spoken {
-                    // No piece of the arguments means none, or those the block began with.
+                    // Without deltas, the arguments are those of the block start, or none.
                     let input = input.unwrap_or_else(|| Value::Object(Map::new()));
                     grow(slot, input.to_string(), out);
                 }
@@ -368,7 +369,7 @@ impl MessagesStreamReader {
     }
 }
 
-/// Two answers spliced into one are neither.
+/// Returns the error for a second `message_start` within one stream.
 pub(super) fn second_start_error() -> Fault {
     Fault::new(Trouble::Interrupted, "the provider began a second answer within the first")
         .note("a second message_start in one messages stream")
@@ -380,7 +381,7 @@ fn grow(slot: u32, text: String, out: &mut Vec<Event>) {
     }
 }
 
-/// What else a block said of itself when it began.
+/// Emits the remaining fields of a block start.
 fn extras(slot: u32, fields: Map<String, Value>, out: &mut Vec<Event>) {
     for (name, value) in fields {
         if name != "type" && !value.is_null() {
@@ -392,7 +393,7 @@ fn extras(slot: u32, fields: Map<String, Value>, out: &mut Vec<Event>) {
     }
 }
 
-/// The whole delta of a piece, where a kind is not known.
+/// Returns all fields of the delta, for kinds this version does not know.
 fn delta_fields(text: &str) -> Map<String, Value> {
     let mut piece: Value = serde_json::from_str(text).unwrap_or_default();
     match piece.get_mut("delta").map(Value::take) {
@@ -401,7 +402,7 @@ fn delta_fields(text: &str) -> Map<String, Value> {
     }
 }
 
-/// Adds an unknown delta to a gathered block: texts grow, everything else is replaced.
+/// Adds an unknown delta to a collected block: strings grow, other values are replaced.
 fn gather(block: &mut Map<String, Value>, delta: Map<String, Value>) {
     for (name, value) in delta {
         if name == "type" {

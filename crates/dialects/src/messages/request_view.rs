@@ -1,4 +1,5 @@
-//! A messages request as the rules see it: borrowed from the body, judged while it is read.
+//! The view of a messages request that the rules need: borrowed from the body and checked while it
+//! is parsed.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess};
@@ -108,17 +109,16 @@ pub(super) struct MessagesMetadataView<'a> {
     pub(super) user_id: Option<Cow<'a, str>>,
 }
 
-/// What kind of value stands somewhere. Nothing of it is kept, so that pictures are not copied.
+/// The kind of a JSON value. The value itself is not kept, so that images are not copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ValueShape {
     #[default]
     Absent,
     Text,
-    /// A text of no length.
     Empty,
-    /// A text that begins like an address.
+    /// A text that begins like a URL.
     Address,
-    /// A text that begins like one of our envelopes.
+    /// A text that begins like an envelope of the gateway.
     Wrapped,
     Object,
     Other,
@@ -163,15 +163,15 @@ impl ValueShape {
     }
 }
 
-/// The conversation. Each message is judged while it is read, so that nothing is kept of it but
-/// the ids of calls and results.
+/// The conversation. Messages are checked while they are parsed, and only the ids of calls and
+/// results are kept.
 #[derive(Debug, Default)]
 pub(super) struct MessageListView<'a> {
     pub(super) count: usize,
     pub(super) first_error: Option<(String, String)>,
-    /// Whether some block was written by us and means nothing to this format's own provider.
+    /// True if a block was made by the gateway and means nothing to a provider of this format.
     pub(super) has_gateway_blocks: bool,
-    /// The first result that answers no call before it. A thread has its calls elsewhere.
+    /// The first result without a preceding call. The calls of a thread are at the provider.
     pub(super) unmatched_result: Option<(String, String)>,
     calls: HashSet<Cow<'a, str>>,
     answered: HashSet<Cow<'a, str>>,
@@ -205,8 +205,7 @@ struct MessageView<'a> {
     content: MessagesContentView<'a>,
 }
 
-/// What a message or the instructions hold: nothing, text, or blocks of which the first broken one
-/// is remembered.
+/// Content of a message or of the instructions, with the first error in its blocks.
 #[derive(Debug, Default)]
 pub(super) enum MessagesContentView<'a> {
     #[default]
@@ -215,12 +214,12 @@ pub(super) enum MessagesContentView<'a> {
     Blocks(BlockListView<'a>),
 }
 
-/// A list of blocks, as far as the rules care.
+/// A list of blocks, reduced to what the rules need.
 #[derive(Debug, Default)]
 pub(super) struct BlockListView<'a> {
     pub(super) count: usize,
     pub(super) first_error: Option<(usize, &'static str)>,
-    /// The first block that is not text.
+    /// The index of the first block that is not text.
     pub(super) first_non_text: Option<usize>,
     has_gateway_blocks: bool,
     calls: Vec<(usize, Cow<'a, str>)>,
@@ -278,7 +277,7 @@ struct BlockView<'a> {
     tool_use_id: Option<Cow<'a, str>>,
 }
 
-/// A source is an object in most blocks and an address in search results.
+/// The source of a block: an object in most blocks, a URL in search results.
 #[derive(Debug, Default)]
 struct SourceView<'a> {
     kind: Option<Cow<'a, str>>,
@@ -425,7 +424,7 @@ impl<'a> MessageListView<'a> {
     }
 }
 
-/// The field that is wrong and why; the path of a block is part of the field.
+/// Returns the invalid field and the reason. The field includes the path of a block.
 fn message_error(message: &MessageView<'_>) -> Option<(String, Cow<'static, str>)> {
     let wrong = |field: &str, why: &'static str| Some((field.to_owned(), Cow::Borrowed(why)));
     let role = match message.role.as_deref() {
@@ -439,7 +438,7 @@ fn message_error(message: &MessageView<'_>) -> Option<(String, Cow<'static, str>
         MessagesContentView::Blocks(blocks) => blocks,
     };
     let block = |at: usize, why: &'static str| Some((format!("content[{at}]"), Cow::Borrowed(why)));
-    // An empty last turn of the assistant's is a legal, if odd, beginning of its answer.
+    // An empty assistant turn is legal: it asks the model to begin the reply.
     if blocks.count == 0 && role != "assistant" {
         return wrong("content", "must not be an empty list");
     }

@@ -1,8 +1,8 @@
-//! What earns a messages request a 400, found in one pass over its bytes.
+//! Checks a messages request in one pass over its bytes. A violation is answered with 400.
 //!
-//! The pass reads what the flow must know and what the rules need, borrowed from the body; the
-//! rest is skipped. Only what a rule of the format forbids is refused: fields, block types and
-//! tools we do not know are left to the provider.
+//! The pass borrows the request facts and the fields with rules from the body and skips the rest.
+//! Fields, block types and tools that the gateway does not know are left to the provider.
+//! Reference: <https://docs.anthropic.com/en/api/messages>.
 
 use canon::{Fault, Tier};
 use serde_json::value::RawValue;
@@ -24,7 +24,7 @@ const MAX_SYSTEM_BLOCKS: usize = 1_000;
 const MAX_USER_ID_BYTES: usize = 4_096;
 const LARGEST_MAX_TOKENS: u64 = 1 << 30;
 
-/// Reads what the flow must know and applies the format's rules.
+/// Collects the request facts and applies the rules of the format.
 pub(super) fn read_facts(body: &[u8], interleaved: bool) -> Result<Peek, Fault> {
     let text = json::text(body)?;
     let view: MessagesRequestView<'_> = json::read(text)?;
@@ -74,7 +74,7 @@ fn check(view: &MessagesRequestView<'_>, marks: Marks, interleaved: bool) -> Res
     })
 }
 
-/// The tier asked for; the fastest one is a matter of its own field.
+/// Returns the requested tier. The fast tier has a field of its own, `speed`.
 fn tier(view: &MessagesRequestView<'_>) -> Option<Tier> {
     if json::word(view.speed).as_deref() == Some("fast") {
         return Some(Tier::Fast);
@@ -82,7 +82,7 @@ fn tier(view: &MessagesRequestView<'_>) -> Option<Tier> {
     json::word(view.service_tier).as_deref().map(wire::read_tier)
 }
 
-/// How many searches there can be: every search tool may say how often it is used.
+/// Returns the maximum number of searches. Every search tool may set its own `max_uses`.
 fn searches(view: &MessagesRequestView<'_>) -> u64 {
     let tools = view.tools.iter().flatten();
     let search = tools
@@ -92,7 +92,7 @@ fn searches(view: &MessagesRequestView<'_>) -> u64 {
     most.fold(0, u64::saturating_add)
 }
 
-/// The output limit. Zero only warms the cache, and is allowed.
+/// Checks the output limit. Zero is allowed: it only warms the prompt cache.
 fn limit(value: Option<&RawValue>) -> Result<u64, Fault> {
     let value = value.ok_or_else(|| refuse("max_tokens", "is required"))?;
     match serde_json::from_str::<u64>(value.get()) {
@@ -109,7 +109,7 @@ fn messages(view: &MessagesRequestView<'_>) -> Result<(), Fault> {
     if messages.count > MAX_MESSAGES {
         return Err(refuse("messages", &format!("must have at most {MAX_MESSAGES} items")));
     }
-    // The turns before a thread's last one are at the provider, and so are its calls.
+    // The provider holds the earlier turns of a thread, and their calls.
     let unmatched_result = messages.unmatched_result.as_ref().filter(|_| view.thread.is_none());
     match messages.first_error.as_ref().or(unmatched_result) {
         Some((path, why)) => Err(refuse(path, why)),
@@ -182,7 +182,7 @@ fn tools(view: &MessagesRequestView<'_>) -> Result<(), Fault> {
             if own {
                 return Err(refuse(&path, "is required"));
             }
-            // A set of tools, whose names only its server knows.
+            // A tool set; only its server knows the names in it.
             complete = false;
             continue;
         };
@@ -245,7 +245,7 @@ mod tests {
         (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
     }
 
-    /// A valid request with that field added.
+    /// Returns a valid request with the field added.
     fn with(field: &str) -> String {
         let messages = r#"[{"role":"user","content":"x"}]"#;
         format!(r#"{{"model":"m","max_tokens":2000,"messages":{messages},{field}}}"#)

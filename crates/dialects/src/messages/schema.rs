@@ -1,18 +1,18 @@
-//! A JSON Schema bent to what this format enforces.
+//! Restricts a JSON Schema to the keywords this format enforces,
+//! <https://docs.anthropic.com/en/docs/build-with-claude/structured-outputs>.
 //!
-//! Objects are closed, `oneOf` becomes `anyOf`, and a keyword the format does not enforce moves
-//! into the `description`, where the model at least reads it. A schema that already conforms comes
-//! out unchanged.
+//! Objects are closed and `oneOf` becomes `anyOf`. A keyword the format does not enforce moves into
+//! the `description`, where the model can read it. A schema that already conforms stays unchanged.
 
 use serde_json::{Map, Value};
 
 const STRING_FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"];
 
-/// The schema as this format takes it.
+/// Returns the restricted schema.
 pub(super) fn restrict(schema: &Value) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
-    // Beside a reference nothing is read.
+    // Keywords beside a reference are ignored.
     if let Some(target) = fields.get("$ref") {
         let mut restricted = Map::new();
         restricted.insert("$ref".to_owned(), target.clone());
@@ -52,7 +52,7 @@ pub(super) fn restrict(schema: &Value) -> Value {
             "additionalProperties" if *value == Value::Bool(false) => {
                 restricted.insert(name.clone(), value.clone());
             }
-            // An open object is closed below; there is nothing to tell the model of it.
+            // An open object is closed below; the model needs no note of it.
             "additionalProperties" if *value == Value::Bool(true) => {}
             _ => {
                 unsupported.insert(name.clone(), value.clone());
@@ -86,7 +86,7 @@ fn is_object(schema: &Map<String, Value>) -> bool {
     }
 }
 
-/// Appends the constraints to the description, in the words of the vendor's own clients.
+/// Appends constraints to the description, in the wording of the vendor's own SDKs.
 fn describe_unsupported(restricted: &mut Map<String, Value>, unsupported: &Map<String, Value>) {
     let list: Vec<String> =
         unsupported.iter().map(|(name, value)| format!("{name}: {value}")).collect();

@@ -1,26 +1,28 @@
-//! Seals in the two slots a client of this format returns unchanged.
+//! Signatures in the two fields that a client of this format returns unchanged,
+//! <https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking>.
 //!
-//! `thinking.signature` and `redacted_thinking.data` hold this format's own seals verbatim. A
-//! foreign seal of a thought stands in the same slot inside the envelope of `crate::envelope`.
+//! `thinking.signature` and `redacted_thinking.data` hold this format's own signatures verbatim. A
+//! foreign signature of a thought stands in the same field inside an envelope (`crate::envelope`).
 //!
-//! A seal on anything else, such as a native one on a function call, has no slot. It travels in an
-//! extra `redacted_thinking` block, whose `data` is an envelope of the seal's own origin around
-//! `MARK where MARK token`. `where` says which part of the turn the seal belongs to:
+//! A signature of any other part, such as a native one on a function call, has no field. It travels
+//! in an extra `redacted_thinking` block, the carrier. The `data` of a carrier is an envelope of
+//! the signature's own origin around `SEPARATOR target SEPARATOR token`. The target names the part
+//! of the turn that the signature belongs to:
 //!
-//! | where      | the part                                                                |
+//! | target     | part                                                                    |
 //! | -          | -                                                                       |
-//! | `call ID`  | the tool call with that id, wherever it stands in the turn              |
-//! | `next`     | the part right behind the block                                         |
-//! | `text`     | an empty text that stands in the block's own place                      |
-//! | `text:A:B` | these characters of the text before the block, see `crate::stretch`     |
+//! | `call ID`  | the tool call with that id, anywhere in the turn                        |
+//! | `next`     | the part right after the carrier                                        |
+//! | `text`     | an empty text in the place of the carrier                               |
+//! | `text:A:B` | these characters of the text before the carrier, see `crate::stretch`   |
 //!
-//! The block is placed before its part, since clients cut thinking off the end of a turn. Only a
-//! seal that came when its text had begun follows it: a text that goes on stays one block, and
-//! [`Saying`] keeps the seals of its spans until something else follows. If nothing does, they
-//! are not written at all, because clients take the last block for the answer (Claude Code, for
-//! one, prints it): `crate::keepsake` brings them back. `restore` puts the others back when the
-//! history is read. A seal whose part the client left out is left out too. Blocks of this kind
-//! never reach a provider.
+//! The carrier stands before its part, because clients cut thinking off the end of a turn. Only a
+//! signature that arrived after its text had begun follows the text: a text that continues stays
+//! one block, and [`OpenText`] keeps the signatures of its spans until something else follows. If
+//! nothing follows, they are not written at all, because clients take the last block for the answer
+//! (Claude Code prints it). The signature cache (`crate::keepsake`) restores those. `restore` puts
+//! the others back when the history is read, and drops a signature whose part the client left out.
+//! Carriers never reach a provider.
 
 use canon::{Kind, Media, MediaKind, Part, Seal, Source, Thought};
 use serde_json::Value;
@@ -30,33 +32,34 @@ use super::tool_names;
 use crate::fields::Object;
 use crate::{envelope, stretch};
 
-/// Sets apart what the envelope of a loose seal holds; no provider's token contains it.
+/// Separates target and token in a carrier; no provider's token contains it.
 const SEPARATOR: char = '\u{1}';
 
-/// How every envelope begins: the same bytes in either alphabet.
+/// The prefix of every envelope. It is the same in both base64 alphabets.
 pub(super) const ENVELOPE_PREFIX: &str = "pttQVDF";
 
-/// Whether a token is one of our envelopes, and so nothing a provider issued.
+/// Returns true if a token is an envelope of the gateway and not a provider's token.
 pub(super) fn is_wrapped(token: &str) -> bool {
     is_carrier(token).is_some()
 }
 
-/// Whether a token is the envelope of a loose seal, or of a thought's; `None` for no envelope.
+/// Returns true for the envelope of a carrier, false for that of a thought, `None` for any other
+/// token.
 pub(super) fn is_carrier(token: &str) -> Option<bool> {
     let seal = envelope::unwrap(token, ORIGIN);
     (seal != Seal::new(ORIGIN, token)).then(|| seal.open().1.starts_with(SEPARATOR))
 }
 
-/// Who wrote the blocks: a client that may have been given foreign seals, or a provider.
+/// The author of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockAuthor {
-    /// A client's history.
+    /// A client, which may return foreign signatures.
     History,
-    /// A provider's answer. Its tokens are its own, whatever they look like.
+    /// A provider. Its tokens are its own, even if they look like an envelope.
     Answer,
 }
 
-/// The seal behind a token in one of the two slots.
+/// Reads the signature of a token in one of the two fields.
 pub(super) fn read(token: String, side: BlockAuthor) -> Option<Seal> {
     if token.is_empty() {
         return None;
@@ -67,7 +70,7 @@ pub(super) fn read(token: String, side: BlockAuthor) -> Option<Seal> {
     })
 }
 
-/// What stands in a slot for a seal shown to a client.
+/// Returns the token for a signature shown to a client.
 pub(super) fn write(seal: &Seal) -> String {
     match seal.for_origin(ORIGIN) {
         Some(token) => token.to_owned(),
@@ -75,48 +78,46 @@ pub(super) fn write(seal: &Seal) -> String {
     }
 }
 
-/// Which part of its turn a loose seal belongs to.
+/// The part of a turn that a carried signature belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SignatureTarget<'a> {
-    /// The call with that id.
     Call(&'a str),
-    /// The part behind the block.
+    /// The part after the carrier.
     Next,
-    /// An empty text in the block's place.
+    /// An empty text in the carrier's place.
     Text,
-    /// A stretch of the text before the block: where it starts, and how many characters it has.
+    /// A span of the text before the carrier: start and length in characters.
     Span(usize, usize),
 }
 
-/// A text block that may yet go on, and the seals that came when it had begun.
+/// A text block that may continue, and the signatures that arrived after it had begun.
 #[derive(Debug, Default)]
 pub(super) struct OpenText {
-    /// How many characters it has.
+    /// The number of characters so far.
     said: usize,
-    /// The seals of its spans.
     seals: Vec<(Seal, SignatureTarget<'static>)>,
 }
 
 impl OpenText {
-    /// Whether a text behind this one is the rest of it: it was parted only for a seal.
+    /// Returns true if the next text continues this one, because a signature alone split them.
     pub(super) const fn goes_on(&self, sealed: bool) -> bool {
         sealed || !self.seals.is_empty()
     }
 
-    /// Adds what was said, and the seal that covers it.
+    /// Adds text and the signature that covers it.
     pub(super) fn add(&mut self, text: &str, seal: Option<Seal>) {
         let (start, length) = (self.said, text.chars().count());
         self.said += length;
         self.seals.extend(seal.map(|seal| (seal, SignatureTarget::Span(start, length))));
     }
 
-    /// The blocks that carry its seals, when something follows.
+    /// Returns the carriers to write when something follows.
     pub(super) fn carriers(self) -> impl Iterator<Item = Value> {
         self.seals.into_iter().map(|(seal, whose)| carrier(&seal, &whose))
     }
 }
 
-/// The block that carries the seal of a part which is no thought.
+/// Returns the carrier of a signature.
 pub(super) fn carrier(seal: &Seal, whose: &SignatureTarget<'_>) -> Value {
     let (origin, token) = seal.open();
     let whose = match whose {
@@ -129,7 +130,7 @@ pub(super) fn carrier(seal: &Seal, whose: &SignatureTarget<'_>) -> Value {
     Object::new().set("type", "redacted_thinking").set("data", envelope::wrap(&inside)).into()
 }
 
-/// A turn of a client's history with the loose seals back on their parts.
+/// Puts the carried signatures of a turn back on their parts.
 pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
     if !parts.iter().any(|part| carried_signature(part).is_some()) {
         return parts;
@@ -171,7 +172,7 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
     all
 }
 
-/// The last text with each sealed stretch as a part of its own.
+/// Splits the last text, so that each signed span is a part of its own.
 fn split_signed_spans(all: &mut Vec<Part>, seals: &mut Vec<(String, Seal)>) {
     let seals = std::mem::take(seals);
     if seals.is_empty() {
@@ -182,8 +183,7 @@ fn split_signed_spans(all: &mut Vec<Part>, seals: &mut Vec<(String, Seal)>) {
     }
 }
 
-/// A sealed picture that was told as markdown is that picture again; its seal holds for nothing
-/// else.
+/// Reads an image from its markdown form. The signature is valid only on the image.
 fn image_from_markdown(kind: Kind) -> Kind {
     let Kind::Text { text, .. } = &kind else { return kind };
     let inside = text.strip_prefix("![image](data:").and_then(|rest| rest.strip_suffix(')'));
@@ -195,7 +195,7 @@ fn image_from_markdown(kind: Kind) -> Kind {
     Kind::Media(Media { kind, source, name: None, detail: None, clip: None })
 }
 
-/// Whose seal a part carries, when it is nothing but the carrier of one.
+/// Returns target and signature of a carrier; `None` for any other part.
 fn carried_signature(part: &Part) -> Option<(String, Seal)> {
     let Kind::Thought(Thought { redacted: true, .. }) = &part.kind else { return None };
     let (origin, inside) = part.seal.as_ref()?.open();

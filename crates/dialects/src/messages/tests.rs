@@ -1,4 +1,4 @@
-//! What this format promises beyond the laws that hold for all (`tests/laws`).
+//! Properties of this format beyond those that hold for all formats (`tests/laws`).
 
 use bytes::Bytes;
 use canon::{
@@ -83,7 +83,7 @@ fn folded(events: Vec<Event>) -> Reply {
     fold.finish()
 }
 
-/// The stream we write for an answer.
+/// Writes events as a stream.
 fn streamed(events: Vec<Event>) -> (Vec<u8>, Vec<String>) {
     let mut writer = Messages.writer(&Chat::default(), &stamp());
     let mut out = Vec::new();
@@ -152,12 +152,13 @@ fn an_answer_is_written_as_it_was_read() {
         let again = Messages.read_reply(&body).unwrap();
         assert_eq!(without_names(again), without_names(reply.clone()), "{name}");
         let mut pieces = unfold(reply.clone());
-        // The format's own providers count the prompt first; the tiers of the cache stand there.
+        // Providers of this format report the prompt first, together with the cache tiers.
         pieces.insert(1, pieces.last().unwrap().clone());
         let (stream, losses) = streamed(pieces);
         assert!(losses.is_empty(), "{name}: {losses:?}");
         let again = folded(events(&frames(&[&stream])).unwrap());
-        // A stream tells tier and place of the work in its opening, when nobody knows them yet.
+        // A provider reports tier and location in its first event, when the gateway does not know
+        // them yet.
         let bare = |mut reply: Reply| {
             let runs = reply.extras.get(Origin::Messages, USAGE).cloned().unwrap_or_default();
             let mut kept = serde_json::Map::new();
@@ -183,7 +184,7 @@ fn the_sniffer_counts_like_the_reader() {
             let last = at + 1 == all.len();
             let expected = if last { Verdict::Last } else { Verdict::Forward };
             assert_eq!(sniffer.frame(frame), expected, "{name}");
-            // The name of an event may have been lost on the way; clients get it all the same.
+            // Clients get the event name even if a proxy dropped it.
             let nameless = Frame { event: None, data: frame.data.clone() };
             sniffer.write(&nameless, &mut out);
         }
@@ -380,7 +381,7 @@ fn parts_that_grow_at_once_are_written_one_by_one() {
     assert!(text.contains(r#""usage":{"input_tokens":5,"#), "{text}");
 }
 
-/// Parts as another provider gives them.
+/// Parts from another provider.
 fn foreign() -> Vec<Part> {
     let seal = |origin, token: &str| Some(Seal::new(origin, token));
     let thought =
@@ -398,7 +399,7 @@ fn foreign() -> Vec<Part> {
 #[test]
 fn a_foreign_seal_comes_back_with_the_history() {
     let finish = Some(Finish::new(Why::ToolCalls, Raw::new(Origin::Native, "STOP")));
-    // What the answer ends with is another matter, see below.
+    // The end of the reply is tested below.
     let parts: Vec<Part> = foreign().into_iter().take(4).collect();
     let candidate = Candidate { parts: parts.clone(), finish, ..Candidate::default() };
     let reply = Reply { candidates: vec![candidate], ..Reply::default() };
@@ -406,7 +407,7 @@ fn a_foreign_seal_comes_back_with_the_history() {
     assert!(losses.is_empty(), "{losses:?}");
     let (stream, losses) = streamed(unfold(reply));
     assert!(losses.is_empty(), "{losses:?}");
-    // A client joins the pieces of a stream into the blocks it sends back.
+    // A client joins the deltas of a stream into the blocks it sends back.
     let joined = folded(events(&frames(&[&stream])).unwrap());
     let (joined, _) = Messages.write_reply(joined, &Chat::default(), &stamp());
     for body in [whole, joined] {
@@ -427,10 +428,10 @@ fn answer_of(parts: Vec<Part>) -> Reply {
     }
 }
 
-/// The types of an answer's blocks with their texts, and what was lost.
+/// Block types with their texts, and the losses.
 type Shown = (Vec<(String, String)>, Vec<String>);
 
-/// The same answer whole and streamed.
+/// Returns the same reply whole and streamed.
 fn blocks_of(parts: &[Part]) -> [Shown; 2] {
     let told = |body: &[u8]| -> Vec<(String, String)> {
         let body: Value = serde_json::from_slice(body).unwrap();
@@ -456,7 +457,7 @@ fn a_text_that_was_parted_for_a_seal_is_one_block() {
     for rest in [".", ""] {
         let end = Part::text(rest).sealed(seal("s"));
         let all = text(&format!("The answer{rest}"));
-        // Clients take the last block for the answer, so nothing may stand behind it.
+        // Clients take the last block for the answer, so nothing may follow it.
         for (blocks, lost) in blocks_of(&[said.clone(), end.clone()]) {
             assert_eq!((blocks, lost), (vec![all.clone()], Vec::<String>::new()));
         }
@@ -469,7 +470,7 @@ fn a_text_that_was_parted_for_a_seal_is_one_block() {
     for (blocks, lost) in blocks_of(&[sealed.clone(), Part::text(", sir.")]) {
         assert_eq!((blocks, lost), (vec![text("Yes, sir.")], Vec::<String>::new()));
     }
-    // A seal that is known before the words stands before them.
+    // A signature that arrives before the text stands before it.
     let [whole, streamed] = blocks_of(&[sealed]);
     assert_eq!(whole, (vec![carrier, text("Yes")], Vec::new()));
     assert_eq!(streamed, (vec![text("Yes")], Vec::new()));

@@ -1,7 +1,8 @@
-//! How much the model thinks, in this format's three ways of saying it.
+//! Thinking effort in this format's three forms,
+//! <https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking>.
 //!
-//! Older models take a budget of tokens, newer ones decide by themselves (`adaptive`) within an
-//! `effort`, and the models between take either.
+//! Older models take a token budget. Newer models decide for themselves (`adaptive`) within an
+//! `effort`. The models between take either.
 
 use canon::{Level, Losses, Show, Thinking};
 use serde_json::{Map, Value};
@@ -9,22 +10,22 @@ use serde_json::{Map, Value};
 use crate::fields::Object;
 use crate::steering::Steering;
 
-/// The least budget the format accepts.
+/// The smallest budget the format accepts.
 pub(super) const MIN_BUDGET_TOKENS: u64 = 1_024;
 
-/// Which way of thinking a model takes.
+/// The forms of thinking that a model takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThinkingSupport {
-    /// A budget only.
+    /// Only a budget.
     Budget,
-    /// Either.
+    /// Both.
     Either,
-    /// Its own decision only. These models also refuse every sampling parameter.
+    /// Only `adaptive`. These models also refuse all sampling parameters.
     Adaptive,
 }
 
 impl ThinkingSupport {
-    /// The generation of a model that is steered so.
+    /// Derives the forms from the model's steering.
     pub(super) const fn of(steering: &Steering) -> Self {
         match (steering.budget.is_some(), steering.dynamic) {
             (true, false) => Self::Budget,
@@ -34,15 +35,14 @@ impl ThinkingSupport {
     }
 }
 
-/// What a request says of thinking, and what of it canon has no word for.
+/// Reads the thinking of a request, and the fields that canon cannot express.
 pub(super) fn read(
     thinking: Option<Map<String, Value>>,
     config: &mut Map<String, Value>,
 ) -> (Thinking, Option<Value>) {
     let effort = config.get("effort").and_then(Value::as_str).and_then(level);
     let Some(object) = thinking else {
-        // Effort without thinking: the word stays among the extras, so that writing it again
-        // does not turn thinking on.
+        // The effort stays in the extras, so that writing it again does not turn thinking on.
         return (Thinking { level: effort, ..Thinking::default() }, None);
     };
     let word = object.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -67,41 +67,39 @@ pub(super) fn read(
     (read, (!plain).then_some(Value::Object(object)))
 }
 
-/// The levels this format has words for.
+/// The levels that this format knows.
 const EFFORTS: [Level; 5] = [Level::Low, Level::Medium, Level::High, Level::XHigh, Level::Max];
 
 fn level(word: &str) -> Option<Level> {
     Level::by_word(word).filter(|level| EFFORTS.contains(level))
 }
 
-/// What is asked of a model.
+/// The thinking fields of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ThinkingRequest {
-    /// The field `thinking`.
     pub(super) thinking: Option<Value>,
-    /// The word in `output_config.effort`.
+    /// The value of `output_config.effort`.
     pub(super) effort: Option<&'static str>,
-    /// The output limit, raised where the budget needs room.
+    /// The output limit, raised if the budget needs room.
     pub(super) max_tokens: u64,
-    /// Whether the model will think, which rules out some other parameters.
+    /// True if the model will think, which excludes some other parameters.
     pub(super) on: bool,
 }
 
-/// What a request's limits and history allow.
+/// Limits that the request and its history set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThinkingLimits {
-    /// The output limit so far.
     pub(super) max_tokens: u64,
-    /// Whether the limit is only our default and may be raised.
+    /// True if the limit is the gateway's default and may be raised.
     pub(super) free: bool,
-    /// Whether the caller's own effort stands among its extras.
+    /// True if the extras hold the caller's own effort.
     pub(super) own_effort: bool,
-    /// Whether the history goes on from calls whose thinking is missing, so that a budget would
-    /// be refused.
+    /// True if the history continues after calls without their thinking; the provider would refuse
+    /// a budget then.
     pub(super) lacks_thinking: bool,
 }
 
-/// Canon's thinking in this format's words.
+/// Writes canon's thinking.
 pub(super) fn write(
     thinking: Thinking,
     room: ThinkingLimits,

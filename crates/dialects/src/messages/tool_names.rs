@@ -1,20 +1,19 @@
-//! Names of tools and ids of calls, bent to the few characters this format allows and back.
+//! Escapes tool names and call ids to the characters this format allows.
 //!
-//! The format takes letters, digits, `_` and `-`. Any other character is written as `_0x2E_`, its
-//! number in hexadecimal, and an underscore that would begin such a word is written so itself.
-//! Writing and reading undo each other, so no table has to travel with the request: what a
-//! provider or a client sends back is read into the very name canon had.
+//! The format takes letters, digits, `_` and `-`. Any other character is written as its code point
+//! in hexadecimal, `_0x2E_`. An underscore that would look like the start of an escape is escaped
+//! too. Reading is the exact inverse of writing, so no table has to travel with the request.
 
 use std::borrow::Cow;
 
-/// The maximum length of a tool name in bytes.
+/// The maximum length of a tool name in bytes, <https://docs.anthropic.com/en/api/messages>.
 pub(super) const MAX_NAME_BYTES: usize = 128;
 
 const fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 
-/// Whether the text behind an underscore looks like one of our escapes.
+/// Returns true if the text after an underscore looks like an escape.
 fn is_escape(rest: &str) -> bool {
     rest.strip_prefix("0x").is_some_and(|rest| rest.starts_with(is_digit))
 }
@@ -23,7 +22,7 @@ const fn is_digit(c: char) -> bool {
     matches!(c, '0'..='9' | 'A'..='F')
 }
 
-/// The name as this format takes it.
+/// Escapes a name.
 pub(super) fn write(name: &str) -> Cow<'_, str> {
     if name.chars().all(is_plain) && !name.contains("_0x") {
         return Cow::Borrowed(name);
@@ -40,7 +39,7 @@ pub(super) fn write(name: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The name behind what this format was given.
+/// Reads an escaped name.
 pub(super) fn read(name: String) -> String {
     if !name.contains("_0x") {
         return name;
@@ -59,11 +58,11 @@ pub(super) fn read(name: String) -> String {
     out
 }
 
-/// The character an escape at the beginning of the text stands for, and what follows it.
+/// Reads the escape at the start of the text; returns its character and the rest.
 fn read_escape(text: &str) -> Option<(char, &str)> {
     let (digits, behind) = text.strip_prefix("_0x")?.split_once('_')?;
     let c = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
-    // Only what `write` writes: everything else was somebody's own name.
+    // Only accepts what `write` produces; anything else is the caller's own name.
     let ours = digits == format!("{:02X}", u32::from(c))
         && (!is_plain(c) || (c == '_' && is_escape(behind)));
     ours.then_some((c, behind))

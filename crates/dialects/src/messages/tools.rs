@@ -1,4 +1,4 @@
-//! What the model may call, and whether it must, in this format's words and back.
+//! Reads and writes tools and the tool choice.
 
 use canon::{
     Choice, Extras, Fault, FunctionTool, Location, Losses, Schema, SearchTool, Tool, ToolChoice,
@@ -13,7 +13,7 @@ const SEARCH_TOOL_TYPE: &str = "web_search_20250305";
 const CODE_TOOL_TYPE: &str = "code_execution_20250825";
 const FETCH_TOOL_TYPE: &str = "web_fetch_20250910";
 
-/// The tools of a request.
+/// Reads the tools of a request.
 pub(super) fn read(list: Vec<Value>) -> Result<Vec<Tool>, Fault> {
     let root = Path::Root.key("tools");
     list.into_iter().enumerate().map(|(at, value)| read_tool(value, &root.item(at))).collect()
@@ -70,7 +70,7 @@ fn search(value: Value, path: &Path<'_>) -> Result<SearchTool, Fault> {
     })
 }
 
-/// Whether the model must call.
+/// Reads the tool choice.
 pub(super) fn read_choice(choice: Option<Map<String, Value>>) -> Result<ToolChoice, Fault> {
     let path = Path::Root.key("tool_choice");
     let Some(object) = choice else { return Ok(ToolChoice::default()) };
@@ -86,8 +86,7 @@ pub(super) fn read_choice(choice: Option<Map<String, Value>>) -> Result<ToolChoi
     Ok(ToolChoice { choice, parallel })
 }
 
-/// Writes the tools and the choice among them. With thinking on, the format lets nobody force a
-/// call.
+/// Writes tools and the tool choice. The format refuses a forced call while thinking is on.
 pub(super) fn write(
     body: Object,
     tools: &[Tool],
@@ -97,7 +96,7 @@ pub(super) fn write(
 ) -> Result<Object, Fault> {
     let ToolChoice { choice, parallel } = choice;
     let only = match choice {
-        // There is no choice among some, so the others are not offered at all.
+        // The format cannot choose among some tools, so the others are not offered.
         Choice::Among { names, .. } => Some(names),
         Choice::Unset | Choice::Auto | Choice::Never | Choice::Required | Choice::Named(_) => None,
     };
@@ -215,7 +214,7 @@ fn write_function(tool: &FunctionTool, at: usize, losses: &mut Losses) -> Result
         .into())
 }
 
-/// The format wants the arguments to be an object and to say so.
+/// Adds `type: object`, which the format requires of arguments.
 fn object_schema(schema: Value) -> Value {
     match schema {
         Value::Object(mut fields) => {
@@ -251,7 +250,7 @@ fn server(kind: &str, name: &str, extras: &Extras, losses: &mut Losses) -> Value
     named(Object::new().with(extras, ORIGIN), kind, name)
 }
 
-/// The tool with its dated type and its name, in front where readers look for them.
+/// Puts the dated type and the name first.
 fn named(tool: Object, kind: &str, name: &str) -> Value {
     let mut fields = tool.into_map();
     let kind = fields.shift_remove("type").unwrap_or_else(|| Value::from(kind));

@@ -1,7 +1,7 @@
-//! The JSON shapes of a messages stream, its counts and the words of the format.
+//! Stream events, token counts and enum values of the messages format.
 //!
-//! The pieces of a stream are read into borrowed structs, because there is one per token. Whole
-//! requests and answers are read field by field instead, so that unknown fields are kept.
+//! Stream events are parsed into borrowed structs, because there is one per token. Whole requests
+//! and replies are read field by field, so that unknown fields are kept.
 
 use canon::{CacheMark, Extras, Losses, Origin, Tier, Usage, Why};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use super::names::ORIGIN;
 use crate::fields::{self, Object};
 use crate::{served, text};
 
-/// One piece of a stream.
+/// One stream event.
 #[derive(Debug, Deserialize)]
 pub(super) struct MessagesEvent<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -34,7 +34,7 @@ pub(super) struct MessagesEvent<'a> {
     pub(super) context_management: Option<&'a RawValue>,
 }
 
-/// What a piece adds, to a block or to the message.
+/// The delta of an event, to a block or to the message.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct MessagesDelta<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -59,7 +59,7 @@ pub(super) struct MessagesDelta<'a> {
     pub(super) container: Option<&'a RawValue>,
 }
 
-/// Token counts. A stream tells them piecemeal; the last value of each holds.
+/// Token counts. A stream reports them in parts; the last value of each field is valid.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct MessagesUsage {
     #[serde(default)]
@@ -104,7 +104,7 @@ struct ServerToolCounts {
     web_search_requests: Option<u64>,
 }
 
-/// One of the runs an answer took.
+/// One of the model runs that a reply took.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct UsageIteration {
     #[serde(default)]
@@ -128,7 +128,8 @@ struct IterationCounts {
 }
 
 impl IterationCounts {
-    /// `input_tokens` leaves out what the cache had; our whole prompt does not.
+    /// Converts to canon's convention. `input_tokens` excludes cached tokens, canon's input
+    /// includes them, <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>.
     fn read(self) -> Usage {
         let split = self.cache_creation.unwrap_or_default();
         let long = split.ephemeral_1h_input_tokens.unwrap_or_default();
@@ -152,18 +153,18 @@ impl IterationCounts {
 }
 
 impl MessagesUsage {
-    /// The counts in a raw object; `None` when there are none.
+    /// Parses counts; `None` if they cannot be read.
     pub(super) fn of(raw: &RawValue) -> Option<Self> {
         serde_json::from_str(raw.get()).ok()
     }
 
-    /// The counts a stream opens with. Nothing has come out by then: the output they name is a
-    /// guess, which the last counts put right.
+    /// Returns the counts of a `message_start`, without its output count. That count is a guess,
+    /// which the last event corrects.
     pub(super) fn opening(self) -> Self {
         Self { output_tokens: None, output_tokens_details: None, ..self }
     }
 
-    /// These counts, and the later ones where they tell more.
+    /// Merges later counts into these.
     pub(super) fn then(self, later: Self) -> Self {
         Self {
             input_tokens: later.input_tokens.or(self.input_tokens),
@@ -181,7 +182,7 @@ impl MessagesUsage {
         }
     }
 
-    /// The tier it was served in, if they tell.
+    /// Returns the service tier, if it is reported.
     pub(super) fn tier(&self) -> Option<Tier> {
         if self.speed.as_ref().and_then(Value::as_str) == Some("fast") {
             return Some(Tier::Fast);
@@ -190,7 +191,7 @@ impl MessagesUsage {
         Some(served::read(ORIGIN, word))
     }
 
-    /// The counts in our convention.
+    /// Converts to canon's convention.
     pub(super) fn read(&self) -> Usage {
         let run = IterationCounts {
             input_tokens: self.input_tokens,
@@ -214,7 +215,7 @@ impl MessagesUsage {
     }
 }
 
-/// What shortening the history consumed: billed, but left out of the totals.
+/// Sums the runs that compacted the history: they are billed but excluded from the totals.
 fn compacting(iterations: &[UsageIteration]) -> Usage {
     iterations
         .iter()
@@ -233,7 +234,7 @@ fn combined(a: Usage, b: Usage, with: impl Fn(u64, u64) -> u64) -> Usage {
     }
 }
 
-/// What the counts say besides: tier, place, the runs. Kept for the way back.
+/// Returns the usage fields that canon has no place for: tier, location, the runs.
 pub(super) fn other_fields(mut usage: Map<String, Value>) -> Map<String, Value> {
     for known in [
         "input_tokens",
@@ -256,8 +257,8 @@ pub(super) fn other_fields(mut usage: Map<String, Value>) -> Map<String, Value> 
     usage
 }
 
-/// Token counts in this format's words, with what its own provider said besides. Audio and image
-/// counts are parts of the totals and have no place of their own.
+/// Writes token counts together with the provider's other usage fields. Audio and image counts are
+/// part of the totals.
 pub(super) fn write_usage(usage: &Usage, other_fields: Option<&Value>, whole: bool) -> Value {
     let runs = other_fields.and_then(|other_fields| other_fields.get("iterations")).cloned();
     let runs: Vec<UsageIteration> =
@@ -311,7 +312,7 @@ pub(super) fn write_usage(usage: &Usage, other_fields: Option<&Value>, whole: bo
     Value::Object(object)
 }
 
-/// Why an answer ended, from this format's word.
+/// Reads a stop reason, <https://docs.anthropic.com/en/api/handling-stop-reasons>.
 pub(super) fn read_why(word: &str) -> Why {
     match word {
         "end_turn" => Why::Stop,
@@ -324,7 +325,7 @@ pub(super) fn read_why(word: &str) -> Why {
     }
 }
 
-/// This format's word for why an answer ended.
+/// Returns the stop reason to write.
 pub(super) const fn write_why(why: Why) -> &'static str {
     match why {
         Why::Stop | Why::Malformed | Why::Other => "end_turn",
@@ -336,7 +337,7 @@ pub(super) const fn write_why(why: Why) -> &'static str {
     }
 }
 
-/// How urgent a call is, from this format's word.
+/// Reads a service tier, <https://docs.anthropic.com/en/api/service-tiers>.
 pub(super) fn read_tier(word: &str) -> Tier {
     match word {
         "auto" => Tier::Auto,
@@ -345,8 +346,8 @@ pub(super) fn read_tier(word: &str) -> Tier {
     }
 }
 
-/// This format's word for how urgent a call is; `None` when it has none. `auto` uses what
-/// priority the account has; the fastest tier is a matter of `speed`.
+/// Returns the service tier to write; `None` if the format has no equivalent. `auto` uses the
+/// account's priority capacity; the fast tier is set in `speed`.
 pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
     match tier {
         Tier::Auto | Tier::Priority => Some("auto"),
@@ -357,18 +358,19 @@ pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
     }
 }
 
-/// Names the fields that only another format knows. What a thing is called there is no loss.
+/// Notes the fields that only another format has.
 pub(super) fn note_foreign(extras: &Extras, of: &str, losses: &mut Losses) {
     fields::note_foreign(extras, ORIGIN, of, losses);
 }
 
-/// A prompt-cache breakpoint.
+/// Reads a prompt-cache breakpoint,
+/// <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>.
 pub(super) fn read_cache(mark: &Value) -> CacheMark {
     CacheMark { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) }
 }
 
-/// A prompt-cache breakpoint. The format knows five minutes and one hour; of other times it takes
-/// the next longer one, or else the longest.
+/// Writes a prompt-cache breakpoint. The format has lifetimes of five minutes and one hour; other
+/// lifetimes are rounded up to one of them.
 pub(super) fn write_cache(mark: &CacheMark) -> Value {
     let CacheMark { ttl } = mark;
     let ttl = ttl.as_deref().map(|ttl| match minutes(ttl) {

@@ -1,4 +1,4 @@
-//! Canon into a whole answer.
+//! Writes a whole messages reply.
 
 use canon::{Candidate, Chat, Finish, Kind, Losses, Lossy, Part, Reply, Show, Why};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::Stamp;
 use crate::fields::Object;
 use crate::served::{self, TIER, USAGE};
 
-/// Writes an answer for the caller whose request that was.
+/// Writes a reply to the caller of `chat`.
 pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created: _, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
@@ -43,7 +43,7 @@ pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> 
     (body.to_string().into_bytes(), losses.into_vec())
 }
 
-/// The counts with the tier the answer was served in, where another format's answer tells it.
+/// Adds the service tier that another format's reply reports.
 pub(super) fn with_tier(mut usage: Value, tier: Option<&'static str>) -> Value {
     if let (Value::Object(usage), Some(tier)) = (&mut usage, tier) {
         usage.insert(TIER.to_owned(), Value::from(tier));
@@ -51,7 +51,7 @@ pub(super) fn with_tier(mut usage: Value, tier: Option<&'static str>) -> Value {
     usage
 }
 
-/// A thought without its words, as a caller wants it that asked to be shown none.
+/// Removes the text of a thought, for callers that asked not to see it.
 pub(super) fn hide(mut part: Part) -> Part {
     if let Kind::Thought(thought) = &mut part.kind {
         thought.text.clear();
@@ -59,8 +59,8 @@ pub(super) fn hide(mut part: Part) -> Part {
     part
 }
 
-/// This format's words for an end: the reason, and the stop text that was met. Words of refusal
-/// are plain text here, and only the reason tells what they are.
+/// Returns stop reason and stop sequence to write. A refusal is plain text here, so only the reason
+/// marks it.
 pub(super) fn finish_words(
     finish: Option<&Finish>,
     refused: bool,

@@ -1,4 +1,4 @@
-//! Parts into the blocks of an answer, as a client sees them.
+//! Writes parts as the blocks of a reply.
 
 use canon::{
     Citation, Code, CodeOutcome, Kind, Losses, Media, MediaKind, Part, Search, Source, Thought,
@@ -12,24 +12,23 @@ use crate::fields::Object;
 
 const FOREIGN: &str = "a part only the provider's format has";
 
-/// Writes the parts of one answer; what a search or a piece of code ran as is remembered for its
-/// result.
+/// Writes the parts of one reply. The id of a search or a code run is remembered for its result.
 #[derive(Debug)]
 pub(super) struct ReplyBlocks {
     stamp: String,
     made_ids: usize,
     last: Option<String>,
-    /// The text in the last block.
+    /// The text of the last block.
     saying: Option<OpenText>,
 }
 
 impl ReplyBlocks {
-    /// For the answer with that random word.
+    /// Starts a reply; `stamp` makes its ids unique.
     pub(super) fn new(stamp: &str) -> Self {
         Self { stamp: plain(stamp), made_ids: 0, last: None, saying: None }
     }
 
-    /// All parts of an answer.
+    /// Writes all parts of a reply.
     pub(super) fn write_all(&mut self, parts: Vec<Part>, losses: &mut Losses) -> Vec<Value> {
         let mut blocks = Vec::with_capacity(parts.len());
         let mut parts = parts.into_iter().peekable();
@@ -37,7 +36,7 @@ impl ReplyBlocks {
             if self.extend_text(&part, &mut blocks, losses) {
                 continue;
             }
-            // A text that was parted only for its seal stays one block.
+            // A text that only a signature split stays one block.
             let parted = matches!(&part.kind, Kind::Text { text, .. } if !text.is_empty())
                 && part.extras.get(ORIGIN, BLOCK_EXTRA).is_none()
                 && parts.peek().is_some_and(|next| next.as_text().is_some());
@@ -60,7 +59,7 @@ impl ReplyBlocks {
         blocks
     }
 
-    /// Adds a part to the text in the last block, if it is the rest of it.
+    /// Appends a part to the text of the last block, if it continues it. Returns true if it did.
     fn extend_text(&mut self, part: &Part, blocks: &mut [Value], losses: &mut Losses) -> bool {
         let Part { kind: Kind::Text { text, citations }, seal, cache: _, extras } = part else {
             return false;
@@ -88,7 +87,8 @@ impl ReplyBlocks {
         true
     }
 
-    /// One part: its block, behind the one that carries its seal if it has no slot for it.
+    /// Writes one part: its block, preceded by a carrier if the block has no field for the
+    /// signature.
     pub(super) fn write(&mut self, part: &Part, out: &mut Vec<Value>, losses: &mut Losses) {
         let Part { kind, seal, cache: _, extras } = part;
         wire::note_foreign(extras, "part", losses);
@@ -137,7 +137,7 @@ impl ReplyBlocks {
         }
     }
 
-    /// The id of a run: its own in this format's letters, or a new one.
+    /// Returns the id of a tool run: the given one with invalid characters replaced, or a new one.
     fn begin(&mut self, id: Option<&str>) -> String {
         self.made_ids += 1;
         let id = match id {
@@ -178,7 +178,8 @@ impl ReplyBlocks {
             .into()
     }
 
-    /// Queries and hits are two blocks here.
+    /// Writes queries and hits, which are two blocks in this format,
+    /// <https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-tool>.
     fn search(&mut self, search: &Search, out: &mut Vec<Value>) {
         let Search { id, queries, found } = search;
         let id = self.begin(id.as_deref());
@@ -210,7 +211,7 @@ fn run(id: String, name: &str, input: Object) -> Value {
         .into()
 }
 
-/// Letters, digits and underscores: all an id of the provider's own tools may have.
+/// Replaces the characters that ids of server tools may not have.
 fn plain(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
@@ -222,7 +223,8 @@ fn text_block(text: &str, citations: &[Citation], part: &Part, losses: &mut Loss
     block.maybe("citations", (!cited.is_empty()).then_some(cited)).with(&part.extras, ORIGIN).into()
 }
 
-/// A source of a text. The format has no places in the text, since each stretch is its own block.
+/// Writes a citation. The format has no positions in the text, because each cited span is a block
+/// of its own.
 pub(super) fn write_citation(citation: &Citation, text: &str, losses: &mut Losses) -> Value {
     let Citation { url, title, quote, span, extras } = citation;
     if let Some(own) = extras.get(ORIGIN, CITATION_EXTRA) {
@@ -261,7 +263,7 @@ fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<
     Some(object.with(&part.extras, ORIGIN).into())
 }
 
-/// A picture as markdown: the format has no block for one in an answer.
+/// Writes an image as markdown, because the format has no image block in replies.
 fn picture(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Media { kind, source, name, detail: _, clip: _ } = media;
     let url = match (kind, source) {

@@ -1,4 +1,4 @@
-//! Canon into a messages request.
+//! Writes a messages request.
 
 use canon::{
     Chat, Fault, Format, Hints, Kind, Level, Losses, Lossy, Modality, Part, Role, Sampling, State,
@@ -14,7 +14,7 @@ use crate::json::Segments;
 use crate::steering::Steering;
 use crate::{Lane, Outgoing};
 
-/// The output limit where neither caller nor catalog knows one; the format requires it.
+/// The output limit if neither caller nor catalog sets one; the format requires it.
 const DEFAULT_MAX_TOKENS: u64 = 4_096;
 
 /// Writes a request for a lane.
@@ -35,7 +35,8 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
         extras,
     } = chat;
     let mut losses = Losses::new();
-    // A messages stream tells its usage anyway, and the caller's writer knows whether to pass it on.
+    // A messages stream always reports usage, and the caller's writer decides whether to pass it
+    // on.
     for name in extras.foreign_to(ORIGIN).filter(|name| *name != "stream_options") {
         losses.add(name, "only the caller's format has this field");
     }
@@ -85,7 +86,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
     Ok((Outgoing { path: PATH.to_owned(), body: Segments::whole(body) }, losses.into_vec()))
 }
 
-/// What is asked of the model's thinking; the caller's own words for it go before ours.
+/// Returns the thinking fields. The caller's own fields win over canon.
 fn thinking_request(
     thinking: Thinking,
     own: Option<&Value>,
@@ -104,7 +105,7 @@ fn thinking_request(
     }
 }
 
-/// Whether the conversation goes on from results of calls whose turn does not begin with thinking.
+/// Returns true if the conversation continues after calls whose turn does not begin with thinking.
 fn lacks_thinking(messages: &[Value]) -> bool {
     let [.., before, last] = messages else { return false };
     let answers = content(last).iter().any(|block| kind(block) == Some("tool_result"));
@@ -120,13 +121,13 @@ fn kind(block: &Value) -> Option<&str> {
     block.get("type").and_then(Value::as_str)
 }
 
-/// The turns in this format's shape.
+/// The conversation as this format writes it.
 struct WrittenConversation {
     system: Vec<Value>,
     messages: Vec<Value>,
 }
 
-/// A message in the making. Results stand first in it, whatever their order was.
+/// A message under construction. Results come first, as the format requires.
 struct PendingMessage {
     role: &'static str,
     results: Vec<Value>,
@@ -214,7 +215,7 @@ fn blocks(parts: &[Part], path: &Path<'_>, losses: &mut Losses) -> Result<Vec<Va
     Ok(blocks)
 }
 
-/// What the model said. The format shows a model no media of its own.
+/// Writes an assistant turn. The format takes no media in it.
 fn assistant_blocks(
     parts: &[Part],
     path: &Path<'_>,
@@ -231,7 +232,7 @@ fn assistant_blocks(
     Ok(said)
 }
 
-/// Instructions hold text only.
+/// Writes instructions, which hold only text.
 fn instructions(parts: &[Part], losses: &mut Losses) -> Vec<Value> {
     let path = Path::Root.key("system");
     parts
@@ -320,7 +321,7 @@ fn write_sampling(
         "sampling.temperature",
         "temperatures of the messages format end at 1",
     );
-    // Some models refuse the two together, and a nucleus of everything says nothing.
+    // Some models refuse both parameters together, and a `top_p` of 1 has no effect.
     let top_p = top_p.filter(|value| *value < 1.0 || temperature.is_none());
     let top_p = top_p.filter(|value| {
         let refused = (thinks && *value < 0.95) || (refusing && *value < 0.99);

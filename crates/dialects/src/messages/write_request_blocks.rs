@@ -1,4 +1,4 @@
-//! Parts into the blocks of a request.
+//! Writes parts as the blocks of a request.
 
 use canon::{
     Citation, Code, CodeOutcome, Fault, Kind, Losses, Media, MediaKind, Part, Source, Thought,
@@ -14,8 +14,7 @@ use super::{tool_names, wire};
 use crate::envelope;
 use crate::fields::{Object, Path};
 
-/// One part as a block; `None` for one that is left out, which is then on the list of losses or
-/// was empty.
+/// Writes one part. `None` if the part is empty, or left out and recorded as a loss.
 pub(super) fn write(
     part: &Part,
     path: &Path<'_>,
@@ -70,7 +69,7 @@ pub(super) fn write(
     Ok(Some(without_block(object.maybe("cache_control", mark).with(extras, ORIGIN))))
 }
 
-/// Whether we made up the block to show a client what another provider ran.
+/// Returns true if the gateway made the block to show what another provider ran.
 fn is_our_own(block: &Value) -> bool {
     ["id", "tool_use_id"].iter().any(|name| {
         block.get(name).and_then(Value::as_str).is_some_and(|id| id.starts_with(GATEWAY_ID_PREFIX))
@@ -83,7 +82,7 @@ fn without_block(object: Object) -> Value {
     Value::Object(fields)
 }
 
-/// Only thinking this format sealed may come back to it: everything else would be refused.
+/// Writes a thought, if this format signed it. The provider refuses any other.
 fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Thought { text, redacted } = thought;
     let Some(token) = part.seal.as_ref().and_then(|seal| seal.for_origin(ORIGIN)) else {
@@ -102,7 +101,7 @@ fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Va
     let own: Vec<Value> = citations
         .iter()
         .filter_map(|citation| citation.extras.get(ORIGIN, CITATION_EXTRA))
-        // An index we left empty for a client means nothing to a provider.
+        // The gateway wrote this empty index for a client; it means nothing to a provider.
         .filter(|value| value.get("encrypted_index").and_then(Value::as_str) != Some(""))
         .cloned()
         .collect();
@@ -114,12 +113,12 @@ fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Va
     (!own.is_empty()).then_some(own)
 }
 
-/// Code and its output, for a format that takes neither from another provider.
+/// Writes code or its output as text, because the format takes no code runs of another provider.
 pub(super) fn fenced(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
-/// A call as it stands in a turn.
+/// Writes a call.
 pub(super) fn write_call(call: &ToolCall) -> Object {
     let ToolCall { id, name, arguments, custom } = call;
     let input = if *custom {
@@ -166,7 +165,7 @@ fn text_block(text: &str) -> Value {
     Object::new().set("type", "text").set("text", text).into()
 }
 
-/// A single plain text is a string; anything else a list of blocks.
+/// Returns a string for a single plain text, else a list of blocks.
 pub(super) fn content(blocks: Vec<Value>) -> Value {
     match blocks.as_slice() {
         [only] => match plain_text(only) {

@@ -1,11 +1,11 @@
-//! Events into a stream for a client.
+//! Writes a messages stream, <https://docs.anthropic.com/en/docs/build-with-claude/streaming>.
 //!
-//! The format has one block open at a time, so of parts that grow at once the first is written as
-//! it grows and the others wait. It also wants the seal of a part before the part, where the part
-//! has no slot for one; a call is therefore begun only when its second piece or its end arrives,
-//! by which time a provider that seals calls has sealed it. A text is not ended with its part: a
-//! provider that seals the end of its answer sends it as a text of its own, and clients take the
-//! last block for the whole answer.
+//! The format has one block open at a time. Of parts that grow in parallel, the first is written
+//! live and the others wait. A part without a signature field needs the carrier of its signature
+//! before it. Therefore a call begins only when its second piece or its end arrives; a provider
+//! that signs calls has signed it by then. A text block does not end with its part: a provider that
+//! signs the end of its reply sends it as a separate text, and clients take the last block for the
+//! whole answer.
 
 use canon::{
     Chat, Citation, Event, Finish, Growth, Loss, Losses, Opening, Origin, Part, Place, Seal, Show,
@@ -23,42 +23,41 @@ use crate::fields::{Object, matters};
 use crate::served::{self, USAGE};
 use crate::{Stamp, Writer};
 
-/// Writes a message piece by piece.
+/// Writes the events of a messages stream.
 pub(super) struct MessagesStreamWriter {
     id: String,
     model: String,
     usage: Option<Usage>,
-    /// Whether the caller asked to be shown no thinking.
+    /// True if the caller asked not to see thinking.
     hidden: bool,
     refused: bool,
     begun: bool,
     broken: bool,
-    /// The number of the next block.
+    /// The index of the next block.
     index: u32,
-    /// The parts that are not yet written to their end, in order. The first one is written live.
+    /// Parts that are not completely written, in order. The first one is written live.
     parts: BTreeMap<u32, GrowingPart>,
     blocks: ReplyBlocks,
-    /// The text block that is open.
     open_text: Option<OpenText>,
-    /// The tier the answer is served in, until it is told.
+    /// The service tier, until it is written.
     tier: Option<&'static str>,
     finish: Option<Finish>,
-    /// What the provider's own format says of the answer.
+    /// Fields that only the provider's format has.
     asides: Map<String, Value>,
     losses: Losses,
 }
 
-/// A part on its way.
+/// A part that is not completely written.
 struct GrowingPart {
     what: GrowingKind,
     /// Pieces that wait until the part may be written.
     waiting: Vec<String>,
-    /// What was written of a text, for sources that quote it.
+    /// The written text, for citations that quote it.
     said: String,
     citations: Vec<Citation>,
     seal: Option<Seal>,
     extras: Map<String, Value>,
-    /// Whether it was begun.
+    /// True once its block has begun.
     started: bool,
     closed: bool,
 }
@@ -91,7 +90,7 @@ impl MessagesStreamWriter {
         }
     }
 
-    /// The opening of the message, with the counts known by now.
+    /// Writes `message_start` with the counts known so far.
     fn begin(&mut self, out: &mut Vec<u8>) {
         if self.begun {
             return;
@@ -154,7 +153,7 @@ impl MessagesStreamWriter {
         self.advance(out);
     }
 
-    /// Writes what may be written by now.
+    /// Writes everything that may be written by now.
     fn advance(&mut self, out: &mut Vec<u8>) {
         while let Some(mut first) = self.parts.first_entry() {
             let growing = first.get_mut();
@@ -197,7 +196,8 @@ impl MessagesStreamWriter {
 impl Writer for MessagesStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
-            // The opening waits for the counts, which some providers tell right behind it.
+            // `message_start` waits for the counts, which some providers report right after their
+            // first event.
             Event::Begin { .. } => {}
             Event::Count(usage) => self.usage = Some(usage),
             Event::Open(place, _) if place.candidate > 0 => {
@@ -241,8 +241,8 @@ impl Writer for MessagesStreamWriter {
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
-        // The counts may have come behind the end, so the end is only told now. An answer that
-        // never ended is left open: its reader has reported a fault.
+        // Counts may arrive after the end, so the end is written only now. A reply without an end
+        // stays open: its reader has reported an error.
         if !self.broken
             && let Some(finish) = self.finish.take()
         {
@@ -252,7 +252,7 @@ impl Writer for MessagesStreamWriter {
     }
 }
 
-/// An event with its name on its own line and in its data, as clients need it.
+/// Writes an event, with its name both on a line of its own and in its data, as clients require.
 fn event(kind: &str, body: Object, out: &mut Vec<u8>) {
     let mut fields = Object::new().set("type", kind).into_map();
     fields.extend(body.into_map());
@@ -264,13 +264,12 @@ fn event(kind: &str, body: Object, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// The event that ends a stream.
+/// Writes `message_stop`.
 pub(super) fn write_stop(out: &mut Vec<u8>) {
     event("message_stop", Object::new(), out);
 }
 
-/// The event that ends a broken stream.
-/// The end of an answer at its output limit, with the block that was open.
+/// Ends a reply at its output limit and closes the open block.
 pub(super) fn write_truncated(open: Option<u64>, usage: &Usage, out: &mut Vec<u8>) {
     if let Some(index) = open {
         event("content_block_stop", Object::new().set("index", index), out);
@@ -292,7 +291,7 @@ fn write_block_stop(index: &mut u32, out: &mut Vec<u8>) {
     *index += 1;
 }
 
-/// Writes blocks one behind the other.
+/// Writes one block after the other.
 struct BlockWriter<'a> {
     index: &'a mut u32,
     open_text: &'a mut Option<OpenText>,
@@ -310,7 +309,7 @@ impl BlockWriter<'_> {
         event("content_block_start", body, self.out);
     }
 
-    /// The commonest event of all, written without building a tree.
+    /// Writes a delta, the most frequent event, without building a tree.
     fn delta(&mut self, kind: &str, field: &str, text: &str) {
         let (index, text) = (*self.index, Value::from(text));
         let head = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
@@ -323,7 +322,7 @@ impl BlockWriter<'_> {
         write_block_stop(self.index, self.out);
     }
 
-    /// A block that is here as a whole, in the pieces clients expect of its kind.
+    /// Writes a complete block in the deltas that clients expect of its kind.
     fn whole(&mut self, block: Value) {
         let Value::Object(mut fields) = block else { return };
         let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -369,7 +368,7 @@ impl BlockWriter<'_> {
         event("content_block_delta", body, self.out);
     }
 
-    /// Writes as much of a part as may be written by now.
+    /// Writes as much of a part as possible by now.
     fn write(&mut self, part: &mut GrowingPart, blocks: &mut ReplyBlocks) {
         match &part.what {
             GrowingKind::Text => self.text(part),
@@ -451,7 +450,7 @@ impl BlockWriter<'_> {
     fn call(&mut self, part: &mut GrowingPart) {
         let GrowingKind::Call { id, name, custom } = &part.what else { return };
         if *custom {
-            // Free text becomes a field of an object, which takes the whole of it.
+            // Free-text input becomes a field of an object, so all of it is needed.
             if part.closed {
                 let arguments = std::mem::take(&mut part.waiting).concat();
                 let input: Value = Object::new().set("input", arguments).into();
@@ -476,7 +475,7 @@ impl BlockWriter<'_> {
             block.extend(std::mem::take(&mut part.extras));
             part.started = true;
             self.start(Value::Object(block));
-            // Clients want at least one piece of the arguments, even an empty one.
+            // Clients require at least one arguments delta, even an empty one.
             self.delta("input_json_delta", "partial_json", "");
         }
         for text in std::mem::take(&mut part.waiting) {
@@ -493,7 +492,7 @@ impl BlockWriter<'_> {
         }
     }
 
-    /// Fields that came after the block they belong to had begun.
+    /// Notes fields that arrived after their block had begun.
     fn note_late_fields(&mut self, part: &GrowingPart) {
         for name in part.extras.keys() {
             self.losses.add(&format!("part.{name}"), "it came after its block had begun");
