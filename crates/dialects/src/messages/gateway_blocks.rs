@@ -50,7 +50,7 @@ struct HistoryBlockView<'a> {
 impl HistoryBlockView<'_> {
     /// Returns the loss and its reason if the gateway made the block.
     fn loss(&self) -> Option<(&'static str, &'static str)> {
-        let made_up = |id: &Option<Cow<'_, str>>| {
+        let is_gateway_id = |id: &Option<Cow<'_, str>>| {
             id.as_deref().is_some_and(|id| id.starts_with(GATEWAY_ID_PREFIX))
         };
         let kind = self.r#type.as_deref()?;
@@ -63,7 +63,7 @@ impl HistoryBlockView<'_> {
                 true => Some(("part.seal", FOREIGN_SIGNATURE)),
                 false => Some(UNSIGNED_LOSS),
             },
-            _ if !made_up(&self.id) && !made_up(&self.tool_use_id) => None,
+            _ if !is_gateway_id(&self.id) && !is_gateway_id(&self.tool_use_id) => None,
             "web_search_tool_result" => Some(("part.search", FOREIGN_SEARCH)),
             _ if self.name.as_deref() == Some("web_search") => {
                 Some(("part.search", FOREIGN_SEARCH))

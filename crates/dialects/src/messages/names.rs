@@ -26,11 +26,10 @@ pub(super) const ROLE_EXTRA: &str = "portunus.role";
 pub(super) const GATEWAY_ID_PREFIX: &str = "srvtoolu_gw";
 
 /// The loss reason of a signature that another provider issued.
-pub(super) const FOREIGN_SIGNATURE: &str = "a seal of another provider's is of no use here";
+pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
 
 /// The loss reason of a search that another provider ran.
 pub(super) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
 
 /// The loss reason of thinking that this format's provider did not sign.
-pub(super) const UNSIGNED_THOUGHT: &str =
-    "thinking without a seal of this format's is refused by it";
+pub(super) const UNSIGNED_THOUGHT: &str = "the provider refuses thinking that it did not sign";

@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_a_provider_leaves_out_are_added_and_nothing_else_is_changed() {
+    fn missing_usage_is_added_and_nothing_else_changes() {
         let pieces = [
             (r#"{"type":"message_start","message":{"id":"m","content":[]} }"#, true),
             (

@@ -20,7 +20,7 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
         // Another provider holds the history of the thread, so the reply would ignore it. Clients
         // resend the whole history on this error.
         return Err(Fault::invalid("thread", "`thread` is not supported for this model")
-            .code(fault::NO_THREADS));
+            .code(fault::THREAD_UNSUPPORTED));
     }
     let model = fields.required("model")?;
     let mut turns = system(&mut fields)?;

@@ -47,7 +47,7 @@ enum BlockState {
     Call {
         slot: u32,
         input: Option<Value>,
-        spoken: bool,
+        has_deltas: bool,
     },
     /// Any other block, collected until it stops.
     Other {
@@ -202,9 +202,9 @@ impl MessagesStreamReader {
             "text" => {
                 let slot = self.slot();
                 out.push(Event::Open(Place::first(slot), Opening::Text));
-                let said = text(&mut value, "text");
-                let length = said.chars().count();
-                grow(slot, said, out);
+                let text_delta = text(&mut value, "text");
+                let length = text_delta.chars().count();
+                grow(slot, text_delta, out);
                 let citations = match value.shift_remove("citations") {
                     Some(Value::Array(list)) => list,
                     _ => Vec::new(),
@@ -215,9 +215,9 @@ impl MessagesStreamReader {
             "thinking" => {
                 let slot = self.slot();
                 out.push(Event::Open(Place::first(slot), Opening::Thought));
-                let said = text(&mut value, "thinking");
+                let text_delta = text(&mut value, "thinking");
                 let signature = text(&mut value, "signature");
-                grow(slot, said, out);
+                grow(slot, text_delta, out);
                 extras(slot, value, out);
                 BlockState::Thought { slot, signature }
             }
@@ -229,7 +229,7 @@ impl MessagesStreamReader {
                 out.push(Event::Open(Place::first(slot), call));
                 let input = value.shift_remove("input").filter(|input| !input.is_null());
                 extras(slot, value, out);
-                BlockState::Call { slot, input, spoken: false }
+                BlockState::Call { slot, input, has_deltas: false }
             }
             _ => BlockState::Other { value, input: String::new() },
         };
@@ -254,9 +254,9 @@ impl MessagesStreamReader {
         };
         match (&mut open.block, kind) {
             (BlockState::Text { slot, length, .. }, "text_delta") => {
-                let said = owned(&delta.text);
-                *length += said.chars().count();
-                grow(*slot, said, out);
+                let text_delta = owned(&delta.text);
+                *length += text_delta.chars().count();
+                grow(*slot, text_delta, out);
             }
             (BlockState::Text { citations, .. }, "citations_delta") => {
                 citations.push(value(delta.citation));
@@ -267,10 +267,10 @@ impl MessagesStreamReader {
             (BlockState::Thought { signature, .. }, "signature_delta") => {
                 *signature = owned(&delta.signature);
             }
-            (BlockState::Call { slot, spoken, .. }, "input_json_delta") => {
-                let said = owned(&delta.partial_json);
-                *spoken |= !said.is_empty();
-                grow(*slot, said, out);
+            (BlockState::Call { slot, has_deltas, .. }, "input_json_delta") => {
+                let text_delta = owned(&delta.partial_json);
+                *has_deltas |= !text_delta.is_empty();
+                grow(*slot, text_delta, out);
             }
             (BlockState::Other { input, .. }, "input_json_delta") => {
                 input.push_str(delta.partial_json.as_deref().unwrap_or_default());
@@ -306,8 +306,8 @@ impl MessagesStreamReader {
                 out.extend(seal.map(|seal| Event::Sealed(Place::first(slot), seal)));
                 slot
             }
-            BlockState::Call { slot, input, spoken } => {
-                if !spoken {
+            BlockState::Call { slot, input, has_deltas } => {
+                if !has_deltas {
                     // Without deltas, the arguments are those of the block start, or none.
                     let input = input.unwrap_or_else(|| Value::Object(Map::new()));
                     grow(slot, input.to_string(), out);

@@ -358,7 +358,7 @@ impl<'a> BlockListView<'a> {
 
 impl BlockView<'_> {
     fn is_gateway_block(&self) -> bool {
-        let made_up = |id: &Option<Cow<'_, str>>| {
+        let is_gateway_id = |id: &Option<Cow<'_, str>>| {
             id.as_deref().is_some_and(|id| id.starts_with(GATEWAY_ID_PREFIX))
         };
         match self.r#type.as_deref() {
@@ -369,7 +369,7 @@ impl BlockView<'_> {
                 )
             }
             Some("redacted_thinking") => self.data == ValueShape::Wrapped,
-            _ => made_up(&self.id) || made_up(&self.tool_use_id),
+            _ => is_gateway_id(&self.id) || is_gateway_id(&self.tool_use_id),
         }
     }
 

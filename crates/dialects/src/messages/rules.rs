@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_flow_needs_is_found() {
+    fn request_facts_are_found() {
         let body = with(r#""stream":true"#);
         let facts = read_facts(body.as_bytes()).unwrap();
         assert_eq!((facts.model.as_str(), facts.stream, facts.wants_usage), ("m", true, true));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_fields_are_named() {
+    fn invalid_fields_are_named() {
         let user = r#"[{"role":"user","content":"x"}]"#;
         let tool = r#"{"name":"a","input_schema":{"type":"object"}}"#;
         let call = r#"{"type":"tool_use","id":"c","name":"f","input":{}}"#;
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn bodies_that_are_not_objects_are_refused() {
         for body in ["", " ", "null", "42", "[]", "{", "{\"a\":1,}", "{}{}", "{} x"] {
             refused(body);
         }
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_legal_or_unknown_passes() {
+    fn legal_and_unknown_fields_are_accepted() {
         let conversation = with_messages(
             r#"[{"role":"user","content":"x"},{"role":"user","content":[{"type":"new_block"}]},
                 {"role":"assistant","content":[{"type":"thinking","thinking":"","signature":"s"},

@@ -104,7 +104,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn constraints_move_into_the_description() {
+    fn unsupported_constraints_move_into_the_description() {
         let schema = json!({"type": "object", "properties": {
             "age": {"type": "integer", "minimum": 0, "maximum": 150, "description": "years"},
             "tags": {"type": "array", "items": {"type": "string", "maxLength": 9}, "minItems": 2},

@@ -94,39 +94,39 @@ pub(super) enum SignatureTarget<'a> {
 #[derive(Debug, Default)]
 pub(super) struct OpenText {
     /// The number of characters so far.
-    said: usize,
+    chars: usize,
     seals: Vec<(Seal, SignatureTarget<'static>)>,
 }
 
 impl OpenText {
     /// Returns true if the next text continues this one, because a signature alone split them.
-    pub(super) const fn goes_on(&self, sealed: bool) -> bool {
+    pub(super) const fn continues_with(&self, sealed: bool) -> bool {
         sealed || !self.seals.is_empty()
     }
 
     /// Adds text and the signature that covers it.
     pub(super) fn add(&mut self, text: &str, seal: Option<Seal>) {
-        let (start, length) = (self.said, text.chars().count());
-        self.said += length;
+        let (start, length) = (self.chars, text.chars().count());
+        self.chars += length;
         self.seals.extend(seal.map(|seal| (seal, SignatureTarget::Span(start, length))));
     }
 
     /// Returns the carriers to write when something follows.
     pub(super) fn carriers(self) -> impl Iterator<Item = Value> {
-        self.seals.into_iter().map(|(seal, whose)| carrier(&seal, &whose))
+        self.seals.into_iter().map(|(seal, target)| carrier(&seal, &target))
     }
 }
 
 /// Returns the carrier of a signature.
-pub(super) fn carrier(seal: &Seal, whose: &SignatureTarget<'_>) -> Value {
+pub(super) fn carrier(seal: &Seal, target: &SignatureTarget<'_>) -> Value {
     let (origin, token) = seal.open();
-    let whose = match whose {
+    let target = match target {
         SignatureTarget::Call(id) => format!("call {}", tool_names::write(id)),
         SignatureTarget::Next => "next".to_owned(),
         SignatureTarget::Text => "text".to_owned(),
         SignatureTarget::Span(start, length) => stretch::name(*start, *length),
     };
-    let inside = Seal::new(origin, format!("{SEPARATOR}{whose}{SEPARATOR}{token}"));
+    let inside = Seal::new(origin, format!("{SEPARATOR}{target}{SEPARATOR}{token}"));
     Object::new().set("type", "redacted_thinking").set("data", envelope::wrap(&inside)).into()
 }
 
@@ -149,10 +149,10 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
                 }
                 all.push(part);
             }
-            Some((whose, seal)) => match whose.as_str() {
+            Some((target, seal)) => match target.as_str() {
                 "next" => next = Some(seal),
                 "text" => all.push(Part::text("").sealed(Some(seal))),
-                other if stretch::is_name(other) => spans.push((whose, seal)),
+                other if stretch::is_name(other) => spans.push((target, seal)),
                 other => {
                     if let Some(id) = other.strip_prefix("call ") {
                         calls.push((tool_names::read(id.to_owned()), seal));
@@ -199,8 +199,8 @@ fn image_from_markdown(kind: Kind) -> Kind {
 fn carried_signature(part: &Part) -> Option<(String, Seal)> {
     let Kind::Thought(Thought { redacted: true, .. }) = &part.kind else { return None };
     let (origin, inside) = part.seal.as_ref()?.open();
-    let (whose, token) = inside.strip_prefix(SEPARATOR)?.split_once(SEPARATOR)?;
-    Some((whose.to_owned(), Seal::new(origin, token)))
+    let (target, token) = inside.strip_prefix(SEPARATOR)?.split_once(SEPARATOR)?;
+    Some((target.to_owned(), Seal::new(origin, token)))
 }
 
 #[cfg(test)]
@@ -216,7 +216,7 @@ mod tests {
         Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }))
     }
 
-    fn there_and_back(parts: &[Part]) -> Vec<Part> {
+    fn round_trip(parts: &[Part]) -> Vec<Part> {
         let mut losses = Losses::new();
         let blocks =
             write_reply_blocks::ReplyBlocks::new("x").write_all(parts.to_vec(), &mut losses);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_seal_comes_back_onto_its_own_part() {
+    fn every_signature_is_restored_to_its_part() {
         let seal = |origin, token: &str| Some(Seal::new(origin, token));
         let thought = |text: &str, redacted| {
             Part::new(Kind::Thought(Thought { text: text.to_owned(), redacted }))
@@ -242,11 +242,11 @@ mod tests {
             call("th:ree").sealed(seal(Origin::Native, "on the third")),
             Part::text("").sealed(seal(Origin::Native, "on nothing")),
         ];
-        assert_eq!(there_and_back(&parts), parts);
+        assert_eq!(round_trip(&parts), parts);
     }
 
     #[test]
-    fn a_seal_finds_its_call_in_a_turn_that_was_reordered() {
+    fn signature_finds_its_call_in_a_reordered_turn() {
         let carried = carrier(&Seal::new(Origin::Native, "s"), &SignatureTarget::Call("two"));
         let part = read_blocks::read(carried, &Path::Root, BlockAuthor::History).unwrap();
         let restored = restore(vec![call("two"), call("one"), part]);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn every_envelope_is_known_by_its_beginning() {
+    fn every_envelope_has_the_same_prefix() {
         for origin in Origin::ALL {
             let wrapped = envelope::wrap(&Seal::new(origin, "s"));
             assert!(wrapped.starts_with(ENVELOPE_PREFIX) && is_wrapped(&wrapped), "{origin}");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_wrote_is_its_own_seal() {
+    fn provider_tokens_are_never_unwrapped() {
         let wrapped = envelope::wrap(&Seal::new(Origin::Native, "s"));
         let read = read(wrapped.clone(), BlockAuthor::Answer);
         assert_eq!(read, Some(Seal::new(Origin::Messages, wrapped)));

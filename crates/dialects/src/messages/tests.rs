@@ -99,7 +99,7 @@ fn without_names(reply: Reply) -> Reply {
 }
 
 #[test]
-fn a_request_is_written_as_it_was_read() {
+fn request_round_trips() {
     for (name, body) in fixtures(".request.json") {
         let chat = read(&body);
         let (again, losses) = written(&chat, &lane(&chat.model));
@@ -111,7 +111,7 @@ fn a_request_is_written_as_it_was_read() {
 }
 
 #[test]
-fn the_passage_changes_only_what_the_lane_wants() {
+fn pass_through_changes_only_lane_settings() {
     for (name, body) in fixtures(".request.json") {
         let facts = Messages.peek(&Target::default(), &body).unwrap();
         let body = Bytes::from(body);
@@ -125,7 +125,7 @@ fn the_passage_changes_only_what_the_lane_wants() {
 }
 
 #[test]
-fn a_lowered_limit_takes_the_budget_along() {
+fn lowered_limit_lowers_the_budget() {
     let body = Bytes::from_static(
         br#"{"model":"m", "max_tokens": 9000,"thinking":{"type":"enabled","budget_tokens": 5000},
             "messages":[{"role":"user","content":"x"}]}"#,
@@ -144,7 +144,7 @@ fn a_lowered_limit_takes_the_budget_along() {
 }
 
 #[test]
-fn an_answer_is_written_as_it_was_read() {
+fn reply_round_trips() {
     for (name, whole) in fixtures(".reply.json") {
         let reply = Messages.read_reply(&whole).unwrap();
         let (body, losses) = Messages.write_reply(reply.clone(), &Chat::default(), &stamp());
@@ -173,7 +173,7 @@ fn an_answer_is_written_as_it_was_read() {
 }
 
 #[test]
-fn the_sniffer_counts_like_the_reader() {
+fn meter_counts_like_the_reader() {
     let wholes = fixtures(".reply.json");
     for ((name, stream), (_, whole)) in fixtures(".sse").into_iter().zip(wholes) {
         let reply = Messages.read_reply(&whole).unwrap();
@@ -197,7 +197,7 @@ fn the_sniffer_counts_like_the_reader() {
 }
 
 #[test]
-fn broken_streams_are_faults() {
+fn broken_streams_are_errors() {
     let (_, hello) = fixtures(".sse").into_iter().find(|(name, _)| name == "hello").unwrap();
     let all = frames(&[&hello]);
     let spliced: Vec<Frame> = all.iter().take(4).chain(&all).cloned().collect();
@@ -238,7 +238,7 @@ fn chat(turns: Vec<Turn>) -> Chat {
 }
 
 #[test]
-fn turns_of_other_formats_are_put_in_order() {
+fn foreign_turns_are_reordered() {
     let thought = Kind::Thought(Thought { text: "hm".to_owned(), redacted: false });
     let native = Some(Seal::new(Origin::Native, "n"));
     let request = chat(vec![
@@ -271,7 +271,7 @@ fn turns_of_other_formats_are_put_in_order() {
 }
 
 #[test]
-fn what_the_format_cannot_hold_is_refused_by_name() {
+fn unsupported_parts_are_refused_by_name() {
     let media = |kind, source| {
         let media = Media { kind, source, name: None, detail: None, clip: None };
         let turns =
@@ -296,7 +296,7 @@ fn what_the_format_cannot_hold_is_refused_by_name() {
 }
 
 #[test]
-fn tools_and_limits_of_other_formats_are_bent() {
+fn foreign_tools_and_limits_are_adapted() {
     let function = |name: &str| {
         let name = name.to_owned();
         canon::Tool::Function(canon::FunctionTool { name, ..canon::FunctionTool::default() })
@@ -343,7 +343,7 @@ fn ended(why: Why, raw: &str) -> Event {
 }
 
 #[test]
-fn parts_that_grow_at_once_are_written_one_by_one() {
+fn parallel_parts_are_written_one_after_the_other() {
     let (one, two) = (Place::first(0), Place::first(1));
     let other = Place { candidate: 1, slot: 0 };
     let opening =
@@ -397,7 +397,7 @@ fn foreign() -> Vec<Part> {
 }
 
 #[test]
-fn a_foreign_seal_comes_back_with_the_history() {
+fn foreign_signatures_round_trip() {
     let finish = Some(Finish::new(Why::ToolCalls, Raw::new(Origin::Native, "STOP")));
     // The end of the reply is tested below.
     let parts: Vec<Part> = foreign().into_iter().take(4).collect();
@@ -429,11 +429,11 @@ fn answer_of(parts: Vec<Part>) -> Reply {
 }
 
 /// Block types with their texts, and the losses.
-type Shown = (Vec<(String, String)>, Vec<String>);
+type ShownReply = (Vec<(String, String)>, Vec<String>);
 
 /// Returns the same reply whole and streamed.
-fn blocks_of(parts: &[Part]) -> [Shown; 2] {
-    let told = |body: &[u8]| -> Vec<(String, String)> {
+fn blocks_of(parts: &[Part]) -> [ShownReply; 2] {
+    let shown = |body: &[u8]| -> Vec<(String, String)> {
         let body: Value = serde_json::from_slice(body).unwrap();
         let word = |block: &Value, name: &str| block[name].as_str().unwrap_or_default().to_owned();
         let blocks = body["content"].as_array().unwrap();
@@ -445,11 +445,11 @@ fn blocks_of(parts: &[Part]) -> [Shown; 2] {
     let (stream, late) = streamed(unfold(reply));
     let joined = folded(events(&frames(&[&stream])).unwrap());
     let (joined, _) = Messages.write_reply(joined, &Chat::default(), &stamp());
-    [(told(&whole), losses), (told(&joined), late)]
+    [(shown(&whole), losses), (shown(&joined), late)]
 }
 
 #[test]
-fn a_text_that_was_parted_for_a_seal_is_one_block() {
+fn text_split_by_a_signature_is_one_block() {
     let seal = |token: &str| Some(Seal::new(Origin::Native, token));
     let text = |text: &str| ("text".to_owned(), text.to_owned());
     let carrier = ("redacted_thinking".to_owned(), String::new());
@@ -477,7 +477,7 @@ fn a_text_that_was_parted_for_a_seal_is_one_block() {
 }
 
 #[test]
-fn what_another_provider_ran_is_shown_and_never_sent_on() {
+fn foreign_tool_runs_are_shown_and_never_sent() {
     let code = canon::Code { id: None, language: "PYTHON".to_owned(), code: "1+1".to_owned() };
     let outcome = canon::CodeOutcome { id: None, output: "2".to_owned(), failed: false };
     let search = canon::Search {
@@ -507,7 +507,7 @@ fn what_another_provider_ran_is_shown_and_never_sent_on() {
 }
 
 #[test]
-fn what_was_written_for_another_provider_is_cut_out_of_the_passage() {
+fn gateway_blocks_are_removed_in_pass_through() {
     let mut parts = foreign();
     parts.insert(1, Part::new(Kind::Search(canon::Search::default())));
     let own = Kind::Thought(Thought { text: "mine".to_owned(), redacted: false });
@@ -537,7 +537,7 @@ fn what_was_written_for_another_provider_is_cut_out_of_the_passage() {
 }
 
 #[test]
-fn a_thread_is_refused_in_the_words_its_runners_know() {
+fn thread_is_refused_with_the_code_its_runners_know() {
     let body = br#"{"model":"m","max_tokens":9,"thread":{"type":"create"},"messages":[]}"#;
     let fault = Messages.read_request(&Target::default(), body).unwrap_err();
     let (status, body) = Messages.write_fault(&fault, "r");
@@ -548,7 +548,7 @@ fn a_thread_is_refused_in_the_words_its_runners_know() {
 }
 
 #[test]
-fn a_refusal_and_hidden_thinking_look_as_the_format_has_them() {
+fn refusal_and_hidden_thinking_follow_the_format() {
     let thought = Kind::Thought(Thought { text: "hm".to_owned(), redacted: false });
     let seal = Some(Seal::new(Origin::Native, "n"));
     let parts = vec![

@@ -124,7 +124,7 @@ pub(super) fn write(
         losses.add_if(
             show.is_some_and(|show| show != Show::Hidden),
             "thinking.show",
-            "nothing is shown of thinking that was not asked for",
+            "thinking that was not requested cannot be shown",
         );
         return silent;
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_becomes_what_the_model_takes() {
+    fn level_becomes_effort_or_budget() {
         let high = Thinking { level: Some(Level::High), ..Thinking::default() };
         let (new, _) = requested(high, 4_096, false, "claude-sonnet-5");
         assert_eq!((new.thinking, new.effort), (Some(json!({"type": "adaptive"})), Some("high")));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_kept_where_it_can_be() {
+    fn budget_is_kept_where_supported() {
         let budget = Thinking { budget: Some(2_000), ..Thinking::default() };
         let (kept, losses) = requested(budget, 4_096, false, "house-model");
         let enabled = json!({"type": "enabled", "budget_tokens": 2_000});

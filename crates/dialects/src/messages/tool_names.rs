@@ -63,9 +63,9 @@ fn read_escape(text: &str) -> Option<(char, &str)> {
     let (digits, behind) = text.strip_prefix("_0x")?.split_once('_')?;
     let c = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
     // Only accepts what `write` produces; anything else is the caller's own name.
-    let ours = digits == format!("{:02X}", u32::from(c))
+    let is_ours = digits == format!("{:02X}", u32::from(c))
         && (!is_plain(c) || (c == '_' && is_escape(behind)));
-    ours.then_some((c, behind))
+    is_ours.then_some((c, behind))
 }
 
 #[cfg(test)]
@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_is_allowed_and_comes_back(name in "(_|0x|_0x|2E|5F|[.:A-Fé ]){0,9}|.{0,20}") {
+        fn every_name_round_trips_in_allowed_characters(name in "(_|0x|_0x|2E|5F|[.:A-Fé ]){0,9}|.{0,20}") {
             let written = write(&name).into_owned();
             prop_assert!(written.chars().all(is_plain));
             prop_assert_eq!(read(written), name);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_names_stay_as_they_are() {
+    fn plain_names_stay_unchanged() {
         for name in ["get_weather", "toolu_01AbC", "call_0xyz", "mcp__a-b__c"] {
             assert_eq!((write(name).as_ref(), read(name.to_owned()).as_str()), (name, name));
         }

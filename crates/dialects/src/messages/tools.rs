@@ -137,7 +137,7 @@ fn write_choice(
         }
     };
     if forced && thinks {
-        losses.add("choice", "a thinking model of the messages format cannot be made to call");
+        losses.add("choice", "the messages format cannot force a tool call while thinking is on");
     }
     let kind = match choice {
         _ if forced && thinks => Object::new().set("type", "auto"),
@@ -159,7 +159,11 @@ fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Valu
         Tool::Function(tool) => write_function(tool, at, losses)?,
         Tool::Custom { name, description, grammar, extras } => {
             wire::note_foreign(extras, "tools", losses);
-            losses.add_if(grammar.is_some(), "tools.grammar", "the format has no grammars");
+            losses.add_if(
+                grammar.is_some(),
+                "tools.grammar",
+                "the messages format has no grammars",
+            );
             let input = Object::new().set("type", "string").set("description", "The tool's input.");
             let schema = Object::new()
                 .set("type", "object")

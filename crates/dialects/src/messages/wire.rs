@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prompt_includes_what_the_cache_had() {
+    fn input_includes_cached_tokens() {
         let read = usage(json!({"input_tokens": 10, "cache_creation_input_tokens": 30,
             "cache_read_input_tokens": 100, "output_tokens": 7,
             "cache_creation": {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 10},
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn shortening_the_history_is_counted() {
+    fn compaction_runs_are_counted() {
         let value = json!({"input_tokens": 181, "output_tokens": 8, "iterations": [
             {"type": "compaction", "input_tokens": 100, "output_tokens": 83,
              "cache_read_input_tokens": 1000},
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_mark_keeps_at_least_its_time() {
+    fn cache_lifetime_is_rounded_up() {
         let ttl = |ttl: &str| write_cache(&CacheMark { ttl: Some(ttl.to_owned()) })["ttl"].clone();
         assert_eq!([ttl("5m"), ttl("30m"), ttl("1h"), ttl("300s")], ["5m", "1h", "1h", "5m"]);
     }

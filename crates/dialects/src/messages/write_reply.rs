@@ -15,7 +15,7 @@ pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> 
     let Reply { id: _, model: _, created: _, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
     let tier = served::note(&extras, ORIGIN, &mut losses);
-    losses.add_if(candidates.len() > 1, "candidates", "the messages format has one answer");
+    losses.add_if(candidates.len() > 1, "candidates", "the messages format has a single candidate");
     let first = candidates.into_iter().min_by_key(|candidate| candidate.index).unwrap_or_default();
     let Candidate { index: _, parts, finish, logprobs, extras: own } = first;
     served::note(&own, ORIGIN, &mut losses);
@@ -72,7 +72,7 @@ pub(super) fn finish_words(
     losses.add_if(
         *why == Why::Malformed,
         "finish",
-        "the messages format has no word for output that made no sense",
+        "the messages format has no stop reason for malformed output",
     );
     (Value::from(word), stop.as_deref().map_or(Value::Null, Value::from))
 }

@@ -19,13 +19,13 @@ pub(super) struct ReplyBlocks {
     made_ids: usize,
     last: Option<String>,
     /// The text of the last block.
-    saying: Option<OpenText>,
+    open_text: Option<OpenText>,
 }
 
 impl ReplyBlocks {
     /// Starts a reply; `stamp` makes its ids unique.
     pub(super) fn new(stamp: &str) -> Self {
-        Self { stamp: plain(stamp), made_ids: 0, last: None, saying: None }
+        Self { stamp: plain(stamp), made_ids: 0, last: None, open_text: None }
     }
 
     /// Writes all parts of a reply.
@@ -46,14 +46,14 @@ impl ReplyBlocks {
             if blocks.len() == at {
                 continue;
             }
-            if let Some(before) = self.saying.take() {
+            if let Some(before) = self.open_text.take() {
                 blocks.splice(at..at, before.carriers());
             }
             if let Kind::Text { text, .. } | Kind::Refusal(text) = &part.kind
                 && blocks.last().is_some_and(is_text)
             {
-                let saying = self.saying.insert(OpenText::default());
-                saying.add(text, seal);
+                let open_text = self.open_text.insert(OpenText::default());
+                open_text.add(text, seal);
             }
         }
         blocks
@@ -64,7 +64,8 @@ impl ReplyBlocks {
         let Part { kind: Kind::Text { text, citations }, seal, cache: _, extras } = part else {
             return false;
         };
-        let Some(saying) = self.saying.as_mut().filter(|saying| saying.goes_on(seal.is_some()))
+        let Some(open_text) =
+            self.open_text.as_mut().filter(|open_text| open_text.continues_with(seal.is_some()))
         else {
             return false;
         };
@@ -73,10 +74,10 @@ impl ReplyBlocks {
             return false;
         }
         wire::note_foreign(extras, "part", losses);
-        if let Some(Value::String(said)) = block.get_mut("text") {
-            said.push_str(text);
+        if let Some(Value::String(written)) = block.get_mut("text") {
+            written.push_str(text);
         }
-        saying.add(text, seal.clone());
+        open_text.add(text, seal.clone());
         if !citations.is_empty() {
             let cited = citations.iter().map(|citation| write_citation(citation, text, losses));
             let all = block.entry("citations").or_insert_with(|| Value::Array(Vec::new()));
@@ -120,7 +121,7 @@ impl ReplyBlocks {
                     out.push(write_request_blocks::write_call(call).with(extras, ORIGIN).into());
                     return;
                 }
-                Kind::Media(media) => out.extend(picture(media, part, losses)),
+                Kind::Media(media) => out.extend(image_markdown(media, part, losses)),
                 Kind::Code(code) => out.push(self.code(code)),
                 Kind::CodeOutcome(outcome) => out.push(self.outcome(outcome)),
                 Kind::Search(search) => self.search(search, out),
@@ -132,7 +133,7 @@ impl ReplyBlocks {
             if out.len() > at {
                 out.insert(at, signatures::carrier(seal, &SignatureTarget::Next));
             } else {
-                losses.add("part.seal", "the part it belongs to could not be written");
+                losses.add("part.seal", "the part of this signature could not be written");
             }
         }
     }
@@ -230,7 +231,7 @@ pub(super) fn write_citation(citation: &Citation, text: &str, losses: &mut Losse
     if let Some(own) = extras.get(ORIGIN, CITATION_EXTRA) {
         return own.clone();
     }
-    losses.add("citation", "sources are told without their place in the text");
+    losses.add("citation", "citations are written without their position in the text");
     let quoted = || {
         let (start, end) = (*span)?;
         Some(text.chars().skip(start).take(end.saturating_sub(start)).collect::<String>())
@@ -251,7 +252,7 @@ fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<
     let object = match (redacted, token) {
         (true, Some(token)) => Object::new().set("type", "redacted_thinking").set("data", token),
         (true, None) => {
-            losses.add("thought", "hidden thinking without a seal leaves nothing to show");
+            losses.add("thought", "redacted thinking without a signature has nothing to show");
             return None;
         }
         (false, None) if text.is_empty() => return None,
@@ -264,7 +265,7 @@ fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<
 }
 
 /// Writes an image as markdown, because the format has no image block in replies.
-fn picture(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
+fn image_markdown(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Media { kind, source, name, detail: _, clip: _ } = media;
     let url = match (kind, source) {
         (MediaKind::Image, Source::Inline { mime, data }) => format!("data:{mime};base64,{data}"),
@@ -276,11 +277,11 @@ fn picture(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
             MediaKind::Image | MediaKind::Audio | MediaKind::Video | MediaKind::Document,
             Source::Inline { .. } | Source::Url { .. } | Source::File { .. } | Source::Text(_),
         ) => {
-            losses.add("reply.media", "answers of the messages format hold text only");
+            losses.add("reply.media", "replies of the messages format hold only text");
             return None;
         }
     };
-    losses.add("reply.media", "a picture is told as markdown, since answers hold text only");
+    losses.add("reply.media", "an image is written as markdown, because replies hold only text");
     let text = format!("![{}]({url})", name.as_deref().unwrap_or("image"));
     Some(text_block(&text, &[], part, losses))
 }

@@ -43,12 +43,12 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
     losses.add_if(
         *canvas != canon::Canvas::default(),
         "canvas",
-        "the messages format answers in text only",
+        "the messages format replies only in text",
     );
     losses.add_if(
         modalities.iter().any(|modality| *modality != Modality::Text),
         "modalities",
-        "the messages format answers in text only",
+        "the messages format replies only in text",
     );
     let steering = Steering::of(lane);
     let WrittenConversation { mut system, messages } = conversation(turns, &mut losses)?;
@@ -156,7 +156,7 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversati
     for (at, turn) in turns.iter().enumerate() {
         let Turn { role, parts, name, extras } = turn;
         wire::note_foreign(extras, "turn", losses);
-        losses.add_if(name.is_some(), "turn.name", "the messages format has no names of speakers");
+        losses.add_if(name.is_some(), "turn.name", "the messages format has no participant names");
         let path = root.item(at);
         let path = path.key("parts");
         let own_role = extras.get(ORIGIN, ROLE_EXTRA).is_some();
@@ -169,7 +169,7 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversati
                 continue;
             }
             Role::System | Role::Developer => {
-                losses.add("turn.system", "later instructions are told as words of the user");
+                losses.add("turn.system", "later instructions are sent as user text");
                 ("user", instructions(parts, losses).into_iter().map(with_system_tags).collect())
             }
         };
@@ -200,7 +200,7 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversati
     }
     let mut messages: Vec<Value> = messages.into_iter().map(PendingMessage::into_value).collect();
     if messages.is_empty() && !system.is_empty() {
-        losses.add("turn.system", "instructions alone are told as words of the user");
+        losses.add("turn.system", "a conversation of instructions alone is sent as user text");
         let content = write_request_blocks::content(std::mem::take(&mut system));
         messages.push(Object::new().set("role", "user").set("content", content).into());
     }
@@ -221,15 +221,15 @@ fn assistant_blocks(
     path: &Path<'_>,
     losses: &mut Losses,
 ) -> Result<Vec<Value>, Fault> {
-    let mut said = Vec::with_capacity(parts.len());
+    let mut blocks = Vec::with_capacity(parts.len());
     for (at, part) in parts.iter().enumerate() {
         if matches!(part.kind, Kind::Media(_)) {
-            losses.add("turn.media", "a turn of the model's own holds no media in this format");
+            losses.add("turn.media", "assistant turns hold no media in this format");
         } else {
-            said.extend(write_request_blocks::write(part, &path.item(at), losses)?);
+            blocks.extend(write_request_blocks::write(part, &path.item(at), losses)?);
         }
     }
-    Ok(said)
+    Ok(blocks)
 }
 
 /// Writes instructions, which hold only text.
@@ -239,7 +239,7 @@ fn instructions(parts: &[Part], losses: &mut Losses) -> Vec<Value> {
         .iter()
         .filter_map(|part| {
             if part.as_text().is_none() {
-                losses.add("system", "instructions of the messages format hold text only");
+                losses.add("system", "instructions of the messages format hold only text");
                 return None;
             }
             write_request_blocks::write(part, &path, losses).ok().flatten()
@@ -249,9 +249,9 @@ fn instructions(parts: &[Part], losses: &mut Losses) -> Vec<Value> {
 
 fn with_system_tags(mut block: Value) -> Value {
     if let Some(text) = block.get_mut("text")
-        && let Some(said) = text.as_str()
+        && let Some(instruction) = text.as_str()
     {
-        *text = Value::from(format!("<system>\n{said}\n</system>"));
+        *text = Value::from(format!("<system>\n{instruction}\n</system>"));
     }
     block
 }
@@ -265,7 +265,10 @@ fn write_format(
     match format {
         Format::Text => {}
         Format::Json => {
-            losses.add("format.json", "the messages format can only be asked for JSON in words");
+            losses.add(
+                "format.json",
+                "the messages format has no JSON mode, so the prompt asks for JSON",
+            );
             let words = "Answer with a single JSON object and nothing else.";
             system.push(Object::new().set("type", "text").set("text", words).into());
         }
@@ -273,7 +276,7 @@ fn write_format(
             losses.add_if(
                 *strict == Some(false),
                 "format.strict",
-                "the messages format always enforces the shape",
+                "the messages format always enforces the schema",
             );
             let mut shape = schema::restrict(&schema.json);
             if let (Some(words), Value::Object(fields)) = (description, &mut shape) {
@@ -319,7 +322,7 @@ fn write_sampling(
     losses.add_if(
         temperature.is_some_and(|value| value > 1.0),
         "sampling.temperature",
-        "temperatures of the messages format end at 1",
+        "the messages format limits the temperature to 1",
     );
     // Some models refuse both parameters together, and a `top_p` of 1 has no effect.
     let top_p = top_p.filter(|value| *value < 1.0 || temperature.is_none());
@@ -341,11 +344,19 @@ fn write_sampling(
 fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
     let Hints { user, metadata, tier, cache_key, verbosity } = hints;
     let State { store, previous, background } = state;
-    const KEPT: &str = "the messages format keeps no conversations";
+    const KEPT: &str = "the messages format stores no conversations";
     losses.add_if(*store == Some(true), "state.store", KEPT);
     losses.add_if(previous.is_some(), "state.previous", KEPT);
-    losses.add_if(*background == Some(true), "state.background", "a call cannot run on alone");
-    losses.add_if(!metadata.is_empty(), "hints.metadata", "the format takes a user id only");
+    losses.add_if(
+        *background == Some(true),
+        "state.background",
+        "the messages format has no background mode",
+    );
+    losses.add_if(
+        !metadata.is_empty(),
+        "hints.metadata",
+        "the messages format takes only a user id",
+    );
     losses.add_if(cache_key.is_some(), "hints.cache_key", "the messages format has no such field");
     losses.add_if(verbosity.is_some(), "hints.verbosity", "the messages format has no such field");
     let word = tier.as_ref().and_then(wire::write_tier);

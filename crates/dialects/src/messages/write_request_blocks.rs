@@ -108,7 +108,7 @@ fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Va
     losses.add_if(
         own.len() < citations.len(),
         "citations",
-        "sources of another provider's text cannot be given to this one",
+        "citations of another provider's text cannot be sent to this one",
     );
     (!own.is_empty()).then_some(own)
 }
@@ -191,19 +191,19 @@ fn write_media(media: &Media, path: &Path<'_>, losses: &mut Losses) -> Result<Ob
         MediaKind::Audio => refuse("audio"),
         MediaKind::Video => refuse("video"),
         MediaKind::Image => {
-            losses.add_if(name.is_some(), "media.name", "pictures have no name in this format");
+            losses.add_if(name.is_some(), "media.name", "images have no name in this format");
             let source = match source {
                 Source::Inline { mime, data } => {
                     let mime = if mime == "image/jpg" { "image/jpeg" } else { mime.as_str() };
                     if !matches!(mime, "image/jpeg" | "image/png" | "image/gif" | "image/webp") {
-                        return refuse(&format!("pictures of type {mime}"));
+                        return refuse(&format!("images of type {mime}"));
                     }
                     base64(mime, data)
                 }
                 Source::Url { url, mime: _ } => by_url(url),
                 Source::File { origin, id } if *origin == ORIGIN => by_file(id),
-                Source::File { .. } => return refuse("files of another provider's storage"),
-                Source::Text(_) => return refuse("pictures made of text"),
+                Source::File { .. } => return refuse("files in another provider's storage"),
+                Source::Text(_) => return refuse("images made of text"),
             };
             Ok(Object::new().set("type", "image").set("source", source))
         }
@@ -222,7 +222,7 @@ fn write_media(media: &Media, path: &Path<'_>, losses: &mut Losses) -> Result<Ob
                 }
                 Source::Url { url, mime: _ } => by_url(url),
                 Source::File { origin, id } if *origin == ORIGIN => by_file(id),
-                Source::File { .. } => return refuse("files of another provider's storage"),
+                Source::File { .. } => return refuse("files in another provider's storage"),
                 Source::Text(text) => by_text(text),
             };
             let document = Object::new().set("type", "document").set("source", source);

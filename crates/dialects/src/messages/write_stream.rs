@@ -53,7 +53,7 @@ struct GrowingPart {
     /// Pieces that wait until the part may be written.
     waiting: Vec<String>,
     /// The written text, for citations that quote it.
-    said: String,
+    written_text: String,
     citations: Vec<Citation>,
     seal: Option<Seal>,
     extras: Map<String, Value>,
@@ -123,7 +123,7 @@ impl MessagesStreamWriter {
         let growing = GrowingPart {
             what,
             waiting: Vec::new(),
-            said: String::new(),
+            written_text: String::new(),
             citations: Vec::new(),
             seal: None,
             extras: Map::new(),
@@ -148,7 +148,9 @@ impl MessagesStreamWriter {
                 &format!("part.{name}"),
                 "only the provider's format has this field",
             ),
-            Growth::Logprobs(_) => self.losses.add("reply.logprobs", "the format has none"),
+            Growth::Logprobs(_) => {
+                self.losses.add("reply.logprobs", "the messages format has none")
+            }
         }
         self.advance(out);
     }
@@ -201,7 +203,7 @@ impl Writer for MessagesStreamWriter {
             Event::Begin { .. } => {}
             Event::Count(usage) => self.usage = Some(usage),
             Event::Open(place, _) if place.candidate > 0 => {
-                self.losses.add("candidates", "the messages format has one answer");
+                self.losses.add("candidates", "the messages format has a single candidate");
             }
             Event::Open(place, opening) => self.open(place, opening, out),
             Event::Grow(place, growth) if place.candidate == 0 => self.grow(place, growth, out),
@@ -397,7 +399,7 @@ impl BlockWriter<'_> {
         if speaks && !part.started {
             part.started = true;
             let sealed = part.seal.is_some();
-            if !self.open_text.as_ref().is_some_and(|before| before.goes_on(sealed))
+            if !self.open_text.as_ref().is_some_and(|before| before.continues_with(sealed))
                 || !part.extras.is_empty()
             {
                 let mut block = Object::new().set("type", "text").set("text", "").into_map();
@@ -408,10 +410,10 @@ impl BlockWriter<'_> {
         }
         for text in &waiting {
             self.delta("text_delta", "text", text);
-            part.said.push_str(text);
+            part.written_text.push_str(text);
         }
         for citation in std::mem::take(&mut part.citations) {
-            let written = write_citation(&citation, &part.said, self.losses);
+            let written = write_citation(&citation, &part.written_text, self.losses);
             self.cite(written);
         }
         if !part.closed {
@@ -419,7 +421,7 @@ impl BlockWriter<'_> {
         }
         self.note_late_fields(part);
         match (self.open_text.as_mut(), part.seal.take()) {
-            (Some(open_text), seal) => open_text.add(&part.said, seal),
+            (Some(open_text), seal) => open_text.add(&part.written_text, seal),
             (None, Some(seal)) => self.whole(signatures::carrier(&seal, &SignatureTarget::Text)),
             (None, None) => {}
         }

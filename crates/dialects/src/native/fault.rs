@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::fault::{UpstreamWords, of_upstream};
 use crate::fields::Object;
 
-const KIND: &str = "type.googleapis.com/google.rpc.";
+const DETAIL_TYPE_PREFIX: &str = "type.googleapis.com/google.rpc.";
 
 /// Reads a provider's error response. A stream that is a JSON array wraps the error object in an
 /// array.
@@ -19,7 +19,7 @@ pub(super) fn read(status: u16, body: &[u8]) -> Fault {
         other => other,
     };
     match value.get("error") {
-        Some(error) => judge(status, error),
+        Some(error) => read_error(status, error),
         None => of_upstream(status, None),
     }
 }
@@ -36,16 +36,16 @@ pub(super) fn read_object(error: &Value) -> Fault {
         "DEADLINE_EXCEEDED" => 504,
         _ => code.filter(|code| *code >= 400).unwrap_or(503),
     };
-    judge(status, error)
+    read_error(status, error)
 }
 
-fn judge(status: u16, error: &Value) -> Fault {
-    let said = words(error);
+fn read_error(status: u16, error: &Value) -> Fault {
+    let words = words(error);
     // The provider reports a refused key, an account without funds and an unsupported location as
     // 400. The caller cannot fix any of them, so they count as the gateway's fault.
-    let ours = said.code == "API_KEY_INVALID" || said.kind == "FAILED_PRECONDITION";
-    let status = if status == 400 && ours { 403 } else { status };
-    let fault = of_upstream(status, Some(said));
+    let is_gateway_fault = words.code == "API_KEY_INVALID" || words.kind == "FAILED_PRECONDITION";
+    let status = if status == 400 && is_gateway_fault { 403 } else { status };
+    let fault = of_upstream(status, Some(words));
     match retry_delay(error) {
         Some(wait) => fault.retry_after(wait),
         None => fault,
@@ -94,9 +94,9 @@ fn retry_delay(error: &Value) -> Option<Duration> {
 
 /// Writes an error: status and body.
 pub(super) fn write(fault: &Fault) -> (u16, Vec<u8>) {
-    let (status, word, reason) = spoken(fault.trouble());
+    let (status, code, reason) = status_and_code(fault.trouble());
     let mut details: Vec<Value> = Vec::new();
-    let typed = |kind: &str| Object::new().set("@type", format!("{KIND}{kind}"));
+    let typed = |kind: &str| Object::new().set("@type", format!("{DETAIL_TYPE_PREFIX}{kind}"));
     let reason = reason.map(str::to_owned).or_else(|| {
         let code = fault.detail()?;
         Some(code.to_ascii_uppercase())
@@ -120,7 +120,7 @@ pub(super) fn write(fault: &Fault) -> (u16, Vec<u8>) {
     let error = Object::new()
         .set("code", status)
         .set("message", fault.say())
-        .set("status", word)
+        .set("status", code)
         .maybe("details", (!details.is_empty()).then_some(details));
     let body: Value = Object::new().set("error", error).into();
     (status, body.to_string().into_bytes())
@@ -133,7 +133,7 @@ fn seconds(wait: Duration) -> String {
     }
 }
 
-const fn spoken(trouble: Trouble) -> (u16, &'static str, Option<&'static str>) {
+const fn status_and_code(trouble: Trouble) -> (u16, &'static str, Option<&'static str>) {
     const INVALID: &str = "INVALID_ARGUMENT";
     match trouble {
         Trouble::Invalid | Trouble::TooLong | Trouble::Policy => (400, INVALID, None),
@@ -166,7 +166,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_broken_field_is_named_twice() {
+    fn invalid_field_is_named_in_message_and_details() {
         let fault = Fault::invalid("generationConfig.topP", "`generationConfig.topP` is wrong");
         let (status, body) = write(&fault);
         let body: Value = serde_json::from_slice(&body).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_and_reasons_go_both_ways() {
+    fn retry_delay_and_reason_round_trip() {
         let fault =
             Fault::new(Trouble::RateLimit, "slow down").retry_after(Duration::from_millis(1_500));
         let (status, body) = write(&fault);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_error_is_judged_by_whose_it_is() {
+    fn provider_errors_are_attributed() {
         let error = |status: &str, reason: &str, message: &str| {
             let reason = json!({"@type": "x/google.rpc.ErrorInfo", "reason": reason});
             let list = json!([{"error": {"code": 400, "message": message, "status": status, "details": [reason]}}]);

@@ -72,11 +72,11 @@ fn span(segment: &Value, text: &str) -> Option<(usize, usize)> {
         Some(value) => proto_json::whole(value).and_then(|n| usize::try_from(n).ok()),
     };
     let (start, end) = (at("startIndex")?, at("endIndex")?);
-    let quoted = segment.get("text").and_then(Value::as_str).filter(|words| !words.is_empty());
+    let quoted = segment.get("text").and_then(Value::as_str).filter(|quote| !quote.is_empty());
     let (start, end) = match quoted {
-        Some(words) if text.get(start..end) != Some(words) => {
-            let start = text.find(words)?;
-            (start, start + words.len())
+        Some(quote) if text.get(start..end) != Some(quote) => {
+            let start = text.find(quote)?;
+            (start, start + quote.len())
         }
         _ => (start, end),
     };
@@ -154,9 +154,9 @@ impl SourceList {
         losses: &mut Losses,
     ) -> Option<Value> {
         let Citation { url, title, quote, span, extras: _ } = citation;
-        losses.add_if(quote.is_some(), "citation.quote", "the native format quotes no sources");
+        losses.add_if(quote.is_some(), "citation.quote", "native citations have no quote");
         let Some(url) = url else {
-            losses.add("citation", "the native format cites only what has an address");
+            losses.add("citation", "the native format cites only sources with a URL");
             return None;
         };
         let chunk = self.index(url, title.as_deref());
@@ -206,7 +206,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn bytes_become_characters_and_back() {
+    fn byte_positions_become_characters_and_back() {
         let text = "Größe: 5 m. Über alles.";
         let grounding = json!({
             "webSearchQueries": ["größe"],
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn places_inside_a_character_or_outside_the_text_are_left_out() {
+    fn invalid_positions_are_dropped() {
         for (start, end) in [(0, 3), (1, 2), (5, 99), (9, 4)] {
             let cited =
                 json!({"citationSources": [{"startIndex": start, "endIndex": end, "uri": "u"}]});

@@ -12,4 +12,4 @@ pub(super) const JSON_ARRAY_EXTRA: &str = "portunus.alt";
 pub(super) const UNSIGNED_EXTRA: &str = "portunus.unsealed";
 
 /// The loss reason of a signature that another provider issued.
-pub(super) const FOREIGN_SIGNATURE: &str = "a seal of another provider's is of no use to this one";
+pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";

@@ -70,8 +70,8 @@ pub(super) struct AnyText {
 
 impl<'de> Deserialize<'de> for AnyText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl Visitor<'_> for TextVisitor {
+        struct AnyTextVisitor;
+        impl Visitor<'_> for AnyTextVisitor {
             type Value = AnyText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for AnyText {
                 Ok(AnyText { empty: text.is_empty() })
             }
         }
-        from.deserialize_str(TextVisitor)
+        from.deserialize_str(AnyTextVisitor)
     }
 }
 
@@ -360,7 +360,7 @@ fn mime_error(mime: &str) -> Option<&'static str> {
         return Some(rule);
     }
     if matches!(essence, "text/html" | "image/svg+xml") {
-        return Some("is a media type that can hold scripts, which is not taken");
+        return Some("is a media type that can hold scripts and is not accepted");
     }
     None
 }

@@ -31,12 +31,12 @@ pub(super) enum CallStep {
 
 /// Classifies the call of a chunk. `writing` is true while a partial call is open.
 pub(super) fn step(call: &Map<String, Value>, writing: bool) -> CallStep {
-    let goes_on = call.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
+    let more_follows = call.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
     let named = call.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     match (named, writing) {
-        (true, _) if goes_on || call.contains_key("partialArgs") => CallStep::Begin,
+        (true, _) if more_follows || call.contains_key("partialArgs") => CallStep::Begin,
         (true, _) | (false, false) => CallStep::Whole,
-        (false, true) => CallStep::More { last: !goes_on },
+        (false, true) => CallStep::More { last: !more_follows },
     }
 }
 
@@ -60,7 +60,7 @@ impl PartialCall {
         let pieces = call.get("partialArgs").and_then(Value::as_array).into_iter().flatten();
         for piece in pieces {
             let path = piece.get("jsonPath").and_then(Value::as_str).unwrap_or("$");
-            let goes_on = piece.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
+            let more_follows = piece.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
             let value = if let Some(text) = piece.get("stringValue") {
                 text.clone()
             } else if let Some(number) = piece.get("numberValue") {
@@ -71,12 +71,12 @@ impl PartialCall {
                 Value::Null
             };
             self.put(path, value);
-            self.open_string = goes_on.then(|| path.to_owned());
+            self.open_string = more_follows.then(|| path.to_owned());
         }
     }
 
     fn put(&mut self, path: &str, value: Value) {
-        let continues = self.open_string.as_deref() == Some(path);
+        let is_continuation = self.open_string.as_deref() == Some(path);
         let mut at = &mut self.args;
         for key in path_steps(path) {
             let next = match key {
@@ -104,8 +104,8 @@ impl PartialCall {
             }
         }
         match (at, value) {
-            (Value::String(text), Value::String(more)) if continues => text.push_str(&more),
-            (_, Value::Null) if continues => {}
+            (Value::String(text), Value::String(more)) if is_continuation => text.push_str(&more),
+            (_, Value::Null) if is_continuation => {}
             (at, value) => *at = value,
         }
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_become_one_object() {
+    fn pieces_are_assembled_into_one_object() {
         let pieces = json!([
             {"jsonPath": "$.rows[0].name", "stringValue": "Ap", "willContinue": true},
             {"jsonPath": "$.rows[0].name", "stringValue": "ple", "willContinue": true},
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_places_harm_nothing() {
+    fn malformed_paths_are_ignored() {
         for path in ["", "$", "$..", "$[", "$[999999999999]", "$['x", "$.a[99999999].b"] {
             built(json!([{"jsonPath": path, "stringValue": "x"}]));
         }

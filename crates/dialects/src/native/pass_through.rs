@@ -174,7 +174,7 @@ impl NativeMeterState {
         self.blocked |= piece.feedback.as_ref().is_some_and(|feedback| feedback.reason.is_some());
         self.said.finished =
             self.blocked || (!self.seen.is_empty() && self.seen.iter().all(|(_, ended)| *ended));
-        if let Some(counts) = piece.usage.as_ref().filter(|counts| counts.tells()) {
+        if let Some(counts) = piece.usage.as_ref().filter(|counts| counts.has_counts()) {
             let now = counts.read();
             self.said.tier = counts.tier().or(self.said.tier.take());
             // Early chunks report only some counts; the last chunk reports all of them.

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_in_either_spelling() {
+    fn field_names_are_read_in_either_spelling() {
         for (name, expected) in [
             ("inline_data", "inlineData"),
             ("inlineData", "inlineData"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_come_in_three_spellings() {
+    fn whole_numbers_are_read_in_three_spellings() {
         for (value, expected) in [
             (Value::from(3), Some(3)),
             (Value::from(3.0), Some(3)),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_ends_up_in_one_alphabet() {
+    fn base64_is_converted_to_the_standard_alphabet() {
         assert_eq!(standard("_-8=".to_owned()), "/+8=");
         assert_eq!(standard("_-8".to_owned()), "/+8=");
         assert_eq!(standard("/+8=".to_owned()), "/+8=");

@@ -17,12 +17,12 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     if let Some(error) = root.take("error") {
         return Err(fault::read_object(&error));
     }
-    let tells = ["candidates", "promptFeedback", "usageMetadata"];
+    let expected = ["candidates", "promptFeedback", "usageMetadata"];
     let mut read = || -> Result<Reply, Fault> {
         let top = NativeReplyHeader::take(&mut root)?;
         let list = proto_json::list(&mut root, "candidates")?;
         if list.is_empty() && top.feedback.is_none() && top.usage.is_none() {
-            return Err(unreadable(&format!("there is none of {tells:?}")));
+            return Err(unreadable(&format!("there is none of {expected:?}")));
         }
         let mut extras = Extras::none();
         let mut usage = top.usage.and_then(|value| wire::read_usage(value, &mut extras));

@@ -23,7 +23,7 @@ pub(super) struct NativeStreamReader {
     candidates: Vec<CandidateState>,
     blocked: bool,
     counted: Option<Usage>,
-    told: Option<Usage>,
+    reported: Option<Usage>,
     searches: u64,
     asides: Map<String, Value>,
 }
@@ -130,16 +130,16 @@ fn unreadable(why: &impl std::fmt::Display) -> Fault {
 
 /// Reports a field that only this format has, unless the same value was reported before.
 fn aside(
-    told: &mut Map<String, Value>,
+    reported: &mut Map<String, Value>,
     candidate: Option<u32>,
     name: &str,
     value: Value,
     out: &mut Vec<Event>,
 ) {
-    if told.get(name) == Some(&value) {
+    if reported.get(name) == Some(&value) {
         return;
     }
-    told.insert(name.to_owned(), value.clone());
+    reported.insert(name.to_owned(), value.clone());
     out.push(Event::Aside { candidate, origin: ORIGIN, name: name.to_owned(), value });
 }
 
@@ -187,9 +187,9 @@ impl NativeStreamReader {
         }
         let now = self.counted.map(|usage| Usage { searches: self.searches, ..usage });
         if let Some(usage) = now
-            && self.told != now
+            && self.reported != now
         {
-            self.told = now;
+            self.reported = now;
             out.push(Event::Count(usage));
         }
     }

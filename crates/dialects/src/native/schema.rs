@@ -113,7 +113,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_dialect_becomes_json_schema_and_names_stay() {
+    fn dialect_becomes_json_schema_and_property_names_stay() {
         let schema = read(json!({
             "type": "OBJECT",
             "properties": {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn json_schema_passes_unchanged() {
+    fn json_schema_stays_unchanged() {
         let given = json!({
             "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
             "$ref": "#/$defs/Node",

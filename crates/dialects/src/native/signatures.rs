@@ -86,11 +86,11 @@ fn write_marked(marks: &str, seal: &Seal) -> String {
 /// unchanged.
 pub(super) fn for_upstream(token: &str) -> Option<String> {
     let found = read(token);
-    let ours = match found.seal.for_origin(ORIGIN) {
+    let upstream = match found.seal.for_origin(ORIGIN) {
         Some(own) if !found.hidden => own.to_owned(),
         _ => BYPASS.to_owned(),
     };
-    (ours != token).then_some(ours)
+    (upstream != token).then_some(upstream)
 }
 
 /// Returns a thought without text.
@@ -104,7 +104,7 @@ mod tests {
     use canon::Origin;
 
     #[test]
-    fn a_seal_comes_back_in_every_form() {
+    fn signature_round_trips_in_every_form() {
         for origin in Origin::ALL {
             let seal = Seal::new(origin, "AY89a18/+w==");
             for redacted in [false, true] {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_seals_reach_a_provider() {
+    fn only_native_signatures_reach_a_provider() {
         assert_eq!(for_upstream("AY89a18/+w=="), None);
         assert_eq!(for_upstream("AY89a18_-w=="), Some("AY89a18/+w==".to_owned()));
         assert_eq!(for_upstream(BYPASS), None);

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_moments() {
+    fn known_timestamps_round_trip() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_of_four_centuries_is_its_own() {
+    fn days_of_eight_centuries_round_trip() {
         for day in (-150_000..150_000).step_by(7) {
             assert_eq!(read(&write(day * 86_400 + 5)), Some(day * 86_400 + 5));
         }

@@ -186,7 +186,7 @@ impl NativeUsage {
     }
 
     /// Returns true if any token was counted. Early chunks may report only the kind of traffic.
-    pub(super) const fn tells(&self) -> bool {
+    pub(super) const fn has_counts(&self) -> bool {
         self.prompt_token_count.is_some() || self.candidates_token_count.is_some()
     }
 }
@@ -203,7 +203,7 @@ pub(super) fn read_usage(value: Value, extras: &mut Extras) -> Option<Usage> {
         }
     }
     let counts: NativeUsage = serde_json::from_value(value).ok()?;
-    counts.tells().then(|| counts.read())
+    counts.has_counts().then(|| counts.read())
 }
 
 /// Writes token counts.
@@ -226,7 +226,7 @@ pub(super) fn write_usage(usage: &Usage, extras: &Extras, losses: &mut Losses) -
     losses.add_if(
         cache_write.saturating_add(cache_write_long) > 0,
         "usage.cache_write",
-        "the native format does not count what is written to a cache",
+        "the native format does not count cache writes",
     );
     let visible = output.saturating_sub(thinking);
     let counts = Object::new()
@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_cannot_leave_its_path() {
+    fn model_id_cannot_leave_the_path() {
         for (model, expected) in [
             ("gemini-2.5-pro", "/v1beta/models/gemini-2.5-pro:generateContent"),
             ("models/x", "/v1beta/models/x:generateContent"),
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_follow_our_convention() {
+    fn usage_follows_the_canon_convention() {
         let counts = r#"{"promptTokenCount":46,"candidatesTokenCount":"51","thoughtsTokenCount":9,
             "toolUsePromptTokenCount":4,"cachedContentTokenCount":6,"totalTokenCount":110,
             "promptTokensDetails":[{"modality":"TEXT","tokenCount":40},{"modality":"AUDIO","tokenCount":6}]}"#;
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_ids_are_known_again() {
+    fn made_up_ids_are_stable_and_recognised() {
         let id = invent_id((1, 2), "f");
         assert_eq!(id, invent_id((1, 2), "f"));
         assert_ne!(id, invent_id((1, 3), "f"));

@@ -20,7 +20,7 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
     let object = match kind {
         Kind::Text { text, citations: _ } => Object::new().set("text", text.as_str()),
         Kind::Refusal(text) => {
-            losses.add("part.refusal", "the native format has only text for a refusal");
+            losses.add("part.refusal", "the native format writes a refusal as text");
             Object::new().set("text", text.as_str())
         }
         Kind::Thought(Thought { text, redacted: _ }) => {
@@ -33,7 +33,7 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
             losses.add_if(
                 !python && !language.is_empty(),
                 "code.language",
-                "the native format has a word for Python only",
+                "the native format knows only Python",
             );
             let language = if python { "PYTHON" } else { "LANGUAGE_UNSPECIFIED" };
             let inner = Object::new()
@@ -63,7 +63,7 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
             return None;
         }
         Kind::ToolResult(_) => {
-            losses.add("part.tool_result", "a result has no place in an answer");
+            losses.add("part.tool_result", "a tool result has no place in a reply");
             return None;
         }
     };
@@ -78,7 +78,7 @@ fn media_object(
     losses: &mut Losses,
 ) -> Option<Object> {
     let Media { kind: _, source, name, detail, clip } = media;
-    losses.add_if(name.is_some(), "media.name", "the native format has no names for media");
+    losses.add_if(name.is_some(), "media.name", "the native format has no media names");
     let object = match source {
         Source::Inline { mime, data } => {
             let inner = Object::new().set("mimeType", mime.as_str()).set("data", data.as_str());
@@ -112,7 +112,7 @@ fn media_object(
     losses.add_if(
         detail.is_some() && !close,
         "media.detail",
-        "this model looks at all media alike",
+        "this model takes no resolution for single media",
     );
     let detail = detail.filter(|_| close).map(|detail| {
         let level = match detail {

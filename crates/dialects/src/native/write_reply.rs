@@ -46,7 +46,7 @@ pub(super) fn note_uncounted_searches(usage: &Usage, candidates: &[Value], losse
     losses.add_if(
         usage.searches > 0 && !grounded,
         "usage.searches",
-        "the native format counts searches only by their queries",
+        "the native format counts searches by their queries only",
     );
 }
 
@@ -77,7 +77,7 @@ fn write_candidate(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses
             && is_broken(call)
         {
             malformed = true;
-            losses.add("tool_call.arguments", "the model's arguments were no JSON object");
+            losses.add("tool_call.arguments", "the arguments are not a JSON object");
             continue;
         }
         let before = written.len();
@@ -125,7 +125,7 @@ pub(super) fn finish_word(
     losses: &mut Losses,
 ) -> Option<String> {
     let Finish { why, raw, stop } = finish?;
-    losses.add_if(stop.is_some(), "finish.stop", "the native format does not tell the stop text");
+    losses.add_if(stop.is_some(), "finish.stop", "the native format does not report the stop text");
     if malformed {
         return Some("MALFORMED_FUNCTION_CALL".to_owned());
     }

@@ -81,7 +81,7 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
     let mut groups: Vec<TurnGroup<'_>> = Vec::new();
     for turn in turns {
         let Turn { role, parts, name, extras } = turn;
-        losses.add_if(name.is_some(), "turn.name", "the native format has no names of speakers");
+        losses.add_if(name.is_some(), "turn.name", "the native format has no participant names");
         note_foreign(extras, ORIGIN, "turn", losses);
         let (model, parts) = match role {
             Role::System | Role::Developer => {
@@ -193,14 +193,14 @@ fn write_part(
             losses.add_if(
                 !citations.is_empty(),
                 "text.citations",
-                "a native history has no place for sources",
+                "a native history has no place for citations",
             );
             if text.is_empty() && own.is_none() {
                 return None;
             }
         }
         Kind::Thought(_) if own.is_none() && !from_here => {
-            let why = "thinking without a seal of this format's own is of no use to the provider";
+            let why = "the provider ignores thinking that it did not sign";
             losses.add("thought", why);
             return None;
         }
@@ -210,7 +210,7 @@ fn write_part(
                 token = Some(signatures::BYPASS.to_owned());
                 losses.add(
                     "tool_call.seal",
-                    "the call was made elsewhere, so the provider is asked not to check its seal",
+                    "another provider made the call, so the signature check is skipped",
                 );
             }
         }
@@ -254,7 +254,7 @@ fn write_sampling(sampling: &Sampling, lane: &Lane<'_>, losses: &mut Losses) -> 
     losses.add_if(
         candidates.is_some_and(|n| n > 8),
         "sampling.candidates",
-        "the native format gives at most 8 answers",
+        "the native format returns at most 8 candidates",
     );
     Object::new()
         .maybe("temperature", temperature.map(number))
@@ -312,7 +312,11 @@ fn write_effort(
     match (budget, level) {
         (Some(budget), _) if takes_budget => {
             let nearest = steering.clamp(budget);
-            losses.add_if(nearest != budget, "thinking.budget", "the model's budgets have a range");
+            losses.add_if(
+                nearest != budget,
+                "thinking.budget",
+                "the budget is outside the model's range",
+            );
             config.set("thinkingBudget", nearest)
         }
         (Some(budget), _) => {
@@ -352,7 +356,7 @@ fn write_format(config: Object, format: &Format, extras: &Extras, losses: &mut L
             losses.add_if(
                 *strict == Some(false),
                 "format.strict",
-                "the native format enforces every shape",
+                "the native format always enforces the schema",
             );
             let config = config.set("responseMimeType", mime);
             match &schema.verbatim {
@@ -387,16 +391,20 @@ fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) 
     let Hints { user, metadata, tier, cache_key, verbosity } = hints;
     let State { store, previous, background } = state;
     // The format never stores replies. Its `store` field is too new to rely on.
-    losses.add_if(*store == Some(true), "state.store", "the native format keeps no answers");
-    losses.add_if(previous.is_some(), "state.previous", "the native format keeps no conversations");
+    losses.add_if(*store == Some(true), "state.store", "the native format stores no replies");
+    losses.add_if(
+        previous.is_some(),
+        "state.previous",
+        "the native format stores no conversations",
+    );
     losses.add_if(
         *background == Some(true),
         "state.background",
-        "a native call cannot run on alone",
+        "the native format has no background mode",
     );
-    losses.add_if(user.is_some(), "hints.user", "the native format has no end users");
+    losses.add_if(user.is_some(), "hints.user", "the native format has no field for the end user");
     losses.add_if(!metadata.is_empty(), "hints.metadata", "the native format has no metadata");
-    losses.add_if(cache_key.is_some(), "hints.cache_key", "the native format caches by itself");
+    losses.add_if(cache_key.is_some(), "hints.cache_key", "the native format has no cache key");
     losses.add_if(verbosity.is_some(), "hints.verbosity", "the native format has no such field");
     let written = tier.as_ref().and_then(wire::write_tier);
     losses.add_if(

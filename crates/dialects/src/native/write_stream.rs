@@ -259,11 +259,11 @@ impl NativeStreamWriter {
             | Kind::Search(_)
             | Kind::Foreign { .. } => return,
         };
-        self.put_seal(place, token, thought, out);
+        self.attach_signature(place, token, thought, out);
     }
 
     /// Puts a signature on the held-back end of its part, or on a carrier after it.
-    fn put_seal(&mut self, place: Place, token: String, thought: bool, out: &mut Vec<u8>) {
+    fn attach_signature(&mut self, place: Place, token: String, thought: bool, out: &mut Vec<u8>) {
         match &mut self.progress(place.candidate).held {
             Some(HeldPart::Text { place: own, token: none @ None, .. }) if *own == place => {
                 *none = Some(token);
@@ -288,7 +288,7 @@ impl NativeStreamWriter {
                 // Records the losses that a whole reply would have.
                 write_part::payload(&part, true, &mut losses);
                 if let Some(seal) = &part.seal {
-                    self.put_seal(place, signatures::write(seal), false, out);
+                    self.attach_signature(place, signatures::write(seal), false, out);
                 }
                 Vec::new()
             }
@@ -303,7 +303,7 @@ impl NativeStreamWriter {
                 Vec::new()
             }
             Kind::ToolCall(call) if is_broken(call) => {
-                losses.add("tool_call.arguments", "the model's arguments were no JSON object");
+                losses.add("tool_call.arguments", "the arguments are not a JSON object");
                 self.progress(candidate).malformed = true;
                 Vec::new()
             }

@@ -43,7 +43,7 @@ fn plain(name: &str, extras: &Extras, losses: &mut Losses) -> Value {
 fn function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     let FunctionTool { name, description, parameters, result, strict: _, deferred, cache, extras } =
         tool;
-    losses.add_if(*deferred, "tools.deferred", "the native format shows every tool at once");
+    losses.add_if(*deferred, "tools.deferred", "the native format cannot defer tools");
     losses.add_if(cache.is_some(), "tools.cache", "the native format has no cache breakpoints");
     note_foreign(extras, ORIGIN, "tools", losses);
     let object =
@@ -83,7 +83,7 @@ fn search(tool: &SearchTool, losses: &mut Losses) -> Value {
     losses.add_if(
         !allowed.is_empty(),
         "tools.search.allowed",
-        "a native search cannot be kept to domains",
+        "a native search cannot be limited to domains",
     );
     losses.add_if(
         location.is_some(),
@@ -117,7 +117,7 @@ pub(super) fn write_choice(
     let mode = |word: &str| Object::new().set("mode", word);
     let calling = match choice {
         Choice::Required | Choice::Named(_) | Choice::Among { .. } if !callable => {
-            losses.add("choice", "the native format can only insist on functions");
+            losses.add("choice", "the native format can only force function calls");
             Object::new()
         }
         // Only this mode enforces the schema of the arguments.

@@ -29,7 +29,7 @@ fn turns(contents: &str) -> String {
 }
 
 #[test]
-fn broken_fields_of_the_conversation_are_named() {
+fn invalid_conversation_fields_are_named() {
     let png = r#""inlineData":{"mimeType":"image/png","data":"AAAA"}"#;
     let data =
         |data: &str| part(&format!(r#"{{"inlineData":{{"mimeType":"image/png","data":{data}}}}}"#));
@@ -117,7 +117,7 @@ fn broken_fields_of_the_conversation_are_named() {
 }
 
 #[test]
-fn broken_settings_are_named() {
+fn invalid_settings_are_named() {
     const G: &str = "generationConfig";
     let stop = |items: &str| config(&format!(r#""stopSequences":{items}"#));
     let long = format!(r#"["{}"]"#, "x".repeat(10_000));
@@ -186,7 +186,7 @@ fn broken_settings_are_named() {
 }
 
 #[test]
-fn broken_tools_are_named() {
+fn invalid_tools_are_named() {
     let mode =
         |mode: &str| with(&format!(r#""toolConfig":{{"functionCallingConfig":{{{mode}}}}}"#));
     let safety = |setting: &str| with(&format!(r#""safetySettings":[{setting}]"#));
@@ -241,7 +241,7 @@ fn broken_tools_are_named() {
 }
 
 #[test]
-fn what_is_no_object_is_refused() {
+fn bodies_that_are_not_objects_are_refused() {
     for body in ["", " ", "null", "true", "42", "\"x\"", "[]", "{", "{\"a\":1,}", "{}{}", "{} x"] {
         refused(body);
     }
@@ -253,7 +253,7 @@ fn what_is_no_object_is_refused() {
 }
 
 #[test]
-fn what_real_clients_send_passes() {
+fn requests_of_real_clients_are_accepted() {
     let answers = r#"{"role":"model","parts":[{"functionCall":{"name":"f","id":"1"}}]},
         {"role":"model","parts":[{"functionCall":{"name":"f"}}]},
         {"parts":[{"functionResponse":{"name":"f","response":{}}}]},
