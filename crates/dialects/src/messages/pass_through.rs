@@ -207,8 +207,8 @@ impl Sniffer for MessagesStreamMeter {
             self.said.output_bytes += json::said_bytes(data, &*TEXT_KEYS);
             return Verdict::Forward;
         }
-        let piece: MessagesEventView<'_> = match serde_json::from_slice(data) {
-            Ok(piece) => piece,
+        let event: MessagesEventView<'_> = match serde_json::from_slice(data) {
+            Ok(event) => event,
             Err(e) => {
                 return Verdict::Fault(
                     Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
@@ -217,13 +217,13 @@ impl Sniffer for MessagesStreamMeter {
             }
         };
         let named = frame.event.as_deref().map(String::from_utf8_lossy);
-        match piece.r#type.or(named).as_deref() {
+        match event.r#type.or(named).as_deref() {
             Some("message_start") if self.begun => {
                 return Verdict::Fault(read_stream::second_start_error());
             }
             Some("message_start") => {
                 self.begun = true;
-                let usage = piece.message.and_then(|message| message.usage);
+                let usage = event.message.and_then(|message| message.usage);
                 if usage.is_none() {
                     let none = r#","usage":{"input_tokens":0,"output_tokens":0}"#;
                     self.missing = message_end(data).map(|at| (at, none.to_owned()));
@@ -233,21 +233,21 @@ impl Sniffer for MessagesStreamMeter {
                 );
             }
             Some("message_delta") => {
-                if piece.usage.is_none() {
+                if event.usage.is_none() {
                     let guess = self.said.output_bytes.div_ceil(4);
                     let guess = format!(r#","usage":{{"output_tokens":{guess}}}"#);
                     self.missing = object_end(data).map(|at| (at, guess));
                 }
-                self.count(piece.usage.and_then(wire::MessagesUsage::of));
-                self.said.finished |= piece.delta.is_some_and(|delta| delta.stop_reason.is_some());
+                self.count(event.usage.and_then(wire::MessagesUsage::of));
+                self.said.finished |= event.delta.is_some_and(|delta| delta.stop_reason.is_some());
             }
             Some("message_stop") => return Verdict::Last,
             Some("error") => {
-                return Verdict::Fault(fault::read_object(&piece.error.unwrap_or_default()));
+                return Verdict::Fault(fault::read_object(&event.error.unwrap_or_default()));
             }
             Some("content_block_stop") => self.open = None,
             Some("content_block_start" | "content_block_delta") => {
-                self.open = piece.index.as_ref().and_then(Value::as_u64);
+                self.open = event.index.as_ref().and_then(Value::as_u64);
                 self.said.output_bytes += json::said_bytes(data, &*TEXT_KEYS);
             }
             _ => {}
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn missing_usage_is_added_and_nothing_else_changes() {
-        let pieces = [
+        let events = [
             (r#"{"type":"message_start","message":{"id":"m","content":[]} }"#, true),
             (
                 r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}"#,
@@ -316,14 +316,14 @@ mod tests {
             (r#"{"type":"message_delta","delta":{},"usage":{"output_tokens":3}}"#, false),
         ];
         let mut meter = MessagesStreamMeter::default();
-        for (piece, lacks) in pieces {
-            let frame = Frame::data(piece);
+        for (event, lacks) in events {
+            let frame = Frame::data(event);
             assert_eq!(meter.frame(&frame), Verdict::Forward);
             let mut out = Vec::new();
             meter.write(&frame, &mut out);
             let out = String::from_utf8(out).unwrap();
             let data = out.split_once("data: ").unwrap().1.trim_end();
-            assert_eq!(data == piece, !lacks, "{data}");
+            assert_eq!(data == event, !lacks, "{data}");
             let written: Value = serde_json::from_str(data).unwrap();
             let counted = match written["type"].as_str() {
                 Some("message_start") => &written["message"]["usage"]["input_tokens"],

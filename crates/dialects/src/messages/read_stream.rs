@@ -62,26 +62,26 @@ impl Reader for MessagesStreamReader {
             return Ok(());
         }
         let text = frame.text();
-        let piece: wire::MessagesEvent<'_> =
+        let event: wire::MessagesEvent<'_> =
             serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
         let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
-        match piece.r#type.as_deref().or_else(named).unwrap_or_default() {
-            "message_start" => self.start(&piece, out),
+        match event.r#type.as_deref().or_else(named).unwrap_or_default() {
+            "message_start" => self.start(&event, out),
             "content_block_start" => {
                 self.begin(out);
-                self.block_start(&piece, out)
+                self.block_start(&event, out)
             }
-            "content_block_delta" => self.block_delta(&piece, &text, out),
-            "content_block_stop" => self.block_stop(piece.index.unwrap_or(0), out),
+            "content_block_delta" => self.block_delta(&event, &text, out),
+            "content_block_stop" => self.block_stop(event.index.unwrap_or(0), out),
             "message_delta" => {
                 self.begin(out);
-                self.message_delta(piece, out)
+                self.message_delta(event, out)
             }
             "message_stop" => {
                 self.done = true;
                 self.finish(out)
             }
-            "error" => Err(fault::read_object(&value(piece.error))),
+            "error" => Err(fault::read_object(&value(event.error))),
             // A ping, or an event this version does not know.
             _ => Ok(()),
         }
@@ -124,14 +124,14 @@ fn aside(candidate: Option<u32>, name: &str, value: Value) -> Option<Event> {
 impl MessagesStreamReader {
     fn start(
         &mut self,
-        piece: &wire::MessagesEvent<'_>,
+        event: &wire::MessagesEvent<'_>,
         out: &mut Vec<Event>,
     ) -> Result<(), Fault> {
         if self.begun {
             return Err(second_start_error());
         }
         self.begun = true;
-        let mut message = object(piece.message);
+        let mut message = object(event.message);
         let mut text = |name: &str| match message.shift_remove(name) {
             Some(Value::String(text)) if !text.is_empty() => Some(text),
             _ => None,
@@ -183,16 +183,16 @@ impl MessagesStreamReader {
 
     fn block_start(
         &mut self,
-        piece: &wire::MessagesEvent<'_>,
+        event: &wire::MessagesEvent<'_>,
         out: &mut Vec<Event>,
     ) -> Result<(), Fault> {
         if self.ended {
             return Ok(());
         }
-        let index = piece.index.unwrap_or(0);
+        let index = event.index.unwrap_or(0);
         // Ends a block that never stopped and whose index is reused now.
         self.block_stop(index, out)?;
-        let mut value = object(piece.content_block);
+        let mut value = object(event.content_block);
         let word = value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         let text = |value: &mut Map<String, Value>, name: &str| match value.shift_remove(name) {
             Some(Value::String(text)) => text,
@@ -239,15 +239,15 @@ impl MessagesStreamReader {
 
     fn block_delta(
         &mut self,
-        piece: &wire::MessagesEvent<'_>,
+        event: &wire::MessagesEvent<'_>,
         text: &str,
         out: &mut Vec<Event>,
     ) -> Result<(), Fault> {
-        let index = piece.index.unwrap_or(0);
+        let index = event.index.unwrap_or(0);
         let Some(open) = self.open.iter_mut().find(|open| open.index == index) else {
             return Ok(());
         };
-        let Some(delta) = &piece.delta else { return Ok(()) };
+        let Some(delta) = &event.delta else { return Ok(()) };
         let kind = delta.r#type.as_deref().unwrap_or_default();
         let owned = |text: &Option<std::borrow::Cow<'_, str>>| {
             text.as_deref().unwrap_or_default().to_owned()
@@ -339,16 +339,16 @@ impl MessagesStreamReader {
 
     fn message_delta(
         &mut self,
-        piece: wire::MessagesEvent<'_>,
+        event: wire::MessagesEvent<'_>,
         out: &mut Vec<Event>,
     ) -> Result<(), Fault> {
-        let delta = piece.delta.unwrap_or_default();
-        let usage = object(piece.usage);
+        let delta = event.delta.unwrap_or_default();
+        let usage = object(event.usage);
         if !usage.is_empty() {
             self.count(usage, |counts| counts, out);
         }
         out.extend(aside(None, "container", value(delta.container)));
-        out.extend(aside(None, "context_management", value(piece.context_management)));
+        out.extend(aside(None, "context_management", value(event.context_management)));
         let Some(word) = delta.stop_reason else { return Ok(()) };
         if self.ended {
             return Ok(());
@@ -395,8 +395,8 @@ fn extras(slot: u32, fields: Map<String, Value>, out: &mut Vec<Event>) {
 
 /// Returns all fields of the delta, for kinds this version does not know.
 fn delta_fields(text: &str) -> Map<String, Value> {
-    let mut piece: Value = serde_json::from_str(text).unwrap_or_default();
-    match piece.get_mut("delta").map(Value::take) {
+    let mut event: Value = serde_json::from_str(text).unwrap_or_default();
+    match event.get_mut("delta").map(Value::take) {
         Some(Value::Object(delta)) => delta,
         _ => Map::new(),
     }

@@ -37,16 +37,16 @@ impl Passage for Native {
     }
 
     fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
-        let piece: NativeChunkView<'_> =
+        let chunk: NativeChunkView<'_> =
             serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-        if let Some(error) = piece.error {
+        if let Some(error) = chunk.error {
             return Err(read_error(error));
         }
-        if piece.candidates.is_none() && piece.feedback.is_none() && piece.usage.is_none() {
+        if chunk.candidates.is_none() && chunk.feedback.is_none() && chunk.usage.is_none() {
             return Err(unreadable("there is neither a candidate nor usage"));
         }
         let mut state = NativeMeterState::default();
-        state.observe(&piece);
+        state.observe(&chunk);
         state.store_searches();
         Ok(state.said)
     }
@@ -153,8 +153,8 @@ struct NativeMeterState {
 }
 
 impl NativeMeterState {
-    fn observe(&mut self, piece: &NativeChunkView<'_>) {
-        for (at, candidate) in piece.candidates.iter().flatten().enumerate() {
+    fn observe(&mut self, chunk: &NativeChunkView<'_>) {
+        for (at, candidate) in chunk.candidates.iter().flatten().enumerate() {
             let index = candidate.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
             let ends = candidate.finish.is_some();
             match self.seen.iter_mut().find(|(own, _)| *own == index) {
@@ -171,10 +171,10 @@ impl NativeMeterState {
             let queries = candidate.grounding.as_ref().and_then(|found| found.queries.as_ref());
             self.searches = self.searches.max(queries.map_or(0, |list| list.len() as u64));
         }
-        self.blocked |= piece.feedback.as_ref().is_some_and(|feedback| feedback.reason.is_some());
+        self.blocked |= chunk.feedback.as_ref().is_some_and(|feedback| feedback.reason.is_some());
         self.said.finished =
             self.blocked || (!self.seen.is_empty() && self.seen.iter().all(|(_, ended)| *ended));
-        if let Some(counts) = piece.usage.as_ref().filter(|counts| counts.has_counts()) {
+        if let Some(counts) = chunk.usage.as_ref().filter(|counts| counts.has_counts()) {
             let now = counts.read();
             self.said.tier = counts.tier().or(self.said.tier.take());
             // Early chunks report only some counts; the last chunk reports all of them.
@@ -216,8 +216,8 @@ impl Sniffer for NativeStreamMeter {
         if is_end_marker(&frame.data) {
             return Verdict::Swallow;
         }
-        let piece: NativeChunkView<'_> = match serde_json::from_slice(&frame.data) {
-            Ok(piece) => piece,
+        let chunk: NativeChunkView<'_> = match serde_json::from_slice(&frame.data) {
+            Ok(chunk) => chunk,
             Err(e) => {
                 return Verdict::Fault(
                     Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
@@ -225,12 +225,12 @@ impl Sniffer for NativeStreamMeter {
                 );
             }
         };
-        if let Some(error) = piece.error {
+        if let Some(error) = chunk.error {
             return Verdict::Fault(read_error(error));
         }
         // Output after the end is metered but not forwarded.
-        let late = self.is_over() && piece.candidates.as_ref().is_some_and(|list| !list.is_empty());
-        self.state.observe(&piece);
+        let late = self.is_over() && chunk.candidates.as_ref().is_some_and(|list| !list.is_empty());
+        self.state.observe(&chunk);
         if late {
             return Verdict::Swallow;
         }

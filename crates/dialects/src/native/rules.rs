@@ -1,6 +1,6 @@
 //! Checks a native request in one pass over its bytes. A violation is answered with 400.
 //!
-//! Where the service specification and real clients disagree, the clients win: snake_case, either
+//! If the service specification and real clients disagree, the clients win: snake_case, either
 //! base64 alphabet, enum values in any case and a role on the system instruction are accepted. A
 //! body without `contents` is accepted too, because no field is required; the provider decides. An
 //! empty `contents` is refused. Ranges:

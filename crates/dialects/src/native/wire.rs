@@ -41,8 +41,8 @@ pub(super) fn path(model: &str, stream: bool) -> String {
     let mut path = String::from("/v1beta/models");
     for segment in model.split('/') {
         path.push('/');
-        // A segment of dots would leave the path (RFC 3986, section 5.2.4). No model has such a
-        // name.
+        // A segment of dots would leave the path (RFC 3986, section 5.2.4). No model id
+        // consists of dots.
         if segment.chars().all(|c| c == '.') {
             path.push('_');
             continue;
