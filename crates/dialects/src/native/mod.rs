@@ -14,6 +14,7 @@
 //!   created from the request alone.
 //! - Module `signatures` describes how signatures travel.
 
+mod config_view;
 mod fault;
 mod grounding;
 mod names;
