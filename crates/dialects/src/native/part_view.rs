@@ -1,4 +1,5 @@
-//! The parts of a turn as the rules see them: judged while they are read, little of them kept.
+//! The view of a turn's parts that the rules need. Parts are checked while they are parsed and
+//! hardly anything is copied. Field reference: <https://ai.google.dev/api/caching#Part>.
 
 use crate::text;
 use serde::Deserialize;
@@ -9,37 +10,37 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// An object and nothing else: a derived struct alone would take a list as well.
+/// An object and nothing else. A derived struct alone would accept a list as well.
 #[derive(Debug)]
-pub(super) struct Obj<T>(pub(super) T);
+pub(super) struct ObjectOnly<T>(pub(super) T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Obj<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ObjectOnly<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Map<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Map<T> {
-            type Value = Obj<T>;
+        struct ObjectVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = ObjectOnly<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Obj)
+                T::deserialize(MapAccessDeserializer::new(map)).map(ObjectOnly)
             }
         }
-        from.deserialize_any(Map(PhantomData))
+        from.deserialize_any(ObjectVisitor(PhantomData))
     }
 }
 
-/// A list, or the one object that stands for a list of one.
+/// A list, or one object in place of a list of one.
 #[derive(Debug)]
-pub(super) struct Many<T>(pub(super) Vec<T>);
+pub(super) struct OneOrMany<T>(pub(super) Vec<T>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Many<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct List<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
-            type Value = Many<T>;
+        struct ListVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+            type Value = OneOrMany<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list")
@@ -50,97 +51,97 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Many<T> {
                 while let Some(item) = items.next_element()? {
                     all.push(item);
                 }
-                Ok(Many(all))
+                Ok(OneOrMany(all))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(|one| Many(vec![one]))
+                T::deserialize(MapAccessDeserializer::new(map)).map(|one| OneOrMany(vec![one]))
             }
         }
-        from.deserialize_any(List(PhantomData))
+        from.deserialize_any(ListVisitor(PhantomData))
     }
 }
 
-/// A string whose words do not matter.
+/// A string whose content does not matter.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(super) struct AnyText {
     pub(super) empty: bool,
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for AnyText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl Visitor<'_> for Any {
-            type Value = Text;
+        struct AnyTextVisitor;
+        impl Visitor<'_> for AnyTextVisitor {
+            type Value = AnyText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-                Ok(Text { empty: text.is_empty() })
+            fn visit_str<E>(self, text: &str) -> Result<AnyText, E> {
+                Ok(AnyText { empty: text.is_empty() })
             }
         }
-        from.deserialize_str(Any)
+        from.deserialize_str(AnyTextVisitor)
     }
 }
 
-/// What the parts of one turn amount to.
+/// Summary of the parts of one turn.
 #[derive(Debug, Default)]
-pub(super) struct Parts<'a> {
+pub(super) struct NativePartsView<'a> {
     pub(super) count: usize,
     pub(super) media: usize,
-    /// Whether every part is text and nothing else.
+    /// True if every part is text.
     pub(super) only_text: bool,
-    /// The first broken part: its number, the field in it, and why.
-    pub(super) broken: Option<(usize, &'static str, &'static str)>,
-    pub(super) calls: Vec<CallHead<'a>>,
-    pub(super) answers: Vec<(usize, AnswerHead<'a>)>,
+    /// The first invalid part: its index, the field, and the reason.
+    pub(super) first_error: Option<(usize, &'static str, &'static str)>,
+    pub(super) calls: Vec<NativeCallView<'a>>,
+    pub(super) results: Vec<(usize, NativeResultView<'a>)>,
     pub(super) signatures: Vec<&'a RawValue>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Parts<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for NativePartsView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Parts<'de>;
+        struct PartsVisitor;
+        impl<'de> Visitor<'de> for PartsVisitor {
+            type Value = NativePartsView<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of parts")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut all = Parts { only_text: true, ..Parts::default() };
-                while let Some(part) = items.next_element::<Obj<PartHead<'de>>>()? {
-                    all.judge(part.0);
+                let mut all = NativePartsView { only_text: true, ..NativePartsView::default() };
+                while let Some(part) = items.next_element::<ObjectOnly<NativePartView<'de>>>()? {
+                    all.check(part.0);
                 }
                 Ok(all)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                let mut all = Parts { only_text: true, ..Parts::default() };
-                all.judge(PartHead::deserialize(MapAccessDeserializer::new(map))?);
+                let mut all = NativePartsView { only_text: true, ..NativePartsView::default() };
+                all.check(NativePartView::deserialize(MapAccessDeserializer::new(map))?);
                 Ok(all)
             }
         }
-        from.deserialize_any(Each)
+        from.deserialize_any(PartsVisitor)
     }
 }
 
-/// Every field a part may have; another one is refused.
+/// All fields a part may have. Any other field is refused.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct PartHead<'a> {
+struct NativePartView<'a> {
     #[serde(default)]
-    text: Option<Text>,
+    text: Option<AnyText>,
     #[serde(borrow, default, alias = "inline_data")]
-    inline_data: Option<Obj<BlobHead<'a>>>,
+    inline_data: Option<ObjectOnly<NativeBlobView<'a>>>,
     #[serde(borrow, default, alias = "file_data")]
-    file_data: Option<Obj<FileHead<'a>>>,
+    file_data: Option<ObjectOnly<NativeFileView<'a>>>,
     #[serde(borrow, default, alias = "function_call")]
-    function_call: Option<Obj<CallHead<'a>>>,
+    function_call: Option<ObjectOnly<NativeCallView<'a>>>,
     #[serde(borrow, default, alias = "function_response")]
-    function_response: Option<Obj<AnswerHead<'a>>>,
+    function_response: Option<ObjectOnly<NativeResultView<'a>>>,
     #[serde(default, alias = "executable_code")]
     executable_code: Option<IgnoredAny>,
     #[serde(default, alias = "code_execution_result")]
@@ -156,7 +157,7 @@ struct PartHead<'a> {
     #[serde(borrow, default, alias = "thought_signature")]
     thought_signature: Option<&'a RawValue>,
     #[serde(default, alias = "video_metadata")]
-    video_metadata: Option<Obj<ClipHead>>,
+    video_metadata: Option<ObjectOnly<NativeClipView>>,
     #[serde(default, alias = "media_resolution", rename = "mediaResolution")]
     _media_resolution: Option<IgnoredAny>,
     #[serde(default, alias = "media_processing", rename = "mediaProcessing")]
@@ -169,7 +170,7 @@ struct PartHead<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct BlobHead<'a> {
+struct NativeBlobView<'a> {
     #[serde(borrow, default, alias = "mime_type")]
     mime_type: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -178,7 +179,7 @@ struct BlobHead<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct FileHead<'a> {
+struct NativeFileView<'a> {
     #[serde(borrow, default, alias = "mime_type")]
     mime_type: Option<Cow<'a, str>>,
     #[serde(borrow, default, alias = "file_uri")]
@@ -187,62 +188,60 @@ struct FileHead<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ClipHead {
+struct NativeClipView {
     #[serde(default, alias = "start_offset", rename = "startOffset")]
-    _start: Option<Text>,
+    _start: Option<AnyText>,
     #[serde(default, alias = "end_offset", rename = "endOffset")]
-    _end: Option<Text>,
+    _end: Option<AnyText>,
     #[serde(default)]
     fps: Option<f64>,
 }
 
-/// Id and name of a call.
 #[derive(Debug, Deserialize)]
-pub(super) struct CallHead<'a> {
+pub(super) struct NativeCallView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default, rename = "args")]
-    _args: Option<Obj<IgnoredAny>>,
+    _args: Option<ObjectOnly<IgnoredAny>>,
 }
 
-/// Id and name of a result.
 #[derive(Debug, Deserialize)]
-pub(super) struct AnswerHead<'a> {
+pub(super) struct NativeResultView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default)]
-    response: Option<Obj<IgnoredAny>>,
+    response: Option<ObjectOnly<IgnoredAny>>,
     #[serde(borrow, default)]
-    parts: Option<Box<Parts<'a>>>,
+    parts: Option<Box<NativePartsView<'a>>>,
 }
 
-impl<'a> Parts<'a> {
-    fn judge(&mut self, part: PartHead<'a>) {
+impl<'a> NativePartsView<'a> {
+    fn check(&mut self, part: NativePartView<'a>) {
         let at = self.count;
         self.count += 1;
         if part.inline_data.is_some() || part.file_data.is_some() {
             self.media += 1;
         }
-        if let Some((field, why)) = part.broken()
-            && self.broken.is_none()
+        if let Some((field, why)) = part.first_error()
+            && self.first_error.is_none()
         {
-            self.broken = Some((at, field, why));
+            self.first_error = Some((at, field, why));
         }
         self.only_text &= part.only_text();
         self.signatures.extend(part.thought_signature);
         self.calls.extend(part.function_call.map(|call| call.0));
-        if let Some(Obj(answer)) = part.function_response {
-            self.media += answer.parts.as_ref().map_or(0, |parts| parts.media);
-            self.answers.push((at, answer));
+        if let Some(ObjectOnly(result)) = part.function_response {
+            self.media += result.parts.as_ref().map_or(0, |parts| parts.media);
+            self.results.push((at, result));
         }
     }
 }
 
-impl PartHead<'_> {
+impl NativePartView<'_> {
     fn payloads(&self) -> usize {
         [
             self.text.is_some(),
@@ -274,10 +273,10 @@ impl PartHead<'_> {
             && self.text.is_some()
     }
 
-    fn broken(&self) -> Option<(&'static str, &'static str)> {
+    fn first_error(&self) -> Option<(&'static str, &'static str)> {
         match self.payloads() {
             1 => {}
-            // A lone signature stands for an empty text: the format leaves empty values out.
+            // ProtoJSON leaves out empty values, so a lone signature stands for an empty text.
             0 if self.thought_signature.is_some() || self.thought == Some(true) => {}
             0 => return Some(("", "must hold something, such as a `text`")),
             _ if self.inline_data.is_some() && self.file_data.is_some() => {
@@ -288,31 +287,31 @@ impl PartHead<'_> {
         if self.thought_signature.is_some_and(|token| !token.get().starts_with('"')) {
             return Some(("thoughtSignature", "must be a string"));
         }
-        if let Some(Obj(clip)) = &self.video_metadata
+        if let Some(ObjectOnly(clip)) = &self.video_metadata
             && clip.fps.is_some_and(|fps| !(fps > 0.0 && fps <= 24.0))
         {
             return Some(("videoMetadata.fps", "must be above 0 and at most 24"));
         }
-        if let Some(Obj(blob)) = &self.inline_data {
-            return blob.broken();
+        if let Some(ObjectOnly(blob)) = &self.inline_data {
+            return blob.first_error();
         }
-        if let Some(Obj(file)) = &self.file_data {
-            return file.broken();
+        if let Some(ObjectOnly(file)) = &self.file_data {
+            return file.first_error();
         }
-        if let Some(Obj(call)) = &self.function_call
+        if let Some(ObjectOnly(call)) = &self.function_call
             && call.name.as_deref().is_none_or(str::is_empty)
         {
             return Some(("functionCall.name", "is required"));
         }
-        if let Some(Obj(answer)) = &self.function_response {
-            if answer.name.as_deref().is_none_or(str::is_empty) {
+        if let Some(ObjectOnly(result)) = &self.function_response {
+            if result.name.as_deref().is_none_or(str::is_empty) {
                 return Some(("functionResponse.name", "is required"));
             }
-            if answer.response.is_none() && answer.parts.is_none() {
+            if result.response.is_none() && result.parts.is_none() {
                 return Some(("functionResponse.response", "is required"));
             }
-            if let Some(parts) = &answer.parts
-                && let Some((_, _, why)) = parts.broken
+            if let Some(parts) = &result.parts
+                && let Some((_, _, why)) = parts.first_error
             {
                 return Some(("functionResponse.parts", why));
             }
@@ -321,26 +320,26 @@ impl PartHead<'_> {
     }
 }
 
-impl BlobHead<'_> {
-    fn broken(&self) -> Option<(&'static str, &'static str)> {
+impl NativeBlobView<'_> {
+    fn first_error(&self) -> Option<(&'static str, &'static str)> {
         let Some(mime) = self.mime_type.as_deref() else {
             return Some(("inlineData.mimeType", "is required"));
         };
-        if let Some(why) = broken_mime(mime) {
+        if let Some(why) = mime_error(mime) {
             return Some(("inlineData.mimeType", why));
         }
         let Some(data) = self.data.as_deref() else {
             return Some(("inlineData.data", "is required"));
         };
-        broken_base64(data).map(|why| ("inlineData.data", why))
+        base64_error(data).map(|why| ("inlineData.data", why))
     }
 }
 
-impl FileHead<'_> {
-    fn broken(&self) -> Option<(&'static str, &'static str)> {
-        // Some addresses tell their type by themselves, so here it may be missing.
+impl NativeFileView<'_> {
+    fn first_error(&self) -> Option<(&'static str, &'static str)> {
+        // The type is optional here, because some addresses (YouTube videos) imply it.
         if let Some(mime) = self.mime_type.as_deref().filter(|mime| !mime.is_empty())
-            && let Some(why) = broken_mime(mime)
+            && let Some(why) = mime_error(mime)
         {
             return Some(("fileData.mimeType", why));
         }
@@ -348,8 +347,8 @@ impl FileHead<'_> {
     }
 }
 
-/// What is wrong with a media type.
-fn broken_mime(mime: &str) -> Option<&'static str> {
+/// Returns the reason why a media type is refused.
+fn mime_error(mime: &str) -> Option<&'static str> {
     let rule = "must be a media type such as `image/png`";
     let essence = mime.split(';').next().unwrap_or_default().trim();
     let token = |part: &str| {
@@ -361,13 +360,14 @@ fn broken_mime(mime: &str) -> Option<&'static str> {
         return Some(rule);
     }
     if matches!(essence, "text/html" | "image/svg+xml") {
-        return Some("is a media type that can hold scripts, which is not taken");
+        return Some("is a media type that can hold scripts and is not accepted");
     }
     None
 }
 
-/// What is wrong with base64 data, in either alphabet, padded or not.
-fn broken_base64(data: &str) -> Option<&'static str> {
+/// Returns the reason why base64 data is refused. Both alphabets of RFC 4648 are accepted, padded
+/// or not.
+fn base64_error(data: &str) -> Option<&'static str> {
     if data.is_empty() {
         return Some("must not be empty");
     }

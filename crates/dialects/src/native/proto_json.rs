@@ -1,7 +1,8 @@
-//! Proto-JSON as real clients write it, and extras under dotted names.
+//! Lenient ProtoJSON as real clients write it (<https://protobuf.dev/programming-guides/json/>),
+//! and extras under dotted names.
 //!
-//! Keys are brought to camelCase one object at a time, by whoever reads that object: what is
-//! opaque (arguments, results, schemas, labels) is never entered and so never renamed.
+//! Keys are converted to camelCase one object at a time, by the code that reads that object. Opaque
+//! values (arguments, results, schemas, labels) are never entered, so their keys are never renamed.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,11 +10,11 @@ use canon::{Extras, Fault};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-use super::ME;
+use super::names::{JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
 use crate::envelope;
 use crate::fields::{Fields, Object, Path};
 
-/// Extras of nested objects; the longer names come first.
+/// Prefixes of extras that belong to nested objects, longer prefixes first.
 const SCOPES: [&str; 10] = [
     "toolConfig.functionCallingConfig.",
     "generationConfig.thinkingConfig.",
@@ -27,7 +28,7 @@ const SCOPES: [&str; 10] = [
     "fileData.",
 ];
 
-/// A field's name in camelCase.
+/// Converts a field name to camelCase.
 pub(crate) fn camel(name: &str) -> Cow<'_, str> {
     if !name.contains('_') || name.starts_with('_') {
         return Cow::Borrowed(name);
@@ -47,7 +48,7 @@ pub(crate) fn camel(name: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The object with its own keys in camelCase; values are left alone.
+/// Converts the keys of one object to camelCase; values are left alone.
 pub(super) fn camel_keys(map: Map<String, Value>) -> Map<String, Value> {
     if map.keys().all(|name| !name.contains('_')) {
         return map;
@@ -55,7 +56,7 @@ pub(super) fn camel_keys(map: Map<String, Value>) -> Map<String, Value> {
     map.into_iter().map(|(name, value)| (camel(&name).into_owned(), value)).collect()
 }
 
-/// Begins reading an object; what is not one is a fault.
+/// Starts reading an object. Any other value is an error.
 pub(super) fn fields<'p>(value: Value, path: &'p Path<'p>) -> Result<Fields<'p>, Fault> {
     match value {
         Value::Object(map) => Ok(Fields::of(camel_keys(map), path)),
@@ -63,7 +64,7 @@ pub(super) fn fields<'p>(value: Value, path: &'p Path<'p>) -> Result<Fields<'p>,
     }
 }
 
-/// A list, or the one object that stands for a list of one.
+/// Takes a list, or one object in place of a list of one.
 pub(super) fn list(fields: &mut Fields<'_>, name: &str) -> Result<Vec<Value>, Fault> {
     match fields.take(name) {
         None => Ok(Vec::new()),
@@ -73,7 +74,7 @@ pub(super) fn list(fields: &mut Fields<'_>, name: &str) -> Result<Vec<Value>, Fa
     }
 }
 
-/// A list of strings, or one string.
+/// Takes a list of strings, or one string.
 pub(super) fn strings(fields: &mut Fields<'_>, name: &str) -> Result<Vec<String>, Fault> {
     match fields.take(name) {
         None => Ok(Vec::new()),
@@ -89,7 +90,7 @@ pub(super) fn strings(fields: &mut Fields<'_>, name: &str) -> Result<Vec<String>
     }
 }
 
-/// A whole number, also as a string or written with a fraction of zero.
+/// Takes a whole number, also written as a string or as a float without a fraction.
 pub(super) fn integer(fields: &mut Fields<'_>, name: &str) -> Result<Option<i64>, Fault> {
     match fields.take(name) {
         None => Ok(None),
@@ -100,7 +101,7 @@ pub(super) fn integer(fields: &mut Fields<'_>, name: &str) -> Result<Option<i64>
     }
 }
 
-/// A whole number in any of the spellings clients use.
+/// Reads a whole number in any spelling that ProtoJSON allows.
 pub(super) fn whole(value: &Value) -> Option<i64> {
     match value {
         Value::Number(number) => number.as_i64().or_else(|| {
@@ -113,12 +114,12 @@ pub(super) fn whole(value: &Value) -> Option<i64> {
     }
 }
 
-/// A word of an enum, in upper case.
+/// Takes an enum value, in upper case.
 pub(super) fn word(fields: &mut Fields<'_>, name: &str) -> Result<Option<String>, Fault> {
     Ok(fields.string(name)?.map(|word| word.to_ascii_uppercase()))
 }
 
-/// Base64 in the standard alphabet, padded, whichever way a client wrote it.
+/// Converts base64 (RFC 4648) to the standard alphabet with padding.
 pub(super) fn standard(data: String) -> String {
     if !data.contains(['-', '_']) && data.len().is_multiple_of(4) {
         return data;
@@ -126,18 +127,18 @@ pub(super) fn standard(data: String) -> String {
     envelope::decode(&data).map_or(data, |bytes| STANDARD.encode(bytes))
 }
 
-/// Keeps what is left of a nested object under dotted names.
+/// Keeps the remaining fields of a nested object under dotted names.
 pub(super) fn keep(extras: &mut Extras, scope: &str, rest: Fields<'_>) {
     for (name, value) in rest.rest() {
-        extras.put(ME, &format!("{scope}.{name}"), value);
+        extras.put(ORIGIN, &format!("{scope}.{name}"), value);
     }
 }
 
-/// Writes the extras of one object, without overwriting what is there. An empty scope is the
-/// outermost object.
+/// Writes the extras of one object without overwriting its fields. An empty scope is the outermost
+/// object.
 pub(super) fn restore(object: Object, extras: &Extras, scope: &str) -> Object {
     let mut map = object.into_map();
-    for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+    for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
         let Some(rest) = own_name(name, scope) else { continue };
         if !map.contains_key(rest) {
             map.insert(rest.to_owned(), value.clone());
@@ -146,11 +147,13 @@ pub(super) fn restore(object: Object, extras: &Extras, scope: &str) -> Object {
     map.into_iter().fold(Object::new(), |object, (name, value)| object.set(&name, value))
 }
 
-/// The field's own name when it belongs right into that scope.
+/// Returns the bare field name if the extra belongs directly into the scope.
 fn own_name<'a>(name: &'a str, scope: &str) -> Option<&'a str> {
     let home = SCOPES.into_iter().find(|prefix| name.starts_with(prefix));
     match home {
-        None if scope.is_empty() && name != super::ALT && name != super::seals::OWN => Some(name),
+        None if scope.is_empty() && name != JSON_ARRAY_EXTRA && name != UNSIGNED_EXTRA => {
+            Some(name)
+        }
         Some(prefix) if prefix.strip_suffix('.') == Some(scope) => name.strip_prefix(prefix),
         _ => None,
     }
@@ -161,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_in_either_spelling() {
+    fn field_names_are_read_in_either_spelling() {
         for (name, expected) in [
             ("inline_data", "inlineData"),
             ("inlineData", "inlineData"),
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_come_in_three_spellings() {
+    fn whole_numbers_are_read_in_three_spellings() {
         for (value, expected) in [
             (Value::from(3), Some(3)),
             (Value::from(3.0), Some(3)),
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_ends_up_in_one_alphabet() {
+    fn base64_is_converted_to_the_standard_alphabet() {
         assert_eq!(standard("_-8=".to_owned()), "/+8=");
         assert_eq!(standard("_-8".to_owned()), "/+8=");
         assert_eq!(standard("/+8=".to_owned()), "/+8=");

@@ -1,4 +1,4 @@
-//! Parts into the blocks of a request.
+//! Writes parts as the blocks of a request.
 
 use canon::{
     Citation, Code, CodeOutcome, Fault, Kind, Losses, Media, MediaKind, Part, Source, Thought,
@@ -6,22 +6,15 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::read_blocks::{BLOCK, CITATION};
-use super::write_answer::OUR_ID;
-use super::{ME, names, wire};
+use super::names::{
+    BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, FOREIGN_SIGNATURE, GATEWAY_ID_PREFIX, ORIGIN,
+    UNSIGNED_THOUGHT,
+};
+use super::{tool_names, wire};
 use crate::envelope;
 use crate::fields::{Object, Path};
 
-/// Why a seal stays behind.
-pub(super) const FOREIGN_SEAL: &str = "a seal of another provider's is of no use here";
-/// Why a search stays behind.
-pub(super) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
-/// Why thinking stays behind.
-pub(super) const THOUGHT_WITHOUT_SEAL: &str =
-    "thinking without a seal of this format's is refused by it";
-
-/// One part as a block; `None` for one that is left out, which is then on the list of losses or
-/// was empty.
+/// Writes one part. `None` if the part is empty, or left out and recorded as a loss.
 pub(super) fn write(
     part: &Part,
     path: &Path<'_>,
@@ -32,8 +25,8 @@ pub(super) fn write(
     if let Kind::Thought(thought) = kind {
         return Ok(write_thought(thought, part, losses));
     }
-    losses.add_if(seal.is_some(), "part.seal", FOREIGN_SEAL);
-    if let Some(block) = extras.get(ME, BLOCK)
+    losses.add_if(seal.is_some(), "part.seal", FOREIGN_SIGNATURE);
+    if let Some(block) = extras.get(ORIGIN, BLOCK_EXTRA)
         && !is_our_own(block)
     {
         return Ok(Some(block.clone()));
@@ -65,7 +58,7 @@ pub(super) fn write(
             losses.add("part.search", FOREIGN_SEARCH);
             return Ok(None);
         }
-        Kind::Foreign { origin, value } if *origin == ME => return Ok(Some(value.clone())),
+        Kind::Foreign { origin, value } if *origin == ORIGIN => return Ok(Some(value.clone())),
         Kind::Foreign { .. } => {
             losses.add("part", "a part only the caller's format has");
             return Ok(None);
@@ -73,27 +66,27 @@ pub(super) fn write(
         Kind::Thought(_) => return Ok(None),
     };
     let mark = cache.as_ref().map(wire::write_cache);
-    Ok(Some(without_block(object.maybe("cache_control", mark).with(extras, ME))))
+    Ok(Some(without_block(object.maybe("cache_control", mark).with(extras, ORIGIN))))
 }
 
-/// Whether we made up the block to show a client what another provider ran.
+/// Returns true if the gateway made the block to show what another provider ran.
 fn is_our_own(block: &Value) -> bool {
     ["id", "tool_use_id"].iter().any(|name| {
-        block.get(name).and_then(Value::as_str).is_some_and(|id| id.starts_with(OUR_ID))
+        block.get(name).and_then(Value::as_str).is_some_and(|id| id.starts_with(GATEWAY_ID_PREFIX))
     })
 }
 
 fn without_block(object: Object) -> Value {
     let mut fields = object.into_map();
-    fields.shift_remove(BLOCK);
+    fields.shift_remove(BLOCK_EXTRA);
     Value::Object(fields)
 }
 
-/// Only thinking this format sealed may come back to it: everything else would be refused.
+/// Writes a thought, if this format signed it. The provider refuses any other.
 fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Thought { text, redacted } = thought;
-    let Some(token) = part.seal.as_ref().and_then(|seal| seal.for_origin(ME)) else {
-        losses.add("thought", THOUGHT_WITHOUT_SEAL);
+    let Some(token) = part.seal.as_ref().and_then(|seal| seal.for_origin(ORIGIN)) else {
+        losses.add("thought", UNSIGNED_THOUGHT);
         return None;
     };
     let object = if *redacted {
@@ -101,31 +94,31 @@ fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<
     } else {
         Object::new().set("type", "thinking").set("thinking", text.as_str()).set("signature", token)
     };
-    Some(object.with(&part.extras, ME).into())
+    Some(object.with(&part.extras, ORIGIN).into())
 }
 
 fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Value>> {
     let own: Vec<Value> = citations
         .iter()
-        .filter_map(|citation| citation.extras.get(ME, CITATION))
-        // An index we left empty for a client means nothing to a provider.
+        .filter_map(|citation| citation.extras.get(ORIGIN, CITATION_EXTRA))
+        // The gateway wrote this empty index for a client; it means nothing to a provider.
         .filter(|value| value.get("encrypted_index").and_then(Value::as_str) != Some(""))
         .cloned()
         .collect();
     losses.add_if(
         own.len() < citations.len(),
         "citations",
-        "sources of another provider's text cannot be given to this one",
+        "citations of another provider's text cannot be sent to this one",
     );
     (!own.is_empty()).then_some(own)
 }
 
-/// Code and its output, for a format that takes neither from another provider.
+/// Writes code or its output as text, because the format takes no code runs of another provider.
 pub(super) fn fenced(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
-/// A call as it stands in a turn.
+/// Writes a call.
 pub(super) fn write_call(call: &ToolCall) -> Object {
     let ToolCall { id, name, arguments, custom } = call;
     let input = if *custom {
@@ -135,8 +128,8 @@ pub(super) fn write_call(call: &ToolCall) -> Object {
     };
     Object::new()
         .set("type", "tool_use")
-        .set("id", names::write(id).as_ref())
-        .set("name", names::write(name).as_ref())
+        .set("id", tool_names::write(id).as_ref())
+        .set("name", tool_names::write(name).as_ref())
         .set("input", input)
 }
 
@@ -163,7 +156,7 @@ fn write_result(
     let content = (!blocks.is_empty()).then(|| content(blocks));
     Ok(Object::new()
         .set("type", "tool_result")
-        .set("tool_use_id", names::write(call).as_ref())
+        .set("tool_use_id", tool_names::write(call).as_ref())
         .maybe("content", content)
         .maybe("is_error", failed.then_some(true)))
 }
@@ -172,7 +165,7 @@ fn text_block(text: &str) -> Value {
     Object::new().set("type", "text").set("text", text).into()
 }
 
-/// A single plain text is a string; anything else a list of blocks.
+/// Returns a string for a single plain text, else a list of blocks.
 pub(super) fn content(blocks: Vec<Value>) -> Value {
     match blocks.as_slice() {
         [only] => match plain_text(only) {
@@ -198,19 +191,19 @@ fn write_media(media: &Media, path: &Path<'_>, losses: &mut Losses) -> Result<Ob
         MediaKind::Audio => refuse("audio"),
         MediaKind::Video => refuse("video"),
         MediaKind::Image => {
-            losses.add_if(name.is_some(), "media.name", "pictures have no name in this format");
+            losses.add_if(name.is_some(), "media.name", "images have no name in this format");
             let source = match source {
                 Source::Inline { mime, data } => {
                     let mime = if mime == "image/jpg" { "image/jpeg" } else { mime.as_str() };
                     if !matches!(mime, "image/jpeg" | "image/png" | "image/gif" | "image/webp") {
-                        return refuse(&format!("pictures of type {mime}"));
+                        return refuse(&format!("images of type {mime}"));
                     }
                     base64(mime, data)
                 }
                 Source::Url { url, mime: _ } => by_url(url),
-                Source::File { origin, id } if *origin == ME => by_file(id),
-                Source::File { .. } => return refuse("files of another provider's storage"),
-                Source::Text(_) => return refuse("pictures made of text"),
+                Source::File { origin, id } if *origin == ORIGIN => by_file(id),
+                Source::File { .. } => return refuse("files in another provider's storage"),
+                Source::Text(_) => return refuse("images made of text"),
             };
             Ok(Object::new().set("type", "image").set("source", source))
         }
@@ -228,8 +221,8 @@ fn write_media(media: &Media, path: &Path<'_>, losses: &mut Losses) -> Result<Ob
                     return refuse(&format!("documents of type {mime}"));
                 }
                 Source::Url { url, mime: _ } => by_url(url),
-                Source::File { origin, id } if *origin == ME => by_file(id),
-                Source::File { .. } => return refuse("files of another provider's storage"),
+                Source::File { origin, id } if *origin == ORIGIN => by_file(id),
+                Source::File { .. } => return refuse("files in another provider's storage"),
                 Source::Text(text) => by_text(text),
             };
             let document = Object::new().set("type", "document").set("source", source);

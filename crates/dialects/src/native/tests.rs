@@ -1,6 +1,9 @@
-//! What this format promises beyond the laws that hold for all (`tests/laws`).
+//! Properties of this format beyond those that hold for all formats (`tests/laws`).
 
-use super::{ME, Native, seals};
+mod rules;
+
+use super::names::{JSON_ARRAY_EXTRA, ORIGIN};
+use super::{Native, signatures};
 use crate::{Cutter, Dialect, Frame, Lane, Passage, Stamp, Target, Verdict};
 use bytes::Bytes;
 use canon::{
@@ -37,8 +40,8 @@ fn stamp() -> Stamp {
     Stamp { id: "resp_1".to_owned(), created: 1_777_924_862 }
 }
 
-/// A request that asks for everything an answer may hold.
-fn curious() -> Chat {
+/// A request that asks for everything a reply may hold.
+fn full_request() -> Chat {
     let mut chat = Chat { model: "gemini-x-1".to_owned(), ..Chat::default() };
     chat.thinking.show = Some(Show::Auto);
     chat.sampling.logprobs = Some(2);
@@ -88,7 +91,7 @@ fn stream(reply: Reply, chat: &Chat) -> Vec<u8> {
     out
 }
 
-/// The same answer with pieces of one text joined, seals or not: streams cut texts at will.
+/// The same reply with the pieces of one text joined, because streams cut texts anywhere.
 fn joined(mut reply: Reply) -> Reply {
     for candidate in &mut reply.candidates {
         let mut parts: Vec<Part> = Vec::new();
@@ -118,10 +121,10 @@ fn joined(mut reply: Reply) -> Reply {
 }
 
 #[test]
-fn a_reply_survives_being_written() {
+fn reply_round_trips() {
     for (name, body) in fixtures(".reply.json") {
         let reply = Native.read_reply(&body).expect(&name);
-        let (written, losses) = Native.write_reply(reply.clone(), &curious(), &stamp());
+        let (written, losses) = Native.write_reply(reply.clone(), &full_request(), &stamp());
         assert_eq!(losses, [], "{name}");
         let again = Native.read_reply(&written).unwrap();
         assert_eq!(again, reply, "{name}\n{}", String::from_utf8_lossy(&written));
@@ -129,11 +132,11 @@ fn a_reply_survives_being_written() {
 }
 
 #[test]
-fn a_stream_we_write_is_bare_and_reads_as_the_same_answer() {
+fn written_stream_has_no_event_names_and_reads_as_the_same_reply() {
     for (name, body) in fixtures(".reply.json") {
         let reply = Native.read_reply(&body).unwrap();
         let expected = reply.clone();
-        let out = stream(reply, &curious());
+        let out = stream(reply, &full_request());
         let text = String::from_utf8(out.clone()).unwrap();
         for line in text.lines() {
             assert!(line.is_empty() || line.starts_with("data: {"), "{name}: {line}");
@@ -141,8 +144,8 @@ fn a_stream_we_write_is_bare_and_reads_as_the_same_answer() {
         assert!(text.ends_with("}\n\n"), "{name}");
         assert_eq!(joined(fold(events(&frames(&[&out])))), joined(expected.clone()), "{name}");
 
-        let mut chat = curious();
-        chat.extras.put(ME, super::ALT, json!("json"));
+        let mut chat = full_request();
+        chat.extras.put(ORIGIN, JSON_ARRAY_EXTRA, json!("json"));
         let array = stream(Native.read_reply(&body).unwrap(), &chat);
         let pieces: Vec<Value> = serde_json::from_slice(&array).expect(&name);
         let lines: Vec<String> = pieces.iter().map(|piece| format!("data: {piece}\n\n")).collect();
@@ -151,11 +154,11 @@ fn a_stream_we_write_is_bare_and_reads_as_the_same_answer() {
 }
 
 #[test]
-fn no_piece_of_a_stream_is_empty_unless_the_answer_is() {
+fn no_chunk_is_empty_unless_the_reply_is() {
     for name in ["text", "thinking", "call", "grounded", "logprobs"] {
         let all = fixtures(".reply.json");
         let (_, body) = all.iter().find(|(own, _)| own == name).unwrap();
-        let out = stream(Native.read_reply(body).unwrap(), &curious());
+        let out = stream(Native.read_reply(body).unwrap(), &full_request());
         for frame in frames(&[&out]) {
             let piece: Value = serde_json::from_slice(&frame.data).unwrap();
             let parts = piece["candidates"][0]["content"]["parts"].as_array().unwrap();
@@ -165,15 +168,15 @@ fn no_piece_of_a_stream_is_empty_unless_the_answer_is() {
 }
 
 #[test]
-fn a_passage_leaves_the_bytes_alone() {
+fn pass_through_keeps_the_bytes() {
     for (name, body) in fixtures(".request.json") {
         let body = Bytes::from(body);
-        let peek = Native.peek(&target(true), &body).expect(&name);
-        let out = Native.patch(&body, &peek, &lane());
+        let facts = Native.peek(&target(true), &body).expect(&name);
+        let out = Native.patch(&body, &facts, &lane());
         assert_eq!(out.path, "/v1beta/models/gemini-x-1:streamGenerateContent?alt=sse");
         assert_eq!(out.body.to_vec(), body, "{name}");
         let lowered = Lane { limit: Some(17), ..lane() };
-        let patched = Native.patch(&body, &peek, &lowered).body.to_vec();
+        let patched = Native.patch(&body, &facts, &lowered).body.to_vec();
         let chat = Native.read_request(&target(true), &patched).expect(&name);
         let mut expected = Native.read_request(&target(true), &body).unwrap();
         expected.sampling.max_output = Some(17);
@@ -182,9 +185,9 @@ fn a_passage_leaves_the_bytes_alone() {
 }
 
 #[test]
-fn edits_are_made_where_they_belong() {
+fn edits_are_applied_at_their_positions() {
     let foreign = Seal::new(Origin::Messages, "EqQB");
-    let wrapped = seals::write(&foreign);
+    let wrapped = signatures::write(&foreign);
     let cases = [
         ("{}".to_owned(), r#"{"generationConfig":{"maxOutputTokens":9}}"#.to_owned()),
         (
@@ -211,23 +214,23 @@ fn edits_are_made_where_they_belong() {
     ];
     for (body, expected) in cases {
         let body = Bytes::from(body);
-        let peek = Native.peek(&target(false), &body).unwrap();
+        let facts = Native.peek(&target(false), &body).unwrap();
         let lowered = Lane { limit: Some(9), ..lane() };
-        let out = Native.patch(&body, &peek, &lowered);
+        let out = Native.patch(&body, &facts, &lowered);
         assert_eq!(String::from_utf8(out.body.to_vec()).unwrap(), expected);
     }
 }
 
 #[test]
-fn a_sniffer_counts_and_repeats_every_piece() {
+fn meter_counts_and_repeats_every_chunk() {
     for (name, sse) in fixtures(".stream.sse") {
         let whole = fixtures(".reply.json").into_iter().find(|(own, _)| *own == name).unwrap().1;
         let said = Native.sniff_reply(&whole).unwrap();
         for array in [false, true] {
             let body = br#"{"generationConfig":{"candidateCount":1}}"#;
-            let mut peek = Native.peek(&Target { array, ..target(true) }, body).unwrap();
-            peek.candidates = if name == "two_answers" { 2 } else { 1 };
-            let mut sniffer = Native.sniffer(&peek);
+            let mut facts = Native.peek(&Target { array, ..target(true) }, body).unwrap();
+            facts.candidates = if name == "two_answers" { 2 } else { 1 };
+            let mut sniffer = Native.sniffer(&facts);
             let mut out = Vec::new();
             let pieces = frames(&[&sse]);
             for (at, frame) in pieces.iter().enumerate() {
@@ -236,7 +239,7 @@ fn a_sniffer_counts_and_repeats_every_piece() {
                 assert_eq!(sniffer.frame(frame), expected, "{name}");
                 sniffer.write(frame, &mut out);
             }
-            // Asked for the end as well, it must not come twice.
+            // A second call must not write the end again.
             sniffer.write_end(&mut out);
             assert!(sniffer.said().finished, "{name}");
             assert_eq!(sniffer.said().usage, said.usage, "{name}");
@@ -253,22 +256,22 @@ fn a_sniffer_counts_and_repeats_every_piece() {
 }
 
 #[test]
-fn a_body_without_fields_is_read_and_written_as_it_is() {
+fn empty_body_round_trips() {
     let chat = Native.read_request(&target(false), b"{}").unwrap();
     let (out, losses) = Native.write_request(&chat, &lane()).unwrap();
     assert_eq!((out.body.to_vec().as_slice(), losses), (b"{}".as_slice(), vec![]));
 }
 
 #[test]
-fn an_end_marker_of_another_format_is_kept_from_the_caller() {
-    let peek = Native.peek(&target(true), b"{}").unwrap();
+fn end_marker_of_another_format_is_dropped() {
+    let facts = Native.peek(&target(true), b"{}").unwrap();
     let done = Frame::data("[DONE]");
-    assert_eq!(Native.sniffer(&peek).frame(&done), Verdict::Swallow);
+    assert_eq!(Native.sniffer(&facts).frame(&done), Verdict::Swallow);
     assert!(Native.reader().push(&done, &mut Vec::new()).is_ok());
 }
 
 #[test]
-fn a_broken_stream_is_noticed() {
+fn broken_stream_is_an_error() {
     let cut = b"data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]}}]}\n\n";
     let mut reader = Native.reader();
     let mut events = Vec::new();
@@ -281,14 +284,14 @@ fn a_broken_stream_is_noticed() {
     let fault = reader.push(&error, &mut events).unwrap_err();
     assert_eq!(fault.trouble(), canon::Trouble::RateLimit);
     let fault = canon::Fault::new(canon::Trouble::Interrupted, "broke");
-    let words = String::from_utf8(Native.break_off(&fault, "r")).unwrap();
+    let event = String::from_utf8(Native.break_off(&fault, "r")).unwrap();
     assert_eq!(
-        words,
+        event,
         "data: {\"error\":{\"code\":503,\"message\":\"broke\",\"status\":\"UNAVAILABLE\"}}\n\n"
     );
 }
 
-/// A foreign answer: a thought with its seal, one that may not be read, a text, two calls.
+/// A foreign reply: a thought with its signature, a redacted one, a text, two calls.
 fn foreign_answer() -> Reply {
     let thought = |text: &str, redacted, token: &str| {
         Part::new(Kind::Thought(Thought { text: text.to_owned(), redacted }))
@@ -310,7 +313,7 @@ fn foreign_answer() -> Reply {
     Reply { candidates: vec![candidate], ..Reply::default() }
 }
 
-/// The turn a client sends back, from a stream or a whole answer.
+/// The turn that a client sends back, from a stream or a whole reply.
 fn replayed(body: &Value, keep: impl Fn(&Value) -> bool) -> Vec<Part> {
     let parts: Vec<&Value> = body["candidates"][0]["content"]["parts"]
         .as_array()
@@ -337,10 +340,10 @@ fn seals(parts: &[Part]) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn foreign_seals_come_back_shown_or_hidden() {
+fn foreign_signatures_round_trip_shown_or_hidden() {
     let all = [("one".to_owned(), false), ("two".to_owned(), true)];
     for show in [false, true] {
-        let mut chat = curious();
+        let mut chat = full_request();
         chat.thinking.show = show.then_some(Show::Auto);
         let (body, _) = Native.write_reply(foreign_answer(), &chat, &stamp());
         let body: Value = serde_json::from_slice(&body).unwrap();
@@ -348,7 +351,7 @@ fn foreign_seals_come_back_shown_or_hidden() {
         let whole = replayed(&body, |_| true);
         assert_eq!(seals(&whole), all, "{body}");
         assert_eq!(whole.iter().filter(|p| matches!(p.kind, Kind::ToolCall(_))).count(), 2);
-        // One agent keeps signatures on calls alone: the last thought is not lost on it.
+        // One agent keeps signatures only on calls: the last thought must still come back.
         let calls = replayed(&body, |part| part.get("functionCall").is_some());
         assert_eq!(seals(&calls), all[1..], "{body}");
 
@@ -366,7 +369,7 @@ fn foreign_seals_come_back_shown_or_hidden() {
 }
 
 #[test]
-fn a_history_from_elsewhere_is_bent_into_shape_and_says_so() {
+fn foreign_history_is_adapted_and_losses_are_noted() {
     let mut turns = vec![Turn::new(Role::User, vec![Part::text("go")])];
     turns.push(Turn::new(Role::Assistant, foreign_answer().candidates.remove(0).parts));
     let result = |call: &str, text: &str, failed| {
@@ -401,7 +404,7 @@ fn a_history_from_elsewhere_is_bent_into_shape_and_says_so() {
 }
 
 #[test]
-fn what_is_said_before_the_model_spoke_is_an_instruction() {
+fn instructions_before_the_first_model_turn_become_the_system_instruction() {
     let turn = |role, text: &str| Turn::new(role, vec![Part::text(text)]);
     let turns = vec![
         turn(Role::System, "Be kind."),
@@ -427,7 +430,7 @@ fn what_is_said_before_the_model_spoke_is_an_instruction() {
 }
 
 #[test]
-fn the_word_that_skips_the_check_goes_only_where_it_is_known() {
+fn signature_bypass_is_sent_only_to_gemini_models() {
     let body = br#"{"contents":[{"role":"user","parts":[{"text":"go"}]},{"role":"model","parts":
         [{"functionCall":{"name":"f","args":{}},"thoughtSignature":"skip_thought_signature_validator"}]},
         {"role":"user","parts":[{"functionResponse":{"name":"f","response":{}}}]}]}"#;
@@ -436,22 +439,22 @@ fn the_word_that_skips_the_check_goes_only_where_it_is_known() {
         let lane = Lane { model, ..lane() };
         let (out, _) = crate::chat::Chat.write_request(&chat, &lane).unwrap();
         let body = String::from_utf8(out.body.to_vec()).unwrap();
-        assert_eq!(body.contains(seals::BYPASS), there, "{model}: {body}");
+        assert_eq!(body.contains(signatures::BYPASS), there, "{model}: {body}");
     }
 }
 
 #[test]
-fn a_signature_in_the_other_alphabet_is_the_same_one() {
+fn signature_is_read_in_either_alphabet() {
     let body =
         br#"{"contents":[{"role":"model","parts":[{"text":"x","thoughtSignature":"_-8="}]}]}"#;
     let chat = Native.read_request(&target(false), body).unwrap();
-    assert_eq!(chat.turns[0].parts[0].seal, Some(Seal::new(ME, "/+8=")));
+    assert_eq!(chat.turns[0].parts[0].seal, Some(Seal::new(ORIGIN, "/+8=")));
     let (out, _) = Native.write_request(&chat, &lane()).unwrap();
     assert!(String::from_utf8(out.body.to_vec()).unwrap().contains(r#""thoughtSignature":"/+8=""#));
 }
 
 #[test]
-fn broken_arguments_end_the_answer_as_malformed() {
+fn invalid_arguments_end_the_reply_as_malformed() {
     let place = Place::first(0);
     let opening = Opening::ToolCall { id: "c".to_owned(), name: "f".to_owned(), custom: false };
     let finish = canon::Finish::new(Why::ToolCalls, canon::Raw::new(Origin::Chat, "tool_calls"));
@@ -462,7 +465,7 @@ fn broken_arguments_end_the_answer_as_malformed() {
         Event::Close(place),
         Event::End { candidate: 0, finish },
     ];
-    let mut writer = Native.writer(&curious(), &stamp());
+    let mut writer = Native.writer(&full_request(), &stamp());
     let mut out = Vec::new();
     for event in events {
         writer.push(event, &mut out);

@@ -1,4 +1,5 @@
-//! Messages to messages: the caller's own bytes, and the provider's own pieces.
+//! Pass-through from messages to messages: patches the caller's bytes and meters the provider's
+//! events.
 
 use bytes::Bytes;
 use canon::{Fault, Trouble, Usage};
@@ -10,21 +11,22 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use super::thinking::LEAST;
-use super::{BETA, Messages, PATH, fault, read_stream, rules, wire, write_stream};
+use super::names::{BETA, PATH};
+use super::thinking::MIN_BUDGET_TOKENS;
+use super::{Messages, fault, read_stream, rules, wire, write_stream};
 use crate::json::{self, Edit, Segments};
 use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
 
 impl Passage for Messages {
     fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault> {
-        rules::peek(body, target.interleaved)
+        rules::read_facts(body, target.interleaved)
     }
 
-    fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
-        let marks = &peek.marks;
-        let mut edits = peek.edits.clone();
+    fn patch(&self, body: &Bytes, facts: &Peek, lane: &Lane<'_>) -> Outgoing {
+        let marks = &facts.marks;
+        let mut edits = facts.edits.clone();
         if let Some(at) = &marks.model
-            && peek.model != lane.model
+            && facts.model != lane.model
         {
             edits.push(Edit { at: at.clone(), with: json::quoted(lane.model) });
         }
@@ -37,7 +39,7 @@ impl Passage for Messages {
 
     fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
         #[derive(Deserialize)]
-        struct Whole<'a> {
+        struct MessagesReplyView<'a> {
             #[serde(borrow, default)]
             content: Option<&'a RawValue>,
             #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -47,30 +49,30 @@ impl Passage for Messages {
             #[serde(default)]
             error: Option<Value>,
         }
-        let whole: Whole<'_> =
-            serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
+        let whole: MessagesReplyView<'_> =
+            serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
         if let Some(error) = whole.error {
             return Err(fault::read_object(&error));
         }
-        let content = whole.content.ok_or_else(|| no_answer("there is no `content`"))?;
-        let counts = whole.usage.and_then(wire::Counts::of);
-        let usage = counts.as_ref().map(wire::Counts::read);
+        let content = whole.content.ok_or_else(|| unreadable("there is no `content`"))?;
+        let counts = whole.usage.and_then(wire::MessagesUsage::of);
+        let usage = counts.as_ref().map(wire::MessagesUsage::read);
         Ok(Said {
-            tier: counts.as_ref().and_then(wire::Counts::tier),
+            tier: counts.as_ref().and_then(wire::MessagesUsage::tier),
             finished: whole.stop_reason.is_some(),
-            output_bytes: Said::bytes(usage, content.get(), &*TEXTS),
+            output_bytes: Said::bytes(usage, content.get(), &*TEXT_KEYS),
             usage,
             estimated: false,
         })
     }
 
-    fn sniffer(&self, _peek: &Peek) -> Box<dyn Sniffer> {
-        Box::new(MessagesSniffer::default())
+    fn sniffer(&self, _facts: &Peek) -> Box<dyn Sniffer> {
+        Box::new(MessagesStreamMeter::default())
     }
 
     fn break_off(&self, fault: &Fault, request_id: &str) -> Vec<u8> {
         let mut out = Vec::new();
-        write_stream::error(&fault::write(fault, Some(request_id)).1, &mut out);
+        write_stream::write_error(&fault::write(fault, Some(request_id)).1, &mut out);
         out
     }
 
@@ -83,31 +85,31 @@ impl Passage for Messages {
     }
 }
 
-fn no_answer(why: &str) -> Fault {
+fn unreadable(why: &str) -> Fault {
     Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
         .note(format!("not a message: {why}"))
 }
 
-/// Thinking must fit below the output limit; a lowered limit takes the budget along.
+/// Lowers the thinking budget below a lowered output limit; the format refuses a larger budget.
 fn lower_budget(body: &Bytes, limit: u64) -> Option<Edit> {
     #[derive(Deserialize)]
-    struct Head<'a> {
+    struct ThinkingOnlyView<'a> {
         #[serde(borrow, default)]
         thinking: Option<&'a RawValue>,
     }
     #[derive(Deserialize)]
-    struct Thinking<'a> {
+    struct BudgetView<'a> {
         #[serde(borrow, default)]
         budget_tokens: Option<&'a RawValue>,
     }
     let text = std::str::from_utf8(body).ok()?;
-    let whole = serde_json::from_str::<Head<'_>>(text).ok()?.thinking?;
-    let inner: Thinking<'_> = serde_json::from_str(whole.get()).ok()?;
+    let whole = serde_json::from_str::<ThinkingOnlyView<'_>>(text).ok()?.thinking?;
+    let inner: BudgetView<'_> = serde_json::from_str(whole.get()).ok()?;
     let budget = inner.budget_tokens?;
     if budget.get().parse::<u64>().ok()? < limit {
         return None;
     }
-    let (at, with): (Range<usize>, String) = if limit > LEAST {
+    let (at, with): (Range<usize>, String) = if limit > MIN_BUDGET_TOKENS {
         (json::range_of(text, budget), (limit - 1).to_string())
     } else {
         (json::range_of(text, whole), r#"{"type":"disabled"}"#.to_owned())
@@ -115,32 +117,33 @@ fn lower_budget(body: &Bytes, limit: u64) -> Option<Edit> {
     Some(Edit { at, with: Bytes::from(with) })
 }
 
-/// Watches the pieces of a message go by. Nearly all are deltas of a block, which are only counted.
+/// Meters the events of a messages stream. Most events are block deltas, of which only the text
+/// length is counted.
 #[derive(Default)]
-struct MessagesSniffer {
+struct MessagesStreamMeter {
     begun: bool,
-    /// The block that grows.
+    /// The index of the open block.
     open: Option<u64>,
-    counts: Option<wire::Counts>,
+    counts: Option<wire::MessagesUsage>,
     said: Said,
-    /// The counts the piece at hand leaves out, and where they belong. The official client fails
-    /// on a piece without them.
+    /// The usage that the current event lacks, and the position to insert it. The official client
+    /// fails on an event without usage.
     missing: Option<(usize, String)>,
 }
 
-/// Where what a model says stands.
-static TEXTS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
+/// The keys under which a model's output text stands.
+static TEXT_KEYS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
     ["\"text\":", "\"thinking\":", "\"partial_json\":", "\"name\":"].map(Finder::new)
 });
 
 #[derive(Deserialize)]
-struct Watched<'a> {
+struct MessagesEventView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    message: Option<WatchedMessage<'a>>,
+    message: Option<StartedMessageView<'a>>,
     #[serde(borrow, default)]
-    delta: Option<WatchedDelta<'a>>,
+    delta: Option<StopDeltaView<'a>>,
     #[serde(borrow, default)]
     usage: Option<&'a RawValue>,
     #[serde(default)]
@@ -150,40 +153,41 @@ struct Watched<'a> {
 }
 
 #[derive(Deserialize)]
-struct WatchedMessage<'a> {
+struct StartedMessageView<'a> {
     #[serde(borrow, default)]
     usage: Option<&'a RawValue>,
 }
 
-/// The message of an opening, as it stands there.
+/// The message of a `message_start` event, verbatim.
 #[derive(Deserialize)]
-struct Opening<'a> {
+struct MessageStartView<'a> {
     #[serde(borrow)]
     message: &'a RawValue,
 }
 
-/// Where counts can be added to the opening: before the brace that ends its message.
-fn end_of_message(data: &[u8]) -> Option<usize> {
+/// Returns the position for usage in a `message_start` event: before the closing brace of its
+/// message.
+fn message_end(data: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(data).ok()?;
-    let Opening { message } = serde_json::from_str(text).ok()?;
-    let end = end_of_piece(message.get().as_bytes())?;
+    let MessageStartView { message } = serde_json::from_str(text).ok()?;
+    let end = object_end(message.get().as_bytes())?;
     Some(json::range_of(text, message).start + end)
 }
 
-/// Where counts can be added behind the fields of an object; `None` when it has none.
-fn end_of_piece(object: &[u8]) -> Option<usize> {
+/// Returns the position behind the last field of an object; `None` if the object is empty.
+fn object_end(object: &[u8]) -> Option<usize> {
     let end = object.iter().rposition(|byte| *byte == b'}')?;
     object.get(..end)?.contains(&b':').then_some(end)
 }
 
 #[derive(Deserialize)]
-struct WatchedDelta<'a> {
+struct StopDeltaView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     stop_reason: Option<Cow<'a, str>>,
 }
 
-impl MessagesSniffer {
-    fn count(&mut self, later: Option<wire::Counts>) {
+impl MessagesStreamMeter {
+    fn count(&mut self, later: Option<wire::MessagesUsage>) {
         if let Some(later) = later {
             let counts = self.counts.take().unwrap_or_default().then(later);
             self.said.usage = Some(counts.read());
@@ -193,18 +197,18 @@ impl MessagesSniffer {
     }
 }
 
-impl Sniffer for MessagesSniffer {
+impl Sniffer for MessagesStreamMeter {
     fn frame(&mut self, frame: &Frame) -> Verdict {
         let data = &frame.data[..];
         self.missing = None;
         let plain = data.starts_with(b"{\"type\":\"content_block_delta\"")
             || data.starts_with(b"{\"type\": \"content_block_delta\"");
         if plain {
-            self.said.output_bytes += json::said_bytes(data, &*TEXTS);
+            self.said.output_bytes += json::said_bytes(data, &*TEXT_KEYS);
             return Verdict::Forward;
         }
-        let piece: Watched<'_> = match serde_json::from_slice(data) {
-            Ok(piece) => piece,
+        let event: MessagesEventView<'_> = match serde_json::from_slice(data) {
+            Ok(event) => event,
             Err(e) => {
                 return Verdict::Fault(
                     Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
@@ -213,36 +217,38 @@ impl Sniffer for MessagesSniffer {
             }
         };
         let named = frame.event.as_deref().map(String::from_utf8_lossy);
-        match piece.r#type.or(named).as_deref() {
+        match event.r#type.or(named).as_deref() {
             Some("message_start") if self.begun => {
-                return Verdict::Fault(read_stream::second_start());
+                return Verdict::Fault(read_stream::second_start_error());
             }
             Some("message_start") => {
                 self.begun = true;
-                let usage = piece.message.and_then(|message| message.usage);
+                let usage = event.message.and_then(|message| message.usage);
                 if usage.is_none() {
                     let none = r#","usage":{"input_tokens":0,"output_tokens":0}"#;
-                    self.missing = end_of_message(data).map(|at| (at, none.to_owned()));
+                    self.missing = message_end(data).map(|at| (at, none.to_owned()));
                 }
-                self.count(usage.and_then(wire::Counts::of).map(wire::Counts::opening));
+                self.count(
+                    usage.and_then(wire::MessagesUsage::of).map(wire::MessagesUsage::opening),
+                );
             }
             Some("message_delta") => {
-                if piece.usage.is_none() {
+                if event.usage.is_none() {
                     let guess = self.said.output_bytes.div_ceil(4);
                     let guess = format!(r#","usage":{{"output_tokens":{guess}}}"#);
-                    self.missing = end_of_piece(data).map(|at| (at, guess));
+                    self.missing = object_end(data).map(|at| (at, guess));
                 }
-                self.count(piece.usage.and_then(wire::Counts::of));
-                self.said.finished |= piece.delta.is_some_and(|delta| delta.stop_reason.is_some());
+                self.count(event.usage.and_then(wire::MessagesUsage::of));
+                self.said.finished |= event.delta.is_some_and(|delta| delta.stop_reason.is_some());
             }
             Some("message_stop") => return Verdict::Last,
             Some("error") => {
-                return Verdict::Fault(fault::read_object(&piece.error.unwrap_or_default()));
+                return Verdict::Fault(fault::read_object(&event.error.unwrap_or_default()));
             }
             Some("content_block_stop") => self.open = None,
             Some("content_block_start" | "content_block_delta") => {
-                self.open = piece.index.as_ref().and_then(Value::as_u64);
-                self.said.output_bytes += json::said_bytes(data, &*TEXTS);
+                self.open = event.index.as_ref().and_then(Value::as_u64);
+                self.said.output_bytes += json::said_bytes(data, &*TEXT_KEYS);
             }
             _ => {}
         }
@@ -250,10 +256,10 @@ impl Sniffer for MessagesSniffer {
     }
 
     fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
-        // Without its name on a line of its own, clients see no event at all.
+        // Clients ignore an event without an `event:` line.
         let name = match &frame.event {
             Some(name) => Some(Cow::Borrowed(&name[..])),
-            None => kind_of(&frame.data).map(|kind| Cow::Owned(kind.into_bytes())),
+            None => event_type(&frame.data).map(|kind| Cow::Owned(kind.into_bytes())),
         };
         if let Some(name) = name {
             out.extend_from_slice(b"event: ");
@@ -271,11 +277,11 @@ impl Sniffer for MessagesSniffer {
     }
 
     fn write_end(&self, out: &mut Vec<u8>) {
-        write_stream::last(out);
+        write_stream::write_stop(out);
     }
 
     fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
-        write_stream::cut(self.open.take(), usage, out);
+        write_stream::write_truncated(self.open.take(), usage, out);
         self.said.finished = true;
     }
 
@@ -284,13 +290,13 @@ impl Sniffer for MessagesSniffer {
     }
 }
 
-/// The type in the data, if it can stand on a line.
-fn kind_of(data: &[u8]) -> Option<String> {
+/// Returns the type in the data, if it fits on one line.
+fn event_type(data: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Typed {
+    struct TypeOnlyView {
         r#type: String,
     }
-    let Typed { r#type } = serde_json::from_slice(data).ok()?;
+    let TypeOnlyView { r#type } = serde_json::from_slice(data).ok()?;
     r#type.chars().all(|c| c.is_ascii_graphic()).then_some(r#type)
 }
 
@@ -299,8 +305,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_a_provider_leaves_out_are_added_and_nothing_else_is_changed() {
-        let pieces = [
+    fn missing_usage_is_added_and_nothing_else_changes() {
+        let events = [
             (r#"{"type":"message_start","message":{"id":"m","content":[]} }"#, true),
             (
                 r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}"#,
@@ -309,15 +315,15 @@ mod tests {
             (r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}, "usage":null}"#, true),
             (r#"{"type":"message_delta","delta":{},"usage":{"output_tokens":3}}"#, false),
         ];
-        let mut sniffer = MessagesSniffer::default();
-        for (piece, lacks) in pieces {
-            let frame = Frame::data(piece);
-            assert_eq!(sniffer.frame(&frame), Verdict::Forward);
+        let mut meter = MessagesStreamMeter::default();
+        for (event, lacks) in events {
+            let frame = Frame::data(event);
+            assert_eq!(meter.frame(&frame), Verdict::Forward);
             let mut out = Vec::new();
-            sniffer.write(&frame, &mut out);
+            meter.write(&frame, &mut out);
             let out = String::from_utf8(out).unwrap();
             let data = out.split_once("data: ").unwrap().1.trim_end();
-            assert_eq!(data == piece, !lacks, "{data}");
+            assert_eq!(data == event, !lacks, "{data}");
             let written: Value = serde_json::from_str(data).unwrap();
             let counted = match written["type"].as_str() {
                 Some("message_start") => &written["message"]["usage"]["input_tokens"],

@@ -1,4 +1,5 @@
-//! A native request as the rules see it: borrowed from the body, judged while it is read.
+//! The view of a native request that the rules need: borrowed from the body and checked while it is
+//! parsed.
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -7,19 +8,19 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-use super::lenient::camel;
-use super::part_heads::{Obj, Parts, Text};
+use super::part_view::{AnyText, NativePartsView, ObjectOnly};
+use super::proto_json::camel;
 use super::read_tools;
 use crate::text;
 
-/// The body. What has its own rules is read a second time, by itself.
+/// The body. Fields with rules of their own are parsed in a second step.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Head<'a> {
+pub(super) struct NativeRequestView<'a> {
     #[serde(borrow, default)]
     pub(super) model: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) contents: Contents<'a>,
+    pub(super) contents: NativeContentsView<'a>,
     #[serde(borrow, default, alias = "system_instruction")]
     pub(super) system_instruction: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -36,121 +37,129 @@ pub(super) struct Head<'a> {
     pub(super) service_tier: Option<&'a RawValue>,
 }
 
-/// A value that is there, even if it is null.
+/// Reads a present value, even if it is null.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(from).map(Some)
 }
 
-/// The conversation. Nothing is kept of it but calls that wait for results, and signatures.
+/// The conversation, reduced to open calls and signatures.
 #[derive(Debug, Default)]
-pub(super) struct Contents<'a> {
-    /// Whether the field is there at all.
-    pub(super) told: bool,
+pub(super) struct NativeContentsView<'a> {
+    /// True if the field is present.
+    pub(super) is_present: bool,
     pub(super) count: usize,
     pub(super) media: usize,
-    pub(super) broken: Option<(String, String)>,
+    pub(super) first_error: Option<(String, String)>,
     pub(super) signatures: Vec<&'a RawValue>,
-    /// Calls of the model's last turn: id, name, and whether it was answered.
-    waiting: Vec<(Option<Cow<'a, str>>, Cow<'a, str>, bool)>,
+    /// Calls of the model's last turn: id, name, and a flag that is set once the call is answered.
+    open_calls: Vec<(Option<Cow<'a, str>>, Cow<'a, str>, bool)>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Contents<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for NativeContentsView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Contents<'de>;
+        struct ContentsVisitor;
+        impl<'de> Visitor<'de> for ContentsVisitor {
+            type Value = NativeContentsView<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of contents")
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Contents { told: true, ..Contents::default() })
+                Ok(NativeContentsView { is_present: true, ..NativeContentsView::default() })
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut all = Contents { told: true, ..Contents::default() };
-                while let Some(Obj(content)) = items.next_element::<Obj<Content<'de>>>()? {
-                    all.judge(content);
+                let mut all =
+                    NativeContentsView { is_present: true, ..NativeContentsView::default() };
+                while let Some(ObjectOnly(content)) =
+                    items.next_element::<ObjectOnly<NativeContentView<'de>>>()?
+                {
+                    all.check(content);
                     all.count += 1;
                 }
-                all.settle();
+                all.end_answering_turn();
                 Ok(all)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                let mut all = Contents { told: true, ..Contents::default() };
-                all.judge(Content::deserialize(MapAccessDeserializer::new(map))?);
+                let mut all =
+                    NativeContentsView { is_present: true, ..NativeContentsView::default() };
+                all.check(NativeContentView::deserialize(MapAccessDeserializer::new(map))?);
                 all.count += 1;
-                all.settle();
+                all.end_answering_turn();
                 Ok(all)
             }
         }
-        from.deserialize_any(Each)
+        from.deserialize_any(ContentsVisitor)
     }
 }
 
-/// One turn, or the instructions.
+/// One turn, or the system instruction.
 #[derive(Debug, Deserialize)]
-pub(super) struct Content<'a> {
+pub(super) struct NativeContentView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     role: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) parts: Option<Parts<'a>>,
+    pub(super) parts: Option<NativePartsView<'a>>,
 }
 
-impl<'a> Contents<'a> {
-    fn refuse(&mut self, path: String, why: &str) {
-        if self.broken.is_none() {
-            self.broken = Some((path, why.to_owned()));
+impl<'a> NativeContentsView<'a> {
+    fn record_error(&mut self, path: String, why: &str) {
+        if self.first_error.is_none() {
+            self.first_error = Some((path, why.to_owned()));
         }
     }
 
-    fn judge(&mut self, content: Content<'a>) {
+    fn check(&mut self, content: NativeContentView<'a>) {
         let index = self.count;
         let model = match content.role.as_deref() {
             None | Some("user" | "function") => false,
             Some("model") => true,
             Some(_) => {
-                self.refuse(format!("contents[{index}].role"), "must be `user` or `model`");
+                self.record_error(format!("contents[{index}].role"), "must be `user` or `model`");
                 return;
             }
         };
         let Some(parts) = content.parts else {
-            self.refuse(format!("contents[{index}].parts"), "is required");
+            self.record_error(format!("contents[{index}].parts"), "is required");
             return;
         };
         if parts.count == 0 {
-            self.refuse(format!("contents[{index}].parts"), "must not be empty");
+            self.record_error(format!("contents[{index}].parts"), "must not be empty");
         }
-        if let Some((at, field, why)) = parts.broken {
+        if let Some((at, field, why)) = parts.first_error {
             let dot = if field.is_empty() { "" } else { "." };
-            self.refuse(format!("contents[{index}].parts[{at}]{dot}{field}"), why);
+            self.record_error(format!("contents[{index}].parts[{at}]{dot}{field}"), why);
         }
         self.media += parts.media;
         self.signatures.extend(parts.signatures);
-        for (at, answer) in parts.answers {
-            let (id, name) = (answer.id.as_deref(), answer.name.as_deref().unwrap_or_default());
-            if let Some((field, why)) = self.answer(id, name) {
+        for (at, result) in parts.results {
+            let (id, name) = (result.id.as_deref(), result.name.as_deref().unwrap_or_default());
+            if let Some((field, why)) = self.match_result(id, name) {
                 let path = format!("contents[{index}].parts[{at}].functionResponse{field}");
-                self.refuse(path, why);
+                self.record_error(path, why);
             }
         }
         if model {
-            self.settle();
+            self.end_answering_turn();
             for call in parts.calls {
-                self.waiting.push((call.id, call.name.unwrap_or_default(), false));
+                self.open_calls.push((call.id, call.name.unwrap_or_default(), false));
             }
         }
     }
 
-    /// Finds the call a result answers: by its id, or by name and order where there is none.
-    fn answer(&mut self, id: Option<&str>, name: &str) -> Option<(&'static str, &'static str)> {
+    /// Matches a result to its call: by id, or by name and order if there is no id.
+    fn match_result(
+        &mut self,
+        id: Option<&str>,
+        name: &str,
+    ) -> Option<(&'static str, &'static str)> {
         let id = id.filter(|id| !id.is_empty());
         let by_id = |call: &&mut (Option<Cow<'_, str>>, Cow<'_, str>, bool)| {
             id.is_some() && call.0.as_deref() == id && !call.2
         };
-        if let Some(call) = self.waiting.iter_mut().find(by_id) {
+        if let Some(call) = self.open_calls.iter_mut().find(by_id) {
             call.2 = true;
             let same = call.1 == name;
             return (!same).then_some((".name", "is not the name of the call with this `id`"));
@@ -158,7 +167,7 @@ impl<'a> Contents<'a> {
         let by_name = |call: &&mut (Option<Cow<'_, str>>, Cow<'_, str>, bool)| {
             call.1 == name && !call.2 && (id.is_none() || call.0.is_none())
         };
-        match self.waiting.iter_mut().find(by_name) {
+        match self.open_calls.iter_mut().find(by_name) {
             Some(call) => {
                 call.2 = true;
                 None
@@ -168,46 +177,46 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// The turn that answers is over: either none of the calls was answered, or all of them.
-    fn settle(&mut self) {
-        let answered = self.waiting.iter().filter(|call| call.2).count();
-        if answered == self.waiting.len() {
-            self.waiting.clear();
+    /// Ends a turn with results. Either all open calls or none of them must be answered in it.
+    fn end_answering_turn(&mut self) {
+        let answered = self.open_calls.iter().filter(|call| call.2).count();
+        if answered == self.open_calls.len() {
+            self.open_calls.clear();
         } else if answered > 0 {
             let why = "must hold one `functionResponse` for every `functionCall` before it";
-            self.refuse(format!("contents[{}].parts", self.count.saturating_sub(1)), why);
-            self.waiting.clear();
+            self.record_error(format!("contents[{}].parts", self.count.saturating_sub(1)), why);
+            self.open_calls.clear();
         }
     }
 }
 
-/// A tool: the kinds it holds with their settings, and the keys that need the provider's own name.
+/// A tool: its kinds with their settings, and the keys to rename to the provider's names.
 #[derive(Debug, Default)]
-pub(super) struct ToolHead<'a> {
+pub(super) struct NativeToolView<'a> {
     pub(super) kinds: Vec<(String, &'a RawValue)>,
     pub(super) renamed: Vec<(&'a RawValue, &'static str)>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct FunctionHead<'a> {
+pub(super) struct NativeFunctionView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default, rename = "description")]
-    _description: Option<Text>,
+    _description: Option<AnyText>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for ToolHead<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for NativeToolView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = ToolHead<'de>;
+        struct ToolVisitor;
+        impl<'de> Visitor<'de> for ToolVisitor {
+            type Value = NativeToolView<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a tool object")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut tool = ToolHead::default();
+                let mut tool = NativeToolView::default();
                 while let Some(key) = map.next_key::<&'de RawValue>()? {
                     let name: Cow<'_, str> =
                         serde_json::from_str(key.get()).map_err(serde::de::Error::custom)?;
@@ -222,6 +231,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for ToolHead<'a> {
                 Ok(tool)
             }
         }
-        from.deserialize_map(Each)
+        from.deserialize_map(ToolVisitor)
     }
 }

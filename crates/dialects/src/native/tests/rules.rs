@@ -1,6 +1,6 @@
 //! The rules, one line each: what is refused and by which name, and what real clients may send.
 
-use super::rules::peek;
+use super::super::rules::read_facts;
 use crate::Target;
 
 fn target() -> Target {
@@ -8,7 +8,7 @@ fn target() -> Target {
 }
 
 fn refused(body: &str) -> (String, String) {
-    let fault = peek(&target(), body.as_bytes()).expect_err(body);
+    let fault = read_facts(&target(), body.as_bytes()).expect_err(body);
     (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
 }
 
@@ -29,7 +29,7 @@ fn turns(contents: &str) -> String {
 }
 
 #[test]
-fn broken_fields_of_the_conversation_are_named() {
+fn invalid_conversation_fields_are_named() {
     let png = r#""inlineData":{"mimeType":"image/png","data":"AAAA"}"#;
     let data =
         |data: &str| part(&format!(r#"{{"inlineData":{{"mimeType":"image/png","data":{data}}}}}"#));
@@ -117,7 +117,7 @@ fn broken_fields_of_the_conversation_are_named() {
 }
 
 #[test]
-fn broken_settings_are_named() {
+fn invalid_settings_are_named() {
     const G: &str = "generationConfig";
     let stop = |items: &str| config(&format!(r#""stopSequences":{items}"#));
     let long = format!(r#"["{}"]"#, "x".repeat(10_000));
@@ -186,7 +186,7 @@ fn broken_settings_are_named() {
 }
 
 #[test]
-fn broken_tools_are_named() {
+fn invalid_tools_are_named() {
     let mode =
         |mode: &str| with(&format!(r#""toolConfig":{{"functionCallingConfig":{{{mode}}}}}"#));
     let safety = |setting: &str| with(&format!(r#""safetySettings":[{setting}]"#));
@@ -241,19 +241,19 @@ fn broken_tools_are_named() {
 }
 
 #[test]
-fn what_is_no_object_is_refused() {
+fn bodies_that_are_not_objects_are_refused() {
     for body in ["", " ", "null", "true", "42", "\"x\"", "[]", "{", "{\"a\":1,}", "{}{}", "{} x"] {
         refused(body);
     }
-    assert!(peek(&target(), b"{\"labels\":\"\xe9\"}").is_err());
-    assert!(peek(&target(), "\u{feff}{}".as_bytes()).is_err());
-    assert!(peek(&Target::default(), b"{}").is_err());
+    assert!(read_facts(&target(), b"{\"labels\":\"\xe9\"}").is_err());
+    assert!(read_facts(&target(), "\u{feff}{}".as_bytes()).is_err());
+    assert!(read_facts(&Target::default(), b"{}").is_err());
     let many = vec![r#"{"inlineData":{"mimeType":"image/png","data":"AA"}}"#; 10_000].join(",");
     assert_eq!(refused(&part(&many)).0, "contents");
 }
 
 #[test]
-fn what_real_clients_send_passes() {
+fn requests_of_real_clients_are_accepted() {
     let answers = r#"{"role":"model","parts":[{"functionCall":{"name":"f","id":"1"}}]},
         {"role":"model","parts":[{"functionCall":{"name":"f"}}]},
         {"parts":[{"functionResponse":{"name":"f","response":{}}}]},
@@ -288,9 +288,9 @@ fn what_real_clients_send_passes() {
     ];
     for body in cases {
         assert!(
-            peek(&target(), body.as_bytes()).is_ok(),
+            read_facts(&target(), body.as_bytes()).is_ok(),
             "{body}: {:?}",
-            peek(&target(), body.as_bytes())
+            read_facts(&target(), body.as_bytes())
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Native to native: the caller's own bytes, and the provider's own pieces.
+//! Pass-through from native to native: patches the caller's bytes and meters the provider's chunks.
 
 use bytes::Bytes;
 use canon::{Extras, Fault, Losses, Trouble, Usage};
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use std::cell::Cell;
 use std::sync::LazyLock;
 
-use super::read_stream::is_filler;
+use super::read_stream::is_end_marker;
 use super::{Native, fault, rules, wire};
 use crate::fields::Object;
 use crate::json::{self, Edit, Segments};
@@ -18,46 +18,46 @@ use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict
 
 impl Passage for Native {
     fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault> {
-        rules::peek(target, body)
+        rules::read_facts(target, body)
     }
 
-    fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
-        let marks = &peek.marks;
-        let mut edits = Vec::with_capacity(peek.edits.len() + 2);
+    fn patch(&self, body: &Bytes, facts: &Peek, lane: &Lane<'_>) -> Outgoing {
+        let marks = &facts.marks;
+        let mut edits = Vec::with_capacity(facts.edits.len() + 2);
         if let Some(limit) = lane.limit {
-            edits.push(limit_edit(body, peek, limit));
+            edits.push(limit_edit(body, facts, limit));
         }
-        // The path names the model; a body that names one as well must not contradict it.
+        // The path names the model. A model in the body must agree with it.
         if let Some(at) = &marks.model {
             let name = lane.model.strip_prefix("models/").unwrap_or(lane.model);
             edits.push(Edit { at: at.clone(), with: json::quoted(&format!("models/{name}")) });
         }
-        edits.extend(peek.edits.iter().cloned());
-        Outgoing { path: wire::path(lane.model, peek.stream), body: Segments::edited(body, edits) }
+        edits.extend(facts.edits.iter().cloned());
+        Outgoing { path: wire::path(lane.model, facts.stream), body: Segments::edited(body, edits) }
     }
 
     fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
-        let piece: Piece<'_> =
-            serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
-        if let Some(error) = piece.error {
+        let chunk: NativeChunkView<'_> =
+            serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+        if let Some(error) = chunk.error {
             return Err(read_error(error));
         }
-        if piece.candidates.is_none() && piece.feedback.is_none() && piece.usage.is_none() {
-            return Err(no_answer("there is neither a candidate nor usage"));
+        if chunk.candidates.is_none() && chunk.feedback.is_none() && chunk.usage.is_none() {
+            return Err(unreadable("there is neither a candidate nor usage"));
         }
-        let mut watch = Watch::default();
-        watch.see(&piece);
-        watch.settle();
-        Ok(watch.said)
+        let mut state = NativeMeterState::default();
+        state.observe(&chunk);
+        state.store_searches();
+        Ok(state.said)
     }
 
-    fn sniffer(&self, peek: &Peek) -> Box<dyn Sniffer> {
-        Box::new(NativeSniffer {
-            array: peek.array,
-            expected: peek.candidates as usize,
+    fn sniffer(&self, facts: &Peek) -> Box<dyn Sniffer> {
+        Box::new(NativeStreamMeter {
+            array: facts.array,
+            expected: facts.candidates as usize,
             begun: Cell::new(false),
             closed: Cell::new(false),
-            watch: Watch::default(),
+            state: NativeMeterState::default(),
         })
     }
 
@@ -71,9 +71,10 @@ impl Passage for Native {
     }
 }
 
-/// The lowered limit over the caller's own, into the object it belongs to, or with that object.
-fn limit_edit(body: &Bytes, peek: &Peek, limit: u64) -> Edit {
-    let marks = &peek.marks;
+/// Writes the lowered limit over the caller's limit, into its object, or together with a new
+/// object.
+fn limit_edit(body: &Bytes, facts: &Peek, limit: u64) -> Edit {
+    let marks = &facts.marks;
     match &marks.limit {
         Some(at) if !at.is_empty() => Edit { at: at.clone(), with: limit.to_string().into() },
         Some(at) => {
@@ -90,7 +91,7 @@ fn limit_edit(body: &Bytes, peek: &Peek, limit: u64) -> Edit {
     }
 }
 
-fn no_answer(why: &str) -> Fault {
+fn unreadable(why: &str) -> Fault {
     Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
         .note(format!("not a native answer: {why}"))
 }
@@ -100,21 +101,21 @@ fn read_error(error: &RawValue) -> Fault {
     fault::read_object(&value)
 }
 
-/// A whole answer or a piece of one, as far as it must be known.
+/// The view of a whole reply or a stream chunk that metering needs.
 #[derive(Deserialize)]
-struct Piece<'a> {
+struct NativeChunkView<'a> {
     #[serde(borrow, default)]
-    candidates: Option<Vec<Speaker<'a>>>,
+    candidates: Option<Vec<CandidateView<'a>>>,
     #[serde(default, rename = "promptFeedback")]
-    feedback: Option<Feedback>,
+    feedback: Option<PromptFeedbackView>,
     #[serde(default, rename = "usageMetadata")]
-    usage: Option<wire::Counts>,
+    usage: Option<wire::NativeUsage>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Speaker<'a> {
+struct CandidateView<'a> {
     #[serde(default)]
     index: Option<u32>,
     #[serde(borrow, default)]
@@ -122,100 +123,101 @@ struct Speaker<'a> {
     #[serde(default, rename = "finishReason")]
     finish: Option<IgnoredAny>,
     #[serde(default, rename = "groundingMetadata")]
-    grounding: Option<Grounding>,
+    grounding: Option<GroundingView>,
 }
 
 #[derive(Deserialize)]
-struct Feedback {
+struct PromptFeedbackView {
     #[serde(default, rename = "blockReason")]
     reason: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
-struct Grounding {
+struct GroundingView {
     #[serde(default, rename = "webSearchQueries")]
     queries: Option<Vec<IgnoredAny>>,
 }
 
-/// Where what a model says stands.
-static TEXTS: LazyLock<[Finder<'static>; 1]> = LazyLock::new(|| [Finder::new("\"text\":")]);
-static CALL: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"functionCall\""));
+/// The keys under which a model's output text stands.
+static TEXT_KEYS: LazyLock<[Finder<'static>; 1]> = LazyLock::new(|| [Finder::new("\"text\":")]);
+static CALL_KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"functionCall\""));
 
-/// What was seen of an answer.
+/// Running totals of a reply.
 #[derive(Default)]
-struct Watch {
+struct NativeMeterState {
     said: Said,
-    /// Every candidate seen, and whether it has ended.
+    /// The candidates seen so far, each with a flag that is set when it has ended.
     seen: Vec<(u32, bool)>,
     blocked: bool,
     searches: u64,
 }
 
-impl Watch {
-    fn see(&mut self, piece: &Piece<'_>) {
-        for (at, speaker) in piece.candidates.iter().flatten().enumerate() {
-            let index = speaker.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
-            let ends = speaker.finish.is_some();
+impl NativeMeterState {
+    fn observe(&mut self, chunk: &NativeChunkView<'_>) {
+        for (at, candidate) in chunk.candidates.iter().flatten().enumerate() {
+            let index = candidate.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
+            let ends = candidate.finish.is_some();
             match self.seen.iter_mut().find(|(own, _)| *own == index) {
                 Some((_, ended)) => *ended |= ends,
                 None => self.seen.push((index, ends)),
             }
-            self.said.output_bytes += speaker.content.map_or(0, |content| {
+            self.said.output_bytes += candidate.content.map_or(0, |content| {
                 let content = content.get();
-                // A call of a tool is written as an object, of which about half is wrapping.
-                let call = CALL.find(content.as_bytes()).is_some();
+                // A function call is written as an object; about half of it is syntax.
+                let call = CALL_KEY.find(content.as_bytes()).is_some();
                 let calls = if call { content.len() as u64 / 2 } else { 0 };
-                calls.max(json::said_bytes(content.as_bytes(), &*TEXTS))
+                calls.max(json::said_bytes(content.as_bytes(), &*TEXT_KEYS))
             });
-            let queries = speaker.grounding.as_ref().and_then(|found| found.queries.as_ref());
+            let queries = candidate.grounding.as_ref().and_then(|found| found.queries.as_ref());
             self.searches = self.searches.max(queries.map_or(0, |list| list.len() as u64));
         }
-        self.blocked |= piece.feedback.as_ref().is_some_and(|feedback| feedback.reason.is_some());
+        self.blocked |= chunk.feedback.as_ref().is_some_and(|feedback| feedback.reason.is_some());
         self.said.finished =
             self.blocked || (!self.seen.is_empty() && self.seen.iter().all(|(_, ended)| *ended));
-        if let Some(counts) = piece.usage.as_ref().filter(|counts| counts.tells()) {
+        if let Some(counts) = chunk.usage.as_ref().filter(|counts| counts.has_counts()) {
             let now = counts.read();
             self.said.tier = counts.tier().or(self.said.tier.take());
-            // Early pieces tell only some of the counts; the last word is the final one.
+            // Early chunks report only some counts; the last chunk reports all of them.
             self.said.usage = Some(match self.said.usage {
                 Some(before) if !self.said.finished => before.merged(now),
                 _ => now,
             });
         }
-        self.settle();
+        self.store_searches();
     }
 
-    fn settle(&mut self) {
+    fn store_searches(&mut self) {
         if let Some(usage) = &mut self.said.usage {
             usage.searches = self.searches;
         }
     }
 }
 
-/// Watches pieces go by.
-struct NativeSniffer {
+/// Meters the chunks of a native stream.
+struct NativeStreamMeter {
     array: bool,
     expected: usize,
     begun: Cell<bool>,
     closed: Cell<bool>,
-    watch: Watch,
+    state: NativeMeterState,
 }
 
-impl NativeSniffer {
-    /// Whether nothing can follow, which only a JSON array needs to know.
+impl NativeStreamMeter {
+    /// Returns true if no chunk can follow. Only a JSON array needs to know this, to write its
+    /// closing bracket.
     fn is_over(&self) -> bool {
-        let Watch { said, seen, blocked, .. } = &self.watch;
+        let NativeMeterState { said, seen, blocked, .. } = &self.state;
         said.finished && (*blocked || seen.len() >= self.expected)
     }
 }
 
-impl Sniffer for NativeSniffer {
+impl Sniffer for NativeStreamMeter {
     fn frame(&mut self, frame: &Frame) -> Verdict {
-        if is_filler(&frame.data) {
+        if is_end_marker(&frame.data) {
             return Verdict::Swallow;
         }
-        let piece: Piece<'_> = match serde_json::from_slice(&frame.data) {
-            Ok(piece) => piece,
+        let chunk: NativeChunkView<'_> = match serde_json::from_slice(&frame.data) {
+            Ok(chunk) => chunk,
             Err(e) => {
                 return Verdict::Fault(
                     Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
@@ -223,12 +225,12 @@ impl Sniffer for NativeSniffer {
                 );
             }
         };
-        if let Some(error) = piece.error {
+        if let Some(error) = chunk.error {
             return Verdict::Fault(read_error(error));
         }
-        // What is told behind the end is counted, not said.
-        let late = self.is_over() && piece.candidates.as_ref().is_some_and(|list| !list.is_empty());
-        self.watch.see(&piece);
+        // Output after the end is metered but not forwarded.
+        let late = self.is_over() && chunk.candidates.as_ref().is_some_and(|list| !list.is_empty());
+        self.state.observe(&chunk);
         if late {
             return Verdict::Swallow;
         }
@@ -242,7 +244,7 @@ impl Sniffer for NativeSniffer {
             (true, true) => b",\r\n",
         };
         out.extend_from_slice(before);
-        // The official clients read one line per piece; a line end inside JSON is only space.
+        // Official clients read one line per chunk. A line break inside JSON is only white space.
         out.extend(frame.data.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
         out.extend_from_slice(if self.array { b"\n" } else { b"\n\n" });
         if self.is_over() {
@@ -250,7 +252,7 @@ impl Sniffer for NativeSniffer {
         }
     }
 
-    /// Events simply stop; an array is closed, once.
+    /// Closes a JSON array once. A stream of events needs no end marker.
     fn write_end(&self, out: &mut Vec<u8>) {
         if self.array && !self.closed.replace(true) {
             out.extend_from_slice(if self.begun.get() { b"]" } else { b"[]" });
@@ -258,10 +260,10 @@ impl Sniffer for NativeSniffer {
     }
 
     fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
-        if self.watch.seen.is_empty() {
-            self.watch.seen.push((0, false));
+        if self.state.seen.is_empty() {
+            self.state.seen.push((0, false));
         }
-        let open = self.watch.seen.iter_mut().filter(|(_, ended)| !*ended);
+        let open = self.state.seen.iter_mut().filter(|(_, ended)| !*ended);
         let ends: Vec<Value> = open
             .map(|(index, ended)| {
                 *ended = true;
@@ -275,12 +277,12 @@ impl Sniffer for NativeSniffer {
             .collect();
         let counts = wire::write_usage(usage, &Extras::default(), &mut Losses::new());
         let last = Object::new().set("candidates", ends).set("usageMetadata", counts);
-        self.watch.said.finished = true;
+        self.state.said.finished = true;
         self.write(&Frame::data(Value::from(last).to_string()), out);
         self.write_end(out);
     }
 
     fn said(&self) -> &Said {
-        &self.watch.said
+        &self.state.said
     }
 }

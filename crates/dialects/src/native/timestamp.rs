@@ -1,6 +1,6 @@
-//! Timestamps as text: ISO 8601 in UTC, to the second.
+//! Timestamps as RFC 3339 text in UTC, to the second.
 
-/// Seconds since 1970 as `2026-05-04T20:01:02Z`.
+/// Writes seconds since 1970 as `2026-05-04T20:01:02Z`.
 pub(super) fn write(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = date(days);
@@ -8,7 +8,7 @@ pub(super) fn write(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Such a text into seconds since 1970; fractions of a second are dropped.
+/// Reads an RFC 3339 timestamp into seconds since 1970; fractions are dropped.
 pub(super) fn read(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let mark = |at: usize, expected: &str| text.get(at..at + 1).filter(|c| *c == expected);
@@ -32,7 +32,8 @@ pub(super) fn read(text: &str) -> Option<i64> {
     Some(days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second - offset)
 }
 
-/// The calendar day that many days after 1970-01-01, by eras of 400 years that begin in March.
+/// Returns year, month and day of a number of days since 1970-01-01,
+/// <https://howardhinnant.github.io/date_algorithms.html#civil_from_days>.
 const fn date(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
@@ -45,7 +46,7 @@ const fn date(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + (month <= 2) as i64, month, day)
 }
 
-/// The inverse of `date`.
+/// Returns the number of days since 1970-01-01; the inverse of `date`.
 const fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_moments() {
+    fn known_timestamps_round_trip() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_of_four_centuries_is_its_own() {
+    fn days_of_eight_centuries_round_trip() {
         for day in (-150_000..150_000).step_by(7) {
             assert_eq!(read(&write(day * 86_400 + 5)), Some(day * 86_400 + 5));
         }

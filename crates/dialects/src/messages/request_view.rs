@@ -1,4 +1,5 @@
-//! A messages request as the rules see it: borrowed from the body, judged while it is read.
+//! The view of a messages request that the rules need: borrowed from the body and checked while it
+//! is parsed.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess};
@@ -6,21 +7,22 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::{seals, write_answer};
+use super::names::GATEWAY_ID_PREFIX;
+use super::signatures;
 use crate::heads::{self, Outline};
 use crate::text;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]
-pub(super) struct Head<'a> {
+pub(super) struct MessagesRequestView<'a> {
     #[serde(borrow, default)]
     pub(super) model: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) messages: Option<Messages<'a>>,
+    pub(super) messages: Option<MessageListView<'a>>,
     #[serde(borrow, default)]
     pub(super) max_tokens: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) system: Option<Content<'a>>,
+    pub(super) system: Option<MessagesContentView<'a>>,
     #[serde(default)]
     pub(super) stream: Option<bool>,
     #[serde(default)]
@@ -32,15 +34,15 @@ pub(super) struct Head<'a> {
     #[serde(borrow, default)]
     pub(super) stop_sequences: Option<Vec<Cow<'a, str>>>,
     #[serde(borrow, default)]
-    pub(super) tools: Option<Vec<ToolHead<'a>>>,
+    pub(super) tools: Option<Vec<MessagesToolView<'a>>>,
     #[serde(borrow, default)]
-    pub(super) tool_choice: Option<ChoiceHead<'a>>,
+    pub(super) tool_choice: Option<MessagesChoiceView<'a>>,
     #[serde(borrow, default)]
-    pub(super) thinking: Option<ThinkingHead<'a>>,
+    pub(super) thinking: Option<MessagesThinkingView<'a>>,
     #[serde(borrow, default)]
-    pub(super) output_config: Option<ConfigHead<'a>>,
+    pub(super) output_config: Option<OutputConfigView<'a>>,
     #[serde(borrow, default)]
-    pub(super) metadata: Option<MetadataHead<'a>>,
+    pub(super) metadata: Option<MessagesMetadataView<'a>>,
     #[serde(borrow, default)]
     pub(super) thread: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -51,20 +53,20 @@ pub(super) struct Head<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a tool object")]
-pub(super) struct ToolHead<'a> {
+pub(super) struct MessagesToolView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default)]
-    pub(super) input_schema: Shape,
+    pub(super) input_schema: ValueShape,
     #[serde(borrow, default)]
     pub(super) max_uses: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a `type`")]
-pub(super) struct ChoiceHead<'a> {
+pub(super) struct MessagesChoiceView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -75,7 +77,7 @@ pub(super) struct ChoiceHead<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a `type`")]
-pub(super) struct ThinkingHead<'a> {
+pub(super) struct MessagesThinkingView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -84,46 +86,45 @@ pub(super) struct ThinkingHead<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct ConfigHead<'a> {
+pub(super) struct OutputConfigView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) effort: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) format: Option<FormatHead<'a>>,
+    pub(super) format: Option<OutputFormatView<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a `type`")]
-pub(super) struct FormatHead<'a> {
+pub(super) struct OutputFormatView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(default)]
-    pub(super) schema: Shape,
+    pub(super) schema: ValueShape,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct MetadataHead<'a> {
+pub(super) struct MessagesMetadataView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) user_id: Option<Cow<'a, str>>,
 }
 
-/// What kind of value stands somewhere. Nothing of it is kept, so that pictures are not copied.
+/// The kind of a JSON value. The value itself is not kept, so that images are not copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum ValueShape {
     #[default]
     Absent,
     Text,
-    /// A text of no length.
     Empty,
-    /// A text that begins like an address.
+    /// A text that begins like a URL.
     Address,
-    /// A text that begins like one of our envelopes.
+    /// A text that begins like an envelope of the gateway.
     Wrapped,
     Object,
     Other,
 }
 
-impl<'de> Outline<'de> for Shape {
+impl<'de> Outline<'de> for ValueShape {
     const EXPECTED: &'static str = "any value";
 
     fn text(text: &str) -> Option<Self> {
@@ -131,7 +132,7 @@ impl<'de> Outline<'de> for Shape {
         Some(match text {
             "" => Self::Empty,
             _ if address => Self::Address,
-            _ if text.starts_with(seals::WRAPPED) => Self::Wrapped,
+            _ if text.starts_with(signatures::ENVELOPE_PREFIX) => Self::Wrapped,
             _ => Self::Text,
         })
     }
@@ -150,83 +151,82 @@ impl<'de> Outline<'de> for Shape {
     }
 }
 
-impl<'de> Deserialize<'de> for Shape {
+impl<'de> Deserialize<'de> for ValueShape {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         heads::read(from)
     }
 }
 
-impl Shape {
+impl ValueShape {
     const fn is_text(self) -> bool {
         matches!(self, Self::Text | Self::Empty | Self::Address | Self::Wrapped)
     }
 }
 
-/// The conversation. Each message is judged while it is read, so that nothing is kept of it but
-/// the ids of calls and results.
+/// The conversation. Messages are checked while they are parsed, and only the ids of calls and
+/// results are kept.
 #[derive(Debug, Default)]
-pub(super) struct Messages<'a> {
+pub(super) struct MessageListView<'a> {
     pub(super) count: usize,
-    pub(super) broken: Option<(String, String)>,
-    /// Whether some block was written by us and means nothing to this format's own provider.
-    pub(super) ours: bool,
-    /// The first result that answers no call before it. A thread has its calls elsewhere.
-    pub(super) unasked: Option<(String, String)>,
+    pub(super) first_error: Option<(String, String)>,
+    /// True if a block was made by the gateway and means nothing to a provider of this format.
+    pub(super) has_gateway_blocks: bool,
+    /// The first result without a preceding call. The calls of a thread are at the provider.
+    pub(super) unmatched_result: Option<(String, String)>,
     calls: HashSet<Cow<'a, str>>,
     answered: HashSet<Cow<'a, str>>,
 }
 
-impl<'de> Outline<'de> for Messages<'de> {
+impl<'de> Outline<'de> for MessageListView<'de> {
     const EXPECTED: &'static str = "a list of messages";
 
     fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         let mut all = Self::default();
-        while let Some(message) = items.next_element::<Message<'de>>()? {
-            all.judge(message);
+        while let Some(message) = items.next_element::<MessageView<'de>>()? {
+            all.check(message);
             all.count += 1;
         }
         Ok(Some(all))
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Messages<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for MessageListView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<Messages<'de>, D>(from)
+        heads::read::<MessageListView<'de>, D>(from)
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a message object")]
-struct Message<'a> {
+struct MessageView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     role: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    content: Content<'a>,
+    content: MessagesContentView<'a>,
 }
 
-/// What a message or the instructions hold: nothing, text, or blocks of which the first broken one
-/// is remembered.
+/// Content of a message or of the instructions, with the first error in its blocks.
 #[derive(Debug, Default)]
-pub(super) enum Content<'a> {
+pub(super) enum MessagesContentView<'a> {
     #[default]
     Absent,
     Text,
-    Blocks(Blocks<'a>),
+    Blocks(BlockListView<'a>),
 }
 
-/// A list of blocks, as far as the rules care.
+/// A list of blocks, reduced to what the rules need.
 #[derive(Debug, Default)]
-pub(super) struct Blocks<'a> {
+pub(super) struct BlockListView<'a> {
     pub(super) count: usize,
-    pub(super) broken: Option<(usize, &'static str)>,
-    /// The first block that is not text.
-    pub(super) spoken: Option<usize>,
-    ours: bool,
+    pub(super) first_error: Option<(usize, &'static str)>,
+    /// The index of the first block that is not text.
+    pub(super) first_non_text: Option<usize>,
+    has_gateway_blocks: bool,
     calls: Vec<(usize, Cow<'a, str>)>,
     results: Vec<(usize, Cow<'a, str>)>,
 }
 
-impl<'de> Outline<'de> for Content<'de> {
+impl<'de> Outline<'de> for MessagesContentView<'de> {
     const EXPECTED: &'static str = "a string or a list of blocks";
 
     fn text(_text: &str) -> Option<Self> {
@@ -238,56 +238,56 @@ impl<'de> Outline<'de> for Content<'de> {
     }
 
     fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
-        let mut blocks = Blocks::default();
-        while let Some(block) = items.next_element::<BlockHead<'de>>()? {
-            blocks.judge(block);
+        let mut blocks = BlockListView::default();
+        while let Some(block) = items.next_element::<BlockView<'de>>()? {
+            blocks.check(block);
         }
         Ok(Some(Self::Blocks(blocks)))
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for MessagesContentView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<Content<'de>, D>(from)
+        heads::read::<MessagesContentView<'de>, D>(from)
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a block object with a `type`")]
-struct BlockHead<'a> {
+struct BlockView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     r#type: Option<Cow<'a, str>>,
     #[serde(default)]
-    text: Shape,
+    text: ValueShape,
     #[serde(default)]
-    thinking: Shape,
+    thinking: ValueShape,
     #[serde(default)]
-    signature: Shape,
+    signature: ValueShape,
     #[serde(default)]
-    data: Shape,
+    data: ValueShape,
     #[serde(borrow, default)]
-    source: Option<SourceHead<'a>>,
+    source: Option<SourceView<'a>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     id: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     name: Option<Cow<'a, str>>,
     #[serde(default)]
-    input: Shape,
+    input: ValueShape,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     tool_use_id: Option<Cow<'a, str>>,
 }
 
-/// A source is an object in most blocks and an address in search results.
+/// The source of a block: an object in most blocks, a URL in search results.
 #[derive(Debug, Default)]
-struct SourceHead<'a> {
+struct SourceView<'a> {
     kind: Option<Cow<'a, str>>,
-    media_type: Shape,
-    data: Shape,
-    url: Shape,
-    file_id: Shape,
+    media_type: ValueShape,
+    data: ValueShape,
+    url: ValueShape,
+    file_id: ValueShape,
 }
 
-impl<'de> Outline<'de> for SourceHead<'de> {
+impl<'de> Outline<'de> for SourceView<'de> {
     const EXPECTED: &'static str = "a source object with a `type`";
 
     fn text(_address: &str) -> Option<Self> {
@@ -296,37 +296,38 @@ impl<'de> Outline<'de> for SourceHead<'de> {
 
     fn object<A: MapAccess<'de>>(fields: A) -> Result<Option<Self>, A::Error> {
         #[derive(Deserialize)]
-        struct Object<'a> {
+        struct SourceFields<'a> {
             #[serde(borrow, default, deserialize_with = "text::maybe")]
             r#type: Option<Cow<'a, str>>,
             #[serde(default)]
-            media_type: Shape,
+            media_type: ValueShape,
             #[serde(default)]
-            data: Shape,
+            data: ValueShape,
             #[serde(default)]
-            url: Shape,
+            url: ValueShape,
             #[serde(default)]
-            file_id: Shape,
+            file_id: ValueShape,
         }
         let from = serde::de::value::MapAccessDeserializer::new(fields);
-        let Object { r#type, media_type, data, url, file_id } = Object::deserialize(from)?;
+        let SourceFields { r#type, media_type, data, url, file_id } =
+            SourceFields::deserialize(from)?;
         Ok(Some(Self { kind: r#type, media_type, data, url, file_id }))
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for SourceHead<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for SourceView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<SourceHead<'de>, D>(from)
+        heads::read::<SourceView<'de>, D>(from)
     }
 }
 
-impl SourceHead<'_> {
-    fn broken(&self) -> Option<&'static str> {
+impl SourceView<'_> {
+    fn first_error(&self) -> Option<&'static str> {
         let why = match self.kind.as_deref() {
             None => "needs a `source` with a `type`",
             Some("base64") if !self.media_type.is_text() => "needs a `source.media_type`",
             Some("base64" | "text") if !self.data.is_text() => "needs a `source.data`",
-            Some("url") if self.url != Shape::Address => {
+            Some("url") if self.url != ValueShape::Address => {
                 "needs a `source.url` that is an https address"
             }
             Some("file") if !self.file_id.is_text() => "needs a `source.file_id`",
@@ -336,16 +337,16 @@ impl SourceHead<'_> {
     }
 }
 
-impl<'a> Blocks<'a> {
-    fn judge(&mut self, block: BlockHead<'a>) {
+impl<'a> BlockListView<'a> {
+    fn check(&mut self, block: BlockView<'a>) {
         let at = self.count;
         self.count += 1;
-        self.ours |= block.is_ours();
-        if self.broken.is_none() {
-            self.broken = block.broken().map(|why| (at, why));
+        self.has_gateway_blocks |= block.is_gateway_block();
+        if self.first_error.is_none() {
+            self.first_error = block.first_error().map(|why| (at, why));
         }
-        if self.spoken.is_none() && block.r#type.as_deref() != Some("text") {
-            self.spoken = Some(at);
+        if self.first_non_text.is_none() && block.r#type.as_deref() != Some("text") {
+            self.first_non_text = Some(at);
         }
         match (block.r#type.as_deref(), block.id, block.tool_use_id) {
             (Some("tool_use"), Some(id), _) => self.calls.push((at, id)),
@@ -355,34 +356,37 @@ impl<'a> Blocks<'a> {
     }
 }
 
-impl BlockHead<'_> {
-    fn is_ours(&self) -> bool {
-        let made_up = |id: &Option<Cow<'_, str>>| {
-            id.as_deref().is_some_and(|id| id.starts_with(write_answer::OUR_ID))
+impl BlockView<'_> {
+    fn is_gateway_block(&self) -> bool {
+        let is_gateway_id = |id: &Option<Cow<'_, str>>| {
+            id.as_deref().is_some_and(|id| id.starts_with(GATEWAY_ID_PREFIX))
         };
         match self.r#type.as_deref() {
             Some("thinking") => {
-                matches!(self.signature, Shape::Absent | Shape::Empty | Shape::Wrapped)
+                matches!(
+                    self.signature,
+                    ValueShape::Absent | ValueShape::Empty | ValueShape::Wrapped
+                )
             }
-            Some("redacted_thinking") => self.data == Shape::Wrapped,
-            _ => made_up(&self.id) || made_up(&self.tool_use_id),
+            Some("redacted_thinking") => self.data == ValueShape::Wrapped,
+            _ => is_gateway_id(&self.id) || is_gateway_id(&self.tool_use_id),
         }
     }
 
-    fn broken(&self) -> Option<&'static str> {
+    fn first_error(&self) -> Option<&'static str> {
         let named = |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|t| !t.is_empty());
         let why = match self.r#type.as_deref() {
             None => "needs a `type`",
             Some("text") if !self.text.is_text() => "needs a `text`",
             Some("image" | "document") => match &self.source {
                 None => "needs a `source`",
-                Some(source) => return source.broken(),
+                Some(source) => return source.first_error(),
             },
             Some("thinking") if !self.thinking.is_text() => "needs a `thinking` text",
             Some("redacted_thinking") if !self.data.is_text() => "needs a `data` text",
             Some("tool_use") if !named(&self.id) => "needs an `id`",
             Some("tool_use") if !named(&self.name) => "needs a `name`",
-            Some("tool_use") if self.input != Shape::Object => "needs an `input` object",
+            Some("tool_use") if self.input != ValueShape::Object => "needs an `input` object",
             Some("tool_result") if !named(&self.tool_use_id) => "needs a `tool_use_id`",
             Some(_) => return None,
         };
@@ -390,18 +394,18 @@ impl BlockHead<'_> {
     }
 }
 
-impl<'a> Messages<'a> {
-    fn judge(&mut self, message: Message<'a>) {
-        if self.broken.is_some() {
+impl<'a> MessageListView<'a> {
+    fn check(&mut self, message: MessageView<'a>) {
+        if self.first_error.is_some() {
             return;
         }
         let index = self.count;
-        if let Some((field, why)) = wrong_with(&message) {
-            self.broken = Some((format!("messages[{index}].{field}"), why.into_owned()));
+        if let Some((field, why)) = message_error(&message) {
+            self.first_error = Some((format!("messages[{index}].{field}"), why.into_owned()));
             return;
         }
-        let Content::Blocks(blocks) = message.content else { return };
-        self.ours |= blocks.ours;
+        let MessagesContentView::Blocks(blocks) = message.content else { return };
+        self.has_gateway_blocks |= blocks.has_gateway_blocks;
         for (at, id) in blocks.results {
             let why = if !self.calls.contains(&id) {
                 "answers no call: no earlier message has a `tool_use` block with this id"
@@ -411,17 +415,17 @@ impl<'a> Messages<'a> {
                 self.answered.insert(id);
                 continue;
             };
-            if self.unasked.is_none() {
+            if self.unmatched_result.is_none() {
                 let path = format!("messages[{index}].content[{at}].tool_use_id");
-                self.unasked = Some((path, why.to_owned()));
+                self.unmatched_result = Some((path, why.to_owned()));
             }
         }
         self.calls.extend(blocks.calls.into_iter().map(|(_, id)| id));
     }
 }
 
-/// The field that is wrong and why; the path of a block is part of the field.
-fn wrong_with(message: &Message<'_>) -> Option<(String, Cow<'static, str>)> {
+/// Returns the invalid field and the reason. The field includes the path of a block.
+fn message_error(message: &MessageView<'_>) -> Option<(String, Cow<'static, str>)> {
     let wrong = |field: &str, why: &'static str| Some((field.to_owned(), Cow::Borrowed(why)));
     let role = match message.role.as_deref() {
         None => return wrong("role", "is required"),
@@ -429,19 +433,19 @@ fn wrong_with(message: &Message<'_>) -> Option<(String, Cow<'static, str>)> {
         Some(_) => return wrong("role", "must be one of `user`, `assistant`, `system`"),
     };
     let blocks = match &message.content {
-        Content::Absent => return wrong("content", "is required"),
-        Content::Text => return None,
-        Content::Blocks(blocks) => blocks,
+        MessagesContentView::Absent => return wrong("content", "is required"),
+        MessagesContentView::Text => return None,
+        MessagesContentView::Blocks(blocks) => blocks,
     };
     let block = |at: usize, why: &'static str| Some((format!("content[{at}]"), Cow::Borrowed(why)));
-    // An empty last turn of the assistant's is a legal, if odd, beginning of its answer.
+    // An empty assistant turn is legal: it asks the model to begin the reply.
     if blocks.count == 0 && role != "assistant" {
         return wrong("content", "must not be an empty list");
     }
-    if let Some((at, why)) = blocks.broken {
+    if let Some((at, why)) = blocks.first_error {
         return block(at, why);
     }
-    match (role, blocks.calls.first(), blocks.results.first(), blocks.spoken) {
+    match (role, blocks.calls.first(), blocks.results.first(), blocks.first_non_text) {
         ("system", _, _, Some(at)) => block(at, "must be text in a system message"),
         ("user", Some((at, _)), _, _) => block(*at, "is a call, which only an assistant makes"),
         ("assistant", _, Some((at, _)), _) => block(*at, "is a result, which only a user brings"),

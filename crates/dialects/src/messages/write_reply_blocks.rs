@@ -1,49 +1,44 @@
-//! Parts into the blocks of an answer, as a client sees them.
+//! Writes parts as the blocks of a reply.
 
 use canon::{
     Citation, Code, CodeOutcome, Kind, Losses, Media, MediaKind, Part, Search, Source, Thought,
 };
 use serde_json::Value;
 
-use super::read_blocks::{BLOCK, CITATION};
-use super::seals::{self, Saying, Whose};
-use super::{ME, wire, write_blocks};
+use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN};
+use super::signatures::{self, OpenText, SignatureTarget};
+use super::{wire, write_request_blocks};
 use crate::fields::Object;
-
-/// How the ids of blocks begin that we make up for what another provider ran. A client sends such
-/// blocks back, and no provider may see them.
-pub(super) const OUR_ID: &str = "srvtoolu_gw";
 
 const FOREIGN: &str = "a part only the provider's format has";
 
-/// Writes the parts of one answer; what a search or a piece of code ran as is remembered for its
-/// result.
+/// Writes the parts of one reply. The id of a search or a code run is remembered for its result.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(super) struct ReplyBlocks {
     stamp: String,
-    made: usize,
+    made_ids: usize,
     last: Option<String>,
-    /// The text in the last block.
-    saying: Option<Saying>,
+    /// The text of the last block.
+    open_text: Option<OpenText>,
 }
 
-impl Blocks {
-    /// For the answer with that random word.
+impl ReplyBlocks {
+    /// Starts a reply; `stamp` makes its ids unique.
     pub(super) fn new(stamp: &str) -> Self {
-        Self { stamp: plain(stamp), made: 0, last: None, saying: None }
+        Self { stamp: plain(stamp), made_ids: 0, last: None, open_text: None }
     }
 
-    /// All parts of an answer.
+    /// Writes all parts of a reply.
     pub(super) fn write_all(&mut self, parts: Vec<Part>, losses: &mut Losses) -> Vec<Value> {
         let mut blocks = Vec::with_capacity(parts.len());
         let mut parts = parts.into_iter().peekable();
         while let Some(mut part) = parts.next() {
-            if self.go_on(&part, &mut blocks, losses) {
+            if self.extend_text(&part, &mut blocks, losses) {
                 continue;
             }
-            // A text that was parted only for its seal stays one block.
+            // A text that only a signature split stays one block.
             let parted = matches!(&part.kind, Kind::Text { text, .. } if !text.is_empty())
-                && part.extras.get(ME, BLOCK).is_none()
+                && part.extras.get(ORIGIN, BLOCK_EXTRA).is_none()
                 && parts.peek().is_some_and(|next| next.as_text().is_some());
             let seal = if parted { part.seal.take() } else { None };
             let at = blocks.len();
@@ -51,37 +46,38 @@ impl Blocks {
             if blocks.len() == at {
                 continue;
             }
-            if let Some(before) = self.saying.take() {
+            if let Some(before) = self.open_text.take() {
                 blocks.splice(at..at, before.carriers());
             }
             if let Kind::Text { text, .. } | Kind::Refusal(text) = &part.kind
                 && blocks.last().is_some_and(is_text)
             {
-                let saying = self.saying.insert(Saying::default());
-                saying.add(text, seal);
+                let open_text = self.open_text.insert(OpenText::default());
+                open_text.add(text, seal);
             }
         }
         blocks
     }
 
-    /// Adds a part to the text in the last block, if it is the rest of it.
-    fn go_on(&mut self, part: &Part, blocks: &mut [Value], losses: &mut Losses) -> bool {
+    /// Appends a part to the text of the last block, if it continues it. Returns true if it did.
+    fn extend_text(&mut self, part: &Part, blocks: &mut [Value], losses: &mut Losses) -> bool {
         let Part { kind: Kind::Text { text, citations }, seal, cache: _, extras } = part else {
             return false;
         };
-        let Some(saying) = self.saying.as_mut().filter(|saying| saying.goes_on(seal.is_some()))
+        let Some(open_text) =
+            self.open_text.as_mut().filter(|open_text| open_text.continues_with(seal.is_some()))
         else {
             return false;
         };
         let Some(Value::Object(block)) = blocks.last_mut() else { return false };
-        if extras.for_origin(ME).is_some() {
+        if extras.for_origin(ORIGIN).is_some() {
             return false;
         }
         wire::note_foreign(extras, "part", losses);
-        if let Some(Value::String(said)) = block.get_mut("text") {
-            said.push_str(text);
+        if let Some(Value::String(written)) = block.get_mut("text") {
+            written.push_str(text);
         }
-        saying.add(text, seal.clone());
+        open_text.add(text, seal.clone());
         if !citations.is_empty() {
             let cited = citations.iter().map(|citation| write_citation(citation, text, losses));
             let all = block.entry("citations").or_insert_with(|| Value::Array(Vec::new()));
@@ -92,12 +88,13 @@ impl Blocks {
         true
     }
 
-    /// One part: its block, behind the one that carries its seal if it has no slot for it.
+    /// Writes one part: its block, preceded by a carrier if the block has no field for the
+    /// signature.
     pub(super) fn write(&mut self, part: &Part, out: &mut Vec<Value>, losses: &mut Losses) {
         let Part { kind, seal, cache: _, extras } = part;
         wire::note_foreign(extras, "part", losses);
         let at = out.len();
-        if let Some(block) = extras.get(ME, BLOCK) {
+        if let Some(block) = extras.get(ORIGIN, BLOCK_EXTRA) {
             out.push(block.clone());
         } else {
             match kind {
@@ -108,7 +105,9 @@ impl Blocks {
                     out.push(text_block(text, &[], part, losses));
                 }
                 Kind::Text { .. } | Kind::Refusal(_) => {
-                    out.extend(seal.iter().map(|seal| seals::carrier(seal, &Whose::Text)));
+                    out.extend(
+                        seal.iter().map(|seal| signatures::carrier(seal, &SignatureTarget::Text)),
+                    );
                     return;
                 }
                 Kind::Thought(thought) => {
@@ -117,34 +116,34 @@ impl Blocks {
                 }
                 Kind::ToolCall(call) => {
                     if let Some(seal) = seal {
-                        out.push(seals::carrier(seal, &Whose::Call(&call.id)));
+                        out.push(signatures::carrier(seal, &SignatureTarget::Call(&call.id)));
                     }
-                    out.push(write_blocks::write_call(call).with(extras, ME).into());
+                    out.push(write_request_blocks::write_call(call).with(extras, ORIGIN).into());
                     return;
                 }
-                Kind::Media(media) => out.extend(picture(media, part, losses)),
+                Kind::Media(media) => out.extend(image_markdown(media, part, losses)),
                 Kind::Code(code) => out.push(self.code(code)),
                 Kind::CodeOutcome(outcome) => out.push(self.outcome(outcome)),
                 Kind::Search(search) => self.search(search, out),
-                Kind::Foreign { origin, value } if *origin == ME => out.push(value.clone()),
+                Kind::Foreign { origin, value } if *origin == ORIGIN => out.push(value.clone()),
                 Kind::ToolResult(_) | Kind::Foreign { .. } => losses.add("reply.part", FOREIGN),
             }
         }
         if let Some(seal) = seal {
             if out.len() > at {
-                out.insert(at, seals::carrier(seal, &Whose::Next));
+                out.insert(at, signatures::carrier(seal, &SignatureTarget::Next));
             } else {
-                losses.add("part.seal", "the part it belongs to could not be written");
+                losses.add("part.seal", "the part of this signature could not be written");
             }
         }
     }
 
-    /// The id of a run: its own in this format's letters, or a new one.
+    /// Returns the id of a tool run: the given one with invalid characters replaced, or a new one.
     fn begin(&mut self, id: Option<&str>) -> String {
-        self.made += 1;
+        self.made_ids += 1;
         let id = match id {
-            Some(id) => format!("{OUR_ID}_{}", plain(id)),
-            None => format!("{OUR_ID}{}_{}", self.stamp, self.made),
+            Some(id) => format!("{GATEWAY_ID_PREFIX}_{}", plain(id)),
+            None => format!("{GATEWAY_ID_PREFIX}{}_{}", self.stamp, self.made_ids),
         };
         self.last = Some(id.clone());
         id
@@ -180,7 +179,8 @@ impl Blocks {
             .into()
     }
 
-    /// Queries and hits are two blocks here.
+    /// Writes queries and hits, which are two blocks in this format,
+    /// <https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-tool>.
     fn search(&mut self, search: &Search, out: &mut Vec<Value>) {
         let Search { id, queries, found } = search;
         let id = self.begin(id.as_deref());
@@ -212,7 +212,7 @@ fn run(id: String, name: &str, input: Object) -> Value {
         .into()
 }
 
-/// Letters, digits and underscores: all an id of the provider's own tools may have.
+/// Replaces the characters that ids of server tools may not have.
 fn plain(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
@@ -221,16 +221,17 @@ fn text_block(text: &str, citations: &[Citation], part: &Part, losses: &mut Loss
     let cited: Vec<Value> =
         citations.iter().map(|citation| write_citation(citation, text, losses)).collect();
     let block = Object::new().set("type", "text").set("text", text);
-    block.maybe("citations", (!cited.is_empty()).then_some(cited)).with(&part.extras, ME).into()
+    block.maybe("citations", (!cited.is_empty()).then_some(cited)).with(&part.extras, ORIGIN).into()
 }
 
-/// A source of a text. The format has no places in the text, since each stretch is its own block.
+/// Writes a citation. The format has no positions in the text, because each cited span is a block
+/// of its own.
 pub(super) fn write_citation(citation: &Citation, text: &str, losses: &mut Losses) -> Value {
     let Citation { url, title, quote, span, extras } = citation;
-    if let Some(own) = extras.get(ME, CITATION) {
+    if let Some(own) = extras.get(ORIGIN, CITATION_EXTRA) {
         return own.clone();
     }
-    losses.add("citation", "sources are told without their place in the text");
+    losses.add("citation", "citations are written without their position in the text");
     let quoted = || {
         let (start, end) = (*span)?;
         Some(text.chars().skip(start).take(end.saturating_sub(start)).collect::<String>())
@@ -247,11 +248,11 @@ pub(super) fn write_citation(citation: &Citation, text: &str, losses: &mut Losse
 
 fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Thought { text, redacted } = thought;
-    let token = part.seal.as_ref().map(seals::write);
+    let token = part.seal.as_ref().map(signatures::write);
     let object = match (redacted, token) {
         (true, Some(token)) => Object::new().set("type", "redacted_thinking").set("data", token),
         (true, None) => {
-            losses.add("thought", "hidden thinking without a seal leaves nothing to show");
+            losses.add("thought", "redacted thinking without a signature has nothing to show");
             return None;
         }
         (false, None) if text.is_empty() => return None,
@@ -260,11 +261,11 @@ fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<
             .set("thinking", text.as_str())
             .set("signature", token.unwrap_or_default()),
     };
-    Some(object.with(&part.extras, ME).into())
+    Some(object.with(&part.extras, ORIGIN).into())
 }
 
-/// A picture as markdown: the format has no block for one in an answer.
-fn picture(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
+/// Writes an image as markdown, because the format has no image block in replies.
+fn image_markdown(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Media { kind, source, name, detail: _, clip: _ } = media;
     let url = match (kind, source) {
         (MediaKind::Image, Source::Inline { mime, data }) => format!("data:{mime};base64,{data}"),
@@ -276,11 +277,11 @@ fn picture(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
             MediaKind::Image | MediaKind::Audio | MediaKind::Video | MediaKind::Document,
             Source::Inline { .. } | Source::Url { .. } | Source::File { .. } | Source::Text(_),
         ) => {
-            losses.add("reply.media", "answers of the messages format hold text only");
+            losses.add("reply.media", "replies of the messages format hold only text");
             return None;
         }
     };
-    losses.add("reply.media", "a picture is told as markdown, since answers hold text only");
+    losses.add("reply.media", "an image is written as markdown, because replies hold only text");
     let text = format!("![{}]({url})", name.as_deref().unwrap_or("image"));
     Some(text_block(&text, &[], part, losses))
 }

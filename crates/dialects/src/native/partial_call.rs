@@ -1,46 +1,47 @@
-//! A call whose arguments come piece by piece, each with its place in the object.
+//! A function call whose arguments arrive in pieces, each with its JSON path (`partialArgs`).
 
 use serde_json::{Map, Value};
 
-use super::lenient;
+use super::proto_json;
 
-/// No list in a call's arguments is longer; a larger index is an attack or an error.
-const LONGEST_LIST: usize = 10_000;
+/// The longest list that arguments may contain. A larger index is an attack or a bug of the
+/// provider.
+const MAX_LIST_ITEMS: usize = 10_000;
 
-/// A call that is still being written.
+/// A call whose arguments are still arriving.
 #[derive(Debug, Default)]
-pub(super) struct Partial {
+pub(super) struct PartialCall {
     pub(super) id: Option<String>,
     pub(super) name: String,
     pub(super) signature: Option<String>,
     args: Value,
-    /// The place of the string that is still growing.
-    growing: Option<String>,
+    /// The path of the string that the next piece continues.
+    open_string: Option<String>,
 }
 
-/// What a call in a piece of a stream means.
-pub(super) enum Step {
-    /// It is whole.
+/// The meaning of a function call inside a stream chunk.
+pub(super) enum CallStep {
+    /// The call is complete.
     Whole,
-    /// A new call begins and goes on.
+    /// A new call begins; more chunks follow.
     Begin,
-    /// The call goes on; `last` when it ends with this piece.
+    /// The open call continues; `last` is true if it ends with this chunk.
     More { last: bool },
 }
 
-/// What the call in this piece means, given whether one is being written.
-pub(super) fn step(call: &Map<String, Value>, writing: bool) -> Step {
-    let goes_on = call.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
+/// Classifies the call of a chunk. `writing` is true while a partial call is open.
+pub(super) fn step(call: &Map<String, Value>, writing: bool) -> CallStep {
+    let more_follows = call.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
     let named = call.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     match (named, writing) {
-        (true, _) if goes_on || call.contains_key("partialArgs") => Step::Begin,
-        (true, _) | (false, false) => Step::Whole,
-        (false, true) => Step::More { last: !goes_on },
+        (true, _) if more_follows || call.contains_key("partialArgs") => CallStep::Begin,
+        (true, _) | (false, false) => CallStep::Whole,
+        (false, true) => CallStep::More { last: !more_follows },
     }
 }
 
-impl Partial {
-    /// A call begins.
+impl PartialCall {
+    /// Starts a partial call.
     pub(super) fn new(call: &Map<String, Value>, signature: Option<String>) -> Self {
         let text = |name: &str| call.get(name).and_then(Value::as_str).map(str::to_owned);
         let mut partial = Self {
@@ -48,49 +49,49 @@ impl Partial {
             name: text("name").unwrap_or_default(),
             signature,
             args: Value::Null,
-            growing: None,
+            open_string: None,
         };
         partial.add(call);
         partial
     }
 
-    /// Takes the next pieces of the arguments.
+    /// Adds the next pieces of the arguments.
     pub(super) fn add(&mut self, call: &Map<String, Value>) {
         let pieces = call.get("partialArgs").and_then(Value::as_array).into_iter().flatten();
         for piece in pieces {
             let path = piece.get("jsonPath").and_then(Value::as_str).unwrap_or("$");
-            let goes_on = piece.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
+            let more_follows = piece.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
             let value = if let Some(text) = piece.get("stringValue") {
                 text.clone()
             } else if let Some(number) = piece.get("numberValue") {
-                lenient::whole(number).map_or_else(|| number.clone(), Value::from)
+                proto_json::whole(number).map_or_else(|| number.clone(), Value::from)
             } else if let Some(flag) = piece.get("boolValue") {
                 flag.clone()
             } else {
                 Value::Null
             };
             self.put(path, value);
-            self.growing = goes_on.then(|| path.to_owned());
+            self.open_string = more_follows.then(|| path.to_owned());
         }
     }
 
     fn put(&mut self, path: &str, value: Value) {
-        let grows = self.growing.as_deref() == Some(path);
+        let is_continuation = self.open_string.as_deref() == Some(path);
         let mut at = &mut self.args;
-        for key in keys(path) {
+        for key in path_steps(path) {
             let next = match key {
-                Key::Field(name) => {
+                PathStep::Field(name) => {
                     if !at.is_object() {
                         *at = Value::Object(Map::new());
                     }
                     at.as_object_mut().map(|map| map.entry(name).or_insert(Value::Null))
                 }
-                Key::Item(index) => {
+                PathStep::Item(index) => {
                     if !at.is_array() {
                         *at = Value::Array(Vec::new());
                     }
                     at.as_array_mut().and_then(|list| {
-                        if list.len() <= index && index < LONGEST_LIST {
+                        if list.len() <= index && index < MAX_LIST_ITEMS {
                             list.resize(index + 1, Value::Null);
                         }
                         list.get_mut(index)
@@ -103,13 +104,13 @@ impl Partial {
             }
         }
         match (at, value) {
-            (Value::String(text), Value::String(more)) if grows => text.push_str(&more),
-            (_, Value::Null) if grows => {}
+            (Value::String(text), Value::String(more)) if is_continuation => text.push_str(&more),
+            (_, Value::Null) if is_continuation => {}
             (at, value) => *at = value,
         }
     }
 
-    /// The whole arguments as JSON text.
+    /// Returns the arguments as JSON text.
     pub(super) fn arguments(&self) -> String {
         match &self.args {
             Value::Object(_) => self.args.to_string(),
@@ -118,14 +119,14 @@ impl Partial {
     }
 }
 
-enum Key {
+enum PathStep {
     Field(String),
     Item(usize),
 }
 
-/// The steps of a place such as `$.rows[0].name` or `$['odd name']`.
-fn keys(path: &str) -> Vec<Key> {
-    let mut keys = Vec::new();
+/// Splits a path such as `$.rows[0].name` or `$['odd name']` into steps.
+fn path_steps(path: &str) -> Vec<PathStep> {
+    let mut path_steps = Vec::new();
     let mut rest = path.strip_prefix('$').unwrap_or(path);
     while !rest.is_empty() {
         if let Some(inner) = rest.strip_prefix('[') {
@@ -133,9 +134,9 @@ fn keys(path: &str) -> Vec<Key> {
             let closing = quote.map_or_else(|| "]".to_owned(), |quote| format!("{quote}]"));
             let inner = quote.and_then(|quote| inner.strip_prefix(quote)).unwrap_or(inner);
             let Some((name, after)) = inner.split_once(&closing) else { break };
-            keys.push(match name.parse() {
-                Ok(index) if quote.is_none() => Key::Item(index),
-                _ => Key::Field(name.to_owned()),
+            path_steps.push(match name.parse() {
+                Ok(index) if quote.is_none() => PathStep::Item(index),
+                _ => PathStep::Field(name.to_owned()),
             });
             rest = after;
         } else {
@@ -145,11 +146,11 @@ fn keys(path: &str) -> Vec<Key> {
             if name.is_empty() {
                 break;
             }
-            keys.push(Key::Field(name.to_owned()));
+            path_steps.push(PathStep::Field(name.to_owned()));
             rest = after;
         }
     }
-    keys
+    path_steps
 }
 
 #[cfg(test)]
@@ -158,7 +159,7 @@ mod tests {
     use serde_json::json;
 
     fn built(pieces: Value) -> String {
-        let mut partial = Partial::default();
+        let mut partial = PartialCall::default();
         for piece in pieces.as_array().unwrap() {
             let call = json!({"partialArgs": [piece]});
             partial.add(call.as_object().unwrap());
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_become_one_object() {
+    fn pieces_are_assembled_into_one_object() {
         let pieces = json!([
             {"jsonPath": "$.rows[0].name", "stringValue": "Ap", "willContinue": true},
             {"jsonPath": "$.rows[0].name", "stringValue": "ple", "willContinue": true},
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_places_harm_nothing() {
+    fn malformed_paths_are_ignored() {
         for path in ["", "$", "$..", "$[", "$[999999999999]", "$['x", "$.a[99999999].b"] {
             built(json!([{"jsonPath": path, "stringValue": "x"}]));
         }
