@@ -1,7 +1,7 @@
-//! The addresses a request names for media, with the places where they stand.
+//! Media URLs named in a request, each with the JSON path of its field.
 //!
-//! The rules of a format do not judge them: whether an address may be named is for whoever would
-//! have to go there.
+//! The rules of a format do not check these URLs. The component that fetches them decides which
+//! hosts are allowed.
 
 use canon::{Fault, Origin};
 use memchr::memmem;
@@ -12,16 +12,16 @@ use std::fmt;
 use crate::native::camel;
 use crate::text::Text;
 
-/// An address, and where it stands.
+/// A media URL and the field that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Its JSON path.
+    /// JSON path of the field.
     pub path: String,
-    /// The address as it was written.
+    /// The URL as the caller wrote it.
     pub url: String,
 }
 
-/// The way to an address: the keys on it, lists not counted.
+/// Object keys from the root to a URL field. List indexes are not part of the path.
 type Way = &'static [&'static str];
 
 const CHAT: [Way; 5] = [
@@ -47,7 +47,7 @@ const MESSAGES: [Way; 4] = [
     &["messages", "content", "content", "source", "url"],
     &["messages", "content", "content", "source", "content", "source", "url"],
 ];
-/// Conversations, and what is to be embedded.
+/// Covers conversations (`contents`) and embeddings (`content`, `requests`).
 const NATIVE: [Way; 5] = [
     &["contents", "parts", "fileData", "fileUri"],
     &["contents", "parts", "functionResponse", "parts", "fileData", "fileUri"],
@@ -56,11 +56,11 @@ const NATIVE: [Way; 5] = [
     &["requests", "content", "parts", "fileData", "fileUri"],
 ];
 
-/// A field for data in which some callers write an address.
+/// A field for base64 data in which some callers send a URL.
 const FILE_DATA: &str = "file_data";
 
-/// Every address the request names for media. Most requests name none, which is seen without
-/// reading them.
+/// Returns every media URL in the request. Most requests have none; a byte search detects that
+/// without parsing the body.
 pub fn addresses(origin: Origin, body: &[u8]) -> Result<Vec<Address>, Fault> {
     let (ways, signs): (&'static [Way], &[&str]) = match origin {
         Origin::Chat => (&CHAT, &["_url", FILE_DATA]),
@@ -69,7 +69,7 @@ pub fn addresses(origin: Origin, body: &[u8]) -> Result<Vec<Address>, Fault> {
         Origin::Native => (&NATIVE, &["Uri\"", "_uri\""]),
         Origin::Images => return Ok(Vec::new()),
     };
-    // A key may also be written with escapes.
+    // A key may be written with JSON escapes.
     let there =
         signs.iter().chain(&["\\u00"]).any(|sign| memmem::find(body, sign.as_bytes()).is_some());
     if !there {
@@ -85,13 +85,13 @@ pub fn addresses(origin: Origin, body: &[u8]) -> Result<Vec<Address>, Fault> {
 }
 
 struct Found {
-    /// Whether keys may be in snake_case as well.
+    /// True if keys may be in snake_case as well.
     snake: bool,
     path: String,
     all: Vec<Address>,
 }
 
-/// A value on some of the ways, at that depth of them.
+/// Visits one value that lies on some of the paths, `depth` keys below the root.
 struct Walk<'f> {
     found: &'f mut Found,
     ways: Vec<Way>,

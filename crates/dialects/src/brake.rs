@@ -1,53 +1,54 @@
-//! Ends an answer where its lane cannot be told to end it.
+//! Enforces stop sequences and output limits that a provider's format cannot express.
 //!
-//! One format has no stop texts, two do not say which one was met, one takes no small output limit.
-//! What a lane cannot do for the caller is kept from it and done here: text that may be the
-//! beginning of a stop text is held back, the answer is cut, and the provider can be let go.
+//! The responses format has no stop sequences, two formats do not report which stop sequence
+//! matched, and one rejects small output limits. The enforcer removes these options from the
+//! request and applies them to the stream: it holds back text that may be the beginning of a stop
+//! sequence, cuts the answer, and lets the caller drop the provider's connection.
 
 use canon::{Chat, Event, Finish, Growth, Opening, Origin, Place, Raw, Usage, Why};
 use std::collections::BTreeMap;
 
 use crate::dialect::Ends;
 
-/// Watches an answer for the end its caller asked for.
+/// Watches a stream for the end its caller asked for.
 #[derive(Debug)]
 pub struct Brake {
     stops: Vec<String>,
-    /// The most output tokens, where the lane takes no limit this low.
+    /// Maximum output tokens, set if the provider rejects a limit this low.
     limit: Option<u64>,
-    /// Whether there is one answer only, so that its end is the end of all.
+    /// True if only one answer was requested, so that its end is the end of the stream.
     alone: bool,
     lane: Origin,
     scale: Scale,
-    /// What the provider has told so far.
+    /// Usage the provider reported so far.
     told: Option<Usage>,
     candidates: BTreeMap<u32, Line>,
-    /// Those the provider has ended.
+    /// Candidates the provider ended itself.
     ended: Vec<u32>,
 }
 
-/// How consumption is estimated when a provider is let go before it told.
+/// Estimates usage if the provider is dropped before it reports any.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// The tokens of the request.
+    /// Input tokens of the request.
     pub input: u64,
-    /// The tokens of a text.
+    /// Returns the estimated tokens of a text.
     pub of_text: fn(&str) -> u64,
 }
 
-/// One answer on its way.
+/// State of one candidate.
 #[derive(Debug, Default)]
 struct Line {
-    /// Its open parts; texts with what is held back of them.
+    /// Open parts. A text part holds the text kept back.
     open: BTreeMap<Place, Option<String>>,
-    /// The tokens that went by.
+    /// Estimated tokens forwarded so far.
     spent: u64,
     over: bool,
 }
 
 impl Brake {
-    /// Takes from a request what the lane cannot do for that caller, to do it here; `None` where
-    /// there is nothing of the kind.
+    /// Moves the options the provider cannot handle from the request into an enforcer. Returns
+    /// `None` if the provider can handle them all.
     pub fn take(
         chat: &mut Chat,
         limit: Option<u64>,
@@ -67,7 +68,7 @@ impl Brake {
         if limit.is_some() {
             chat.sampling.max_output = Some(ends.least_output);
         }
-        // An answer in one piece cannot be cut before all of it is paid for.
+        // A non-streamed answer is billed in full before it can be cut.
         chat.stream = true;
         Some(Self {
             stops,
@@ -81,7 +82,7 @@ impl Brake {
         })
     }
 
-    /// One that lets everything pass, until it is told to end the answer.
+    /// Creates an enforcer that forwards everything until `cut` is called.
     pub fn open(candidates: u32, lane: Origin) -> Self {
         Self {
             stops: Vec::new(),
@@ -95,10 +96,9 @@ impl Brake {
         }
     }
 
-    /// Ends every answer here and now, as one that reached its limit; `usage` is what it is billed
-    /// by.
+    /// Ends every open candidate with reason `length`. `usage` is the usage the call is billed by.
     pub fn cut(&mut self, usage: Usage, out: &mut dyn FnMut(Event)) {
-        // So that the last count is the one that was given.
+        // The merged count must equal the usage passed in.
         self.told = Some(self.told.unwrap_or_default().merged(usage));
         let open: Vec<u32> = match self.candidates.is_empty() {
             true => vec![0],
@@ -112,22 +112,24 @@ impl Brake {
         out(Event::Count(usage));
     }
 
-    /// The same, estimating by that scale.
+    /// Returns the same enforcer with another usage estimator.
     pub fn scaled(self, scale: Scale) -> Self {
         Self { scale, ..self }
     }
 
-    /// Whether everything the caller gets was said, so that the provider can be let go.
+    /// Returns true if the caller has received the whole answer, so that the provider's connection
+    /// can be dropped.
     pub fn is_over(&self) -> bool {
         self.alone && self.candidates.values().any(|line| line.over)
     }
 
-    /// Whether the last count was ours, because the provider was let go before it told.
+    /// Returns true if the last usage event was estimated because the provider was dropped before
+    /// it reported any.
     pub fn estimated(&self) -> bool {
         self.is_over() && self.told.is_none_or(|usage| usage.output == 0)
     }
 
-    /// The next event of a stream.
+    /// Handles the next event of the stream.
     pub fn event(&mut self, event: Event, out: &mut dyn FnMut(Event)) {
         match event {
             Event::Open(place, opening) => {
@@ -213,7 +215,7 @@ impl Brake {
         give(place, std::mem::replace(held, kept), out);
     }
 
-    /// Closes what is open of an answer and ends it.
+    /// Closes the open parts of a candidate and ends it.
     fn end(&mut self, candidate: u32, why: Why, stop: Option<String>, out: &mut dyn FnMut(Event)) {
         let line = self.candidates.entry(candidate).or_default();
         line.over = true;
@@ -238,7 +240,7 @@ fn give(place: Place, text: String, out: &mut dyn FnMut(Event)) {
     }
 }
 
-/// How many bytes of a text stay within that many tokens; `None` when all of it does.
+/// Length in bytes of the longest prefix within `left` tokens. `None` if the whole text fits.
 fn fitting(text: &str, left: u64, of_text: fn(&str) -> u64) -> Option<usize> {
     if of_text(text) <= left {
         return None;
@@ -248,13 +250,13 @@ fn fitting(text: &str, left: u64, of_text: fn(&str) -> u64) -> Option<usize> {
     Some(ends.take_while(fits).last().unwrap_or(0))
 }
 
-/// The stop text that comes first, and where.
+/// The first stop sequence in the text, with its byte offset.
 fn earliest<'a>(text: &str, stops: &'a [String]) -> Option<(usize, &'a str)> {
     let found = stops.iter().filter_map(|stop| Some((text.find(stop.as_str())?, stop.as_str())));
     found.min_by_key(|(at, _)| *at)
 }
 
-/// How many bytes at the end of a text may be the beginning of a stop text.
+/// Length in bytes of the longest suffix that may begin a stop sequence.
 fn beginning(text: &str, stops: &[String]) -> usize {
     let longest = |stop: &String| {
         let ends = stop.char_indices().map(|(at, _)| at).rev();
@@ -281,7 +283,7 @@ mod tests {
         text.split_whitespace().count() as u64
     }
 
-    /// Runs a text in these pieces through the brake; tells the reply and whether it was cut.
+    /// Sends the pieces through the enforcer. Returns the reply and true if it was cut.
     fn run(mut chat: Chat, pieces: &[&str]) -> (Reply, bool) {
         let scale = Scale { input: 7, of_text: words };
         let mut brake =
@@ -341,8 +343,8 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever the stream is cut into pieces, the caller gets exactly what stands before the
-        /// first stop text, and all of it when there is none.
+        /// For any split of the stream, the caller receives the text before the first stop
+        /// sequence, or all of it if there is none.
         #[test]
         fn the_answer_ends_before_the_first_stop_text(
             text in "[abä ]{0,24}", stops in prop::collection::vec("[abä]{1,3}", 1..4),
@@ -359,8 +361,8 @@ mod tests {
             let first = stops.iter().filter_map(|stop| text.find(stop)).min();
             prop_assert_eq!(over, first.is_some());
             prop_assert_eq!(finish.stop.is_some(), first.is_some());
-            // A stream can only be cut at the first stop text that was complete: one that begins
-            // earlier but ends later may still have been on its way.
+            // The stream is cut at the first stop sequence that is complete. One that begins
+            // earlier but ends later may not have arrived yet.
             let complete = stops.iter().filter_map(|stop| Some(text.find(stop)? + stop.len())).min();
             match (first, complete) {
                 (Some(first), Some(complete)) => {

@@ -1,27 +1,25 @@
-//! What a provider's error means for our caller, whatever format it came in.
+//! Maps a provider's error to the error of the gateway's caller, independent of the wire format.
 //!
-//! A status alone decides the kind of trouble; the provider's words are repeated only where they
-//! help the caller mend its request, and never with a credential or an address in them.
+//! The status decides the error kind. The provider's message is repeated only if it helps the
+//! caller to fix the request, and never with a credential or a URL in it.
 
 use canon::{Blame, Fault, Reach, Trouble};
 
-/// A provider's own words for its error.
+/// Fields of a provider's error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UpstreamWords {
-    /// Its sentence.
     pub(crate) message: String,
-    /// Its kind of error.
     pub(crate) kind: String,
-    /// Its finer code.
     pub(crate) code: String,
-    /// The field it blames.
+    /// Field of the request that caused the error.
     pub(crate) param: Option<String>,
 }
 
-/// The fault behind a provider's error status.
+/// Returns the gateway's error for a provider's error status.
 pub(crate) fn of_upstream(status: u16, words: Option<UpstreamWords>) -> Fault {
     let words = words.unwrap_or_default();
-    // An account without money is no rate limit that passes.
+    // `insufficient_quota` comes with status 429, but waiting does not help: the account has no
+    // credit. See <https://platform.openai.com/docs/guides/error-codes>.
     let broke = [&words.code, &words.kind].iter().any(|word| *word == "insufficient_quota");
     let status = if status == 429 && broke { 402 } else { status };
     let note = format!(
@@ -51,7 +49,7 @@ pub(crate) fn of_upstream(status: u16, words: Option<UpstreamWords>) -> Fault {
         }
         400 | 422 => theirs(Trouble::Invalid, "the provider refused the request as invalid"),
         413 => theirs(Trouble::TooLarge, "the provider refused the request as too large"),
-        // Our own credential or account failed, which is no business of the caller's.
+        // The gateway's own credential or account failed. The caller cannot fix that.
         401..=404 => Fault::new(Trouble::Unavailable, "the model is not available at the moment"),
         429 => {
             Fault::new(Trouble::RateLimit, "the model's provider is at its rate limit, retry later")
@@ -66,7 +64,7 @@ pub(crate) fn of_upstream(status: u16, words: Option<UpstreamWords>) -> Fault {
         .note(note)
 }
 
-/// A provider's sentence without what might be a credential, an account or an address.
+/// Removes words from a message that may be a credential, an account id or a URL, and truncates it.
 fn tidy(message: &str) -> String {
     let hides = |word: &str| {
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());

@@ -1,42 +1,45 @@
-//! Bytes into the pieces of a stream: server-sent events, cut without copying where possible.
+//! Decoder for server-sent events. Avoids copies where possible.
+//!
+//! Format:
+//! <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>.
 
 use bytes::{Buf, Bytes, BytesMut};
 use canon::{Fault, Trouble};
 use memchr::{memchr, memchr2};
 use std::borrow::Cow;
 
-/// The largest piece of a stream that is taken from a provider.
+/// Maximum size of one event.
 pub const MAX_FRAME: usize = 8 << 20;
-/// The same where pictures come: one of them is one line.
+/// Maximum size of one event in an image stream, where one line holds a whole image.
 const MAX_PICTURE: usize = 64 << 20;
 
-/// One piece of a stream: an event's name, if it has one, and its data.
+/// One event of a stream: its name, if any, and its data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The name on the `event:` line.
+    /// Value of the `event:` line.
     pub event: Option<Bytes>,
-    /// The data, several `data:` lines joined by a newline.
+    /// Values of the `data:` lines, joined by newlines.
     pub data: Bytes,
 }
 
 impl Frame {
-    /// A piece without a name.
+    /// Creates a frame without an event name.
     pub fn data(data: impl Into<Bytes>) -> Self {
         Self { event: None, data: data.into() }
     }
 
-    /// The data as text. Some servers cut a character in two and send half of it; the rest of the
-    /// piece is fine.
+    /// Returns the data as text. Some servers split a UTF-8 character and send half of it; the
+    /// broken bytes are replaced and the rest is kept.
     pub(crate) fn text(&self) -> Cow<'_, str> {
-        // Nearly always it is text, and this is the fast way to see it.
+        // Fast path: nearly every frame is valid UTF-8.
         match std::str::from_utf8(&self.data) {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(&self.data),
         }
     }
 
-    /// Writes the data and the end of the event. A payload of several lines stays several data
-    /// lines; it means the same.
+    /// Writes the data and the blank line that ends the event. Data with newlines is written as
+    /// several `data:` lines, which decodes to the same value.
     pub(crate) fn write_data(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"data: ");
         let mut rest = &self.data[..];
@@ -51,27 +54,27 @@ impl Frame {
     }
 }
 
-/// Cuts a provider's bytes into pieces, however they were split on their way.
+/// Splits a provider's bytes into events. Chunk boundaries do not matter.
 ///
-/// Accepts what the event-stream format allows: LF, CRLF or CR, comments, `data:` with or without
-/// a space, several data lines, a byte-order mark, unknown fields.
+/// Accepts everything the event-stream format allows: LF, CRLF or CR line ends, comments, `data:`
+/// with or without a space, several data lines, a byte-order mark, unknown fields.
 #[derive(Debug, Default)]
 pub struct Cutter {
-    /// What arrived last, and how much of it was used.
+    /// The last chunk, and the number of its bytes already consumed.
     bytes: Bytes,
     used: usize,
-    /// The beginning of a line whose end has not arrived.
+    /// Beginning of a line whose end has not arrived yet.
     begins: BytesMut,
     event: Option<Bytes>,
     data: Data,
     begun: bool,
-    /// The last line ended with CR, so an LF right behind it belongs to it.
+    /// True if the last line ended with CR. An LF right after it belongs to the same line end.
     after_cr: bool,
-    /// Whether a piece may be as large as a picture.
+    /// True if the image limit applies.
     large: bool,
 }
 
-/// The data lines of the event being read. One line is kept as a slice of what arrived.
+/// Data lines of the current event. A single line is a slice of the received chunk.
 #[derive(Debug, Default)]
 enum Data {
     #[default]
@@ -81,12 +84,12 @@ enum Data {
 }
 
 impl Cutter {
-    /// For a stream of pictures.
+    /// Creates a decoder for a stream of images.
     pub fn for_pictures() -> Self {
         Self { large: true, ..Self::default() }
     }
 
-    /// Takes the next bytes.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: Bytes) {
         let rest = self.rest();
         self.bytes = if rest.is_empty() { bytes } else { [rest, &bytes].concat().into() };
@@ -97,14 +100,14 @@ impl Cutter {
         self.bytes.get(self.used..).unwrap_or_default()
     }
 
-    /// Puts aside what has no end yet: only that is ever copied.
+    /// Copies an incomplete line into `begins`. Nothing else is copied.
     fn put_aside(&mut self) {
         let rest = self.bytes.get(self.used..).unwrap_or_default();
         self.begins.extend_from_slice(rest);
         self.used = self.bytes.len();
     }
 
-    /// The next complete piece; `None` until more bytes arrive.
+    /// Returns the next complete event, or `None` until more bytes arrive.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, Fault> {
         while let Some(line) = self.line() {
             if line.is_empty() {
@@ -125,7 +128,7 @@ impl Cutter {
         if self.large { MAX_PICTURE } else { MAX_FRAME }
     }
 
-    /// What is left when the body ends: a last event whose blank line never came.
+    /// Returns the last event if the body ended without the final blank line.
     pub fn finish(&mut self) -> Result<Option<Frame>, Fault> {
         self.put_aside();
         if !self.begins.is_empty() {
@@ -227,9 +230,9 @@ impl Data {
     }
 }
 
-/// An event stream is text: what is not, is marked as the format says, and the rest stays.
+/// Replaces invalid UTF-8, as the event-stream format requires.
 fn readable(bytes: Bytes) -> Bytes {
-    // Nearly always it is text, and this is the fast way to see it.
+    // Fast path: nearly every event is valid UTF-8.
     if std::str::from_utf8(&bytes).is_ok() {
         return bytes;
     }

@@ -1,35 +1,38 @@
-//! How a model lets its thinking be steered, for the formats that have more than one way to ask.
+//! The ways a model's thinking can be controlled, for formats with more than one way to ask.
 //!
-//! The directory knows it of most models. Of the others only their names tell something, and that
-//! is guessed here and nowhere else.
+//! The catalog knows this for most models. For the others it is guessed from the model name, only
+//! here.
+//!
+//! See <https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking> and
+//! <https://ai.google.dev/gemini-api/docs/thinking>.
 
 use canon::{Level, Losses};
 use std::borrow::Cow;
 
 use crate::Lane;
 
-/// How a model lets its thinking be steered.
+/// The ways a model's thinking can be controlled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steering {
-    /// The smallest and the largest budget in tokens; `None` where it takes none.
+    /// Smallest and largest budget in tokens. `None` if the model takes no budget.
     pub budget: Option<(u64, u64)>,
-    /// Whether it can decide for itself how long to think.
+    /// True if the model can choose the amount of thinking itself.
     pub dynamic: bool,
-    /// Whether thinking can be switched off.
+    /// True if thinking can be switched off.
     pub can_disable: bool,
-    /// The levels it knows, lowest first; empty where it takes none.
+    /// Supported levels, lowest first. Empty if the model takes no level.
     pub levels: Vec<Level>,
 }
 
 const ANY_BUDGET: Option<(u64, u64)> = Some((0, u64::MAX));
 
 impl Steering {
-    /// What is known of a lane's model, or guessed.
+    /// Returns the catalog's entry for the lane's model, or a guess by its name.
     pub(crate) fn of<'a>(lane: &Lane<'a>) -> Cow<'a, Self> {
         lane.steering.map_or_else(|| Cow::Owned(Self::by_name(lane.model)), Cow::Borrowed)
     }
 
-    /// What the name of a model tells; an unknown one takes everything.
+    /// Guesses by the model name. An unknown model is assumed to support everything.
     fn by_name(model: &str) -> Self {
         let (budget, adaptive) = match (claude(model), gemini(model)) {
             (Some((0..=3, _) | (4, 0..=5)), _) => (ANY_BUDGET, false),
@@ -48,8 +51,8 @@ impl Steering {
         Self { budget, dynamic: adaptive, can_disable: true, levels }
     }
 
-    /// The nearest of the model's own levels that the format has a word for: the next lower one, or
-    /// the lowest. What is left of the wish is told.
+    /// Returns the nearest level that both the model and the format support: the next lower one, or
+    /// else the lowest. Records a loss if it differs from `wish`.
     pub(crate) fn nearest(
         &self,
         wish: Level,
@@ -67,8 +70,7 @@ impl Steering {
         found
     }
 
-    /// The level a model is asked for in a format that knows no budgets; `None` where it is better
-    /// not asked at all.
+    /// Returns the level for a format without budgets. `None` if the level is better left out.
     pub(crate) fn effort(&self, wish: Level, losses: &mut Losses) -> Option<Level> {
         if wish == Level::Off && !self.thinks_anyway(losses) {
             return Some(wish);
@@ -79,19 +81,19 @@ impl Steering {
         }
     }
 
-    /// A budget within the model's range.
+    /// Limits a budget to the model's range.
     pub(crate) fn clamp(&self, budget: u64) -> u64 {
         self.budget.map_or(budget, |(least, most)| budget.min(most).max(least))
     }
 
-    /// Notes that the model thinks although it was asked not to. Tells whether that is so.
+    /// Records a loss and returns true if the model thinks although thinking was switched off.
     pub(crate) fn thinks_anyway(&self, losses: &mut Losses) -> bool {
         losses.add_if(!self.can_disable, "thinking", "this model cannot be kept from thinking");
         !self.can_disable
     }
 }
 
-/// The version in the name of a Claude model.
+/// Version number in the name of a Claude model.
 fn claude(model: &str) -> Option<(u32, u32)> {
     let (_, rest) = model.split_once("claude-")?;
     // Longer numbers are dates.
@@ -102,7 +104,7 @@ fn claude(model: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?, numbers.next().unwrap_or(0)))
 }
 
-/// The generation in the name of a Gemini model.
+/// Generation in the name of a Gemini model.
 fn gemini(model: &str) -> Option<u32> {
     let (_, rest) = model.split_once("gemini-")?;
     rest.split(['-', '.']).next()?.parse().ok()
@@ -154,11 +156,11 @@ mod tests {
         }
     }
 
-    /// What a lane is sent for that wish, and what of it is told as lost.
+    /// Returns the request for that level, and the recorded losses.
     fn sent(origin: Origin, steering: &Steering, thinking: Thinking) -> (Value, Vec<String>) {
         let turns = vec![canon::Turn::new(canon::Role::User, vec![canon::Part::text("Hello.")])];
         let chat = Chat { thinking, turns, ..Chat::default() };
-        // The name says the contrary of what is known.
+        // The name suggests the opposite of the catalog's entry.
         let model = if origin == Origin::Native { "gemini-2.5-pro" } else { "claude-opus-4-8" };
         let (limit, max_output) = (None, Some(200_000));
         let lane = Lane { model, limit, max_output, steering: Some(steering) };

@@ -1,25 +1,25 @@
-//! Sealed stretches of one text, for formats that tell the text in one piece.
+//! Signed spans of one text, for formats that send the text as one string.
 //!
-//! A provider may seal a part of its text, such as its end, as a part of its own. Where the text
-//! stays whole, the seal travels elsewhere and names its stretch by the characters it covers:
+//! A provider may sign a piece of its text, for example the end, as a separate part. If the text
+//! stays in one piece, the signature travels elsewhere and names its span by character offsets:
 //! `text:START:END`.
 
 use canon::{Kind, Part, Seal};
 
-/// A stretch: its first character, the one behind its last, and its seal.
+/// First character, character after the last one, signature.
 pub(crate) type Stretch = (usize, usize, Seal);
 
-/// What a stretch is called.
+/// Returns the name of a span.
 pub(crate) fn name(start: usize, length: usize) -> String {
     format!("text:{start}:{}", start + length)
 }
 
-/// Whether that is what a stretch is called.
+/// Returns true if `name` has the form of a span name.
 pub(crate) fn is_name(name: &str) -> bool {
     name.starts_with("text:")
 }
 
-/// The stretches behind their names; a name that says nothing is left out.
+/// Parses span names. Malformed names are skipped.
 pub(crate) fn named(seals: Vec<(String, Seal)>) -> Vec<Stretch> {
     let read = |(name, seal): (String, Seal)| {
         let (start, end) = name.strip_prefix("text:")?.split_once(':')?;
@@ -28,8 +28,8 @@ pub(crate) fn named(seals: Vec<(String, Seal)>) -> Vec<Stretch> {
     seals.into_iter().filter_map(read).collect()
 }
 
-/// A text with each sealed stretch as a part of its own; seals whose stretch the text does not
-/// have are left out, since they would vouch for other words.
+/// Splits a text so that each signed span is a part of its own. A span outside of the text is
+/// skipped: its signature would not match the words.
 pub(crate) fn cut(text: &str, mut stretches: Vec<Stretch>) -> Vec<Part> {
     stretches.sort_by_key(|(start, end, _)| (*start, *end));
     let all: Vec<char> = text.chars().collect();
@@ -49,7 +49,8 @@ pub(crate) fn cut(text: &str, mut stretches: Vec<Stretch>) -> Vec<Part> {
     parts
 }
 
-/// A part cut in the same way, if it is text; what else it carries stays with its ends.
+/// Splits a text part in the same way. Other parts are returned unchanged. Citations and extras
+/// stay on the first piece, the cache mark on the last.
 pub(crate) fn cut_part(part: Part, stretches: Vec<Stretch>) -> Vec<Part> {
     let Part { kind: Kind::Text { text, citations }, seal, cache, extras } = part else {
         return vec![part];

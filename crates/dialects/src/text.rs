@@ -1,19 +1,19 @@
-//! Texts borrowed from what is read, where they are written plainly. By itself serde copies a text
-//! that may be missing.
+//! Strings borrowed from the input unless they contain escapes. Serde's `Option<Cow<str>>` always
+//! copies: <https://github.com/serde-rs/serde/issues/2016>.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A text that may be missing.
+/// Deserializes an optional string.
 pub(crate) fn maybe<'de: 'a, 'a, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Cow<'a, str>>, D::Error> {
     Ok(Option::<Text<'a>>::deserialize(from)?.map(|Text(text)| text))
 }
 
-/// A text.
+/// A string borrowed from the input if possible.
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {

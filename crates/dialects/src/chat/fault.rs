@@ -1,4 +1,6 @@
-//! Errors in the chat format, in and out.
+//! Errors of the chat format, read and written.
+//!
+//! See <https://platform.openai.com/docs/guides/error-codes>.
 
 use canon::{Fault, Trouble};
 use serde::Deserialize;
@@ -7,19 +9,19 @@ use std::borrow::Cow;
 
 use crate::fields::Object;
 
-/// A provider's error answer.
+/// Reads a provider's error response.
 pub(super) fn read(status: u16, body: &[u8]) -> Fault {
     #[derive(Deserialize)]
     struct Body {
         error: Option<Value>,
     }
-    // Some say it without an object around it.
+    // Some providers send the error without the `error` wrapper.
     let error = serde_json::from_slice::<Body>(body).ok().and_then(|body| body.error);
     let error = error.or_else(|| serde_json::from_slice(body).ok());
     crate::fault::of_upstream(status, error.as_ref().map(message_and_code))
 }
 
-/// An error object that came where an answer was expected: in a 200, or inside a stream.
+/// Reads an error object that came in place of an answer: with status 200, or inside a stream.
 pub(super) fn read_object(error: &str) -> Fault {
     let value: Value = serde_json::from_str(error).unwrap_or_default();
     let said = message_and_code(&value);
@@ -56,7 +58,7 @@ fn message_and_code(error: &Value) -> crate::fault::UpstreamWords {
     }
 }
 
-/// A fault in this format's words.
+/// Writes an error in this format.
 pub(super) fn write(fault: &Fault) -> (u16, Vec<u8>) {
     let (status, kind, code) = words(fault.trouble());
     let code: Option<Cow<'_, str>> = fault.detail().map(Cow::Borrowed).or(code.map(Cow::Borrowed));

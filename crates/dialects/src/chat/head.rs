@@ -1,4 +1,4 @@
-//! A chat request as the rules see it: borrowed from the body, judged while it is read.
+//! Borrowed view of a chat request. Rules that concern a message are checked while it is parsed.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess};
@@ -83,12 +83,12 @@ pub(super) struct NameHead<'a> {
     pub(super) name: Option<Cow<'a, str>>,
 }
 
-/// The conversation. Each message is judged while it is read, so that nothing is kept of it but
-/// the ids of calls and results.
+/// The conversation. Each message is checked while it is parsed, so that only the ids of tool calls
+/// and results are kept.
 #[derive(Debug, Default)]
 pub(super) struct Messages<'a> {
     pub(super) count: usize,
-    /// Whether any of them is made of parts.
+    /// True if any message has a list of parts as its content.
     pub(super) parts: bool,
     pub(super) broken: Option<(String, String)>,
     pub(super) calls: Vec<Cow<'a, str>>,
@@ -146,7 +146,7 @@ pub(super) struct CallHead<'a> {
     pub(super) custom: Option<NameHead<'a>>,
 }
 
-/// What a message holds: nothing, text, or parts of which the first broken one is remembered.
+/// Content of a message: absent, text, or parts with the first invalid one.
 #[derive(Debug, Default)]
 pub(super) enum Content<'a> {
     #[default]

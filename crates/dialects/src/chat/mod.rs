@@ -1,8 +1,9 @@
 //! OpenAI chat completions, `POST /v1/chat/completions`.
 //!
-//! The plainest of the formats and the one peers extend. Of the extensions we read and write:
-//! `reasoning_content`, `reasoning` and `reasoning_details[]` for thinking and its seals,
-//! `extra_content.google.thought_signature` on tool calls, `message.images[]` for pictures.
+//! Reference: <https://platform.openai.com/docs/api-reference/chat/create>. Other vendors extend
+//! this format. The supported extensions are `reasoning_content`, `reasoning` and
+//! `reasoning_details[]` for thinking and its signatures, `extra_content.google.thought_signature`
+//! on tool calls, and `message.images[]` for generated images.
 
 mod audio;
 mod fault;
@@ -21,7 +22,7 @@ mod write_stream;
 use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Fault, Lossy, Origin, Reply};
 
-/// The chat format.
+/// The chat completions format.
 #[derive(Clone, Copy, Debug)]
 pub struct Chat;
 

@@ -1,4 +1,5 @@
-//! Chat to chat: the caller's own bytes, and the provider's own pieces.
+//! Pass-through from chat to chat: the caller's body with few edits, and the provider's frames
+//! unchanged.
 
 use bytes::Bytes;
 use canon::{Fault, Origin, Tier, Trouble, Usage};
@@ -15,7 +16,6 @@ use crate::json::{self, Edit, Segments};
 use crate::served;
 use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
 
-/// What ends a stream.
 pub(super) const DONE: &[u8] = b"[DONE]";
 
 impl Passage for Chat {
@@ -39,7 +39,7 @@ impl Passage for Chat {
                 None => added.push_str(&format!("\"max_completion_tokens\":{limit},")),
             }
         }
-        // Without its usage a stream could only be billed by an estimate, so it is always asked for.
+        // Always asks for usage; without it, a stream is billed by an estimate.
         if peek.stream && !peek.wants_usage {
             let options = "{\"include_usage\":true}";
             match &marks.stream_options {
@@ -118,19 +118,18 @@ fn no_answer(why: &str) -> Fault {
         .note(format!("not a chat completion: {why}"))
 }
 
-/// Watches chunks go by. Most carry nothing to read and are only searched for the few words that
-/// matter.
+/// Meters the chunks of a stream. Most chunks are not parsed, only searched for a few patterns.
 struct ChatSniffer {
     wants_usage: bool,
     candidates: u32,
-    /// The answers that gave a reason for their end.
+    /// Candidates with a finish reason.
     ended: Vec<u32>,
-    /// A chunk that says whose stream it is.
+    /// A chunk with the id and the model of the stream.
     head: Bytes,
     said: Said,
 }
 
-/// What every chunk of a stream repeats.
+/// Fields every chunk of a stream repeats.
 #[derive(Default, Deserialize)]
 struct Repeated {
     #[serde(default)]
@@ -142,7 +141,7 @@ struct Repeated {
 }
 
 impl ChatSniffer {
-    /// A chunk like those that went by, with these choices.
+    /// Creates a chunk with the given choices and the repeated fields of the stream.
     fn chunk(&self, choices: Vec<Value>) -> Object {
         let Repeated { id, created, model } =
             serde_json::from_slice(&self.head).unwrap_or_default();
@@ -159,7 +158,8 @@ fn write_chunk(chunk: Object, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("data: {}\n\n", Value::from(chunk)).as_bytes());
 }
 
-/// The words chunks are searched for; to make ready for a search costs more than to search.
+/// Patterns to search chunks for. They are compiled once because building a finder costs more than
+/// searching a chunk.
 struct Words {
     unfinished: Finder<'static>,
     error: Finder<'static>,
@@ -177,8 +177,8 @@ static WORDS: LazyLock<Words> = LazyLock::new(|| Words {
         .map(Finder::new),
 });
 
-/// How many bytes of output a chunk has, near enough: most of it is framing that every chunk
-/// repeats, and what it says stands in one of the texts.
+/// Estimates the output bytes of a chunk. Most of a chunk is framing; the output is in one of the
+/// text fields.
 fn output_bytes(data: &[u8]) -> u64 {
     let mut texts = WORDS.texts.iter().filter_map(|key| json::text_bytes(data, key));
     match texts.find(|bytes| *bytes > 0) {
@@ -215,7 +215,7 @@ impl Sniffer for ChatSniffer {
             return Verdict::Last;
         }
         if self.head.is_empty() {
-            // Copied: a slice would keep the whole piece it came in.
+            // Copied, because a slice would keep the whole received buffer alive.
             self.head = Bytes::copy_from_slice(data);
         }
         let Words { unfinished, error, usage, no_usage, texts: _ } = &*WORDS;
@@ -239,7 +239,7 @@ impl Sniffer for ChatSniffer {
             return Verdict::Fault(fault::read_object(error.get()));
         }
         if chunk.choices.is_none() && chunk.usage.is_none() {
-            // Something of the provider's own: clients of this format count on `choices`.
+            // An event of the provider's own. SDKs of this format expect `choices` in each chunk.
             return Verdict::Swallow;
         }
         self.said.tier = told_tier(chunk.service_tier).or(self.said.tier.take());

@@ -1,4 +1,4 @@
-//! A provider's whole chat completion into canon.
+//! Reads a whole chat completion into canon.
 
 use canon::{
     Candidate, Citation, Extras, Fault, Finish, Kind, Logprob, Media, MediaKind, Part, Raw, Reply,
@@ -11,7 +11,7 @@ use super::audio::{Audio, Sound};
 use super::{ME, fault, read_request, seals, wire};
 use crate::fields::{Fields, Path};
 
-/// Reads an answer; an error object in place of one is that error.
+/// Reads a reply. An `error` object in place of a reply becomes that error.
 pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     let mut fields = Fields::new(value, &Path::Root).map_err(|e| unreadable(e.say()))?;
@@ -62,7 +62,7 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
     let audio = Audio::deserialize(&audio).unwrap_or_default();
     let mut sound = Sound::default();
     sound.add(&audio);
-    // What is spoken is written only in the transcript.
+    // Audio output has its text in the transcript only.
     let content = message.take("content").filter(|content| content.as_str() != Some(""));
     match content.or_else(|| audio.transcript.as_deref().map(Value::from)) {
         Some(Value::String(text)) if !text.is_empty() => {
@@ -94,7 +94,7 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
         parts.push(read_request::function_call(call, &Path::Root)?);
     }
     let rest = message.rest();
-    // Some providers say `stop` although they call a tool; clients go by the reason.
+    // Some providers report `stop` although the message has tool calls. Clients act on the reason.
     let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
     if let Some(finish) = &mut finish
         && calls
@@ -110,7 +110,7 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
     Ok(Candidate { index, parts, finish, logprobs, extras })
 }
 
-/// The sources of a text.
+/// Citations of a text.
 pub(super) fn citations(annotations: Vec<Value>) -> Vec<Citation> {
     annotations
         .into_iter()
@@ -131,7 +131,8 @@ pub(super) fn citations(annotations: Vec<Value>) -> Vec<Citation> {
         .collect()
 }
 
-/// Pictures in the answer, where peers put them.
+/// Generated images in `message.images[]`, an extension of OpenRouter:
+/// <https://openrouter.ai/docs/features/multimodal/image-generation>.
 pub(super) fn images(images: Vec<Value>) -> Vec<Part> {
     images
         .into_iter()

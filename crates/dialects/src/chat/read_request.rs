@@ -1,4 +1,4 @@
-//! A chat request into canon.
+//! Reads a chat request into canon.
 
 use canon::{
     CacheMark, Canvas, Choice, Clip, Detail, Extras, Fault, Format, FunctionTool, Hints, Kind,
@@ -11,7 +11,7 @@ use super::{ME, seals, wire};
 use crate::fields::{Fields, Path};
 use crate::{json, stretch};
 
-/// Reads a request. Its rules have been checked by `rules`; here only types matter.
+/// Reads a request. `rules` has checked it before; this reader only checks types.
 pub(super) fn read(body: &[u8]) -> Result<canon::Chat, Fault> {
     let text = json::text(body)?;
     let value: Value = serde_json::from_str(text)
@@ -77,7 +77,8 @@ pub(super) fn read(body: &[u8]) -> Result<canon::Chat, Fault> {
     })
 }
 
-/// The shape of pictures, as peers tell it. What else they tell there stays in this format.
+/// Reads `image_config`, an extension of OpenRouter. Unknown fields stay in the extras of this
+/// format.
 fn canvas(fields: &mut Fields<'_>) -> Result<Canvas, Fault> {
     let Some(config) = fields.object("image_config")? else { return Ok(Canvas::default()) };
     let path = Path::Root.key("image_config");
@@ -226,7 +227,7 @@ fn part(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
     Ok(Part { kind, seal: None, cache, extras })
 }
 
-/// Keeps what nobody took of an object inside another one, under its name.
+/// Keeps the unread fields of an inner object under its name.
 fn keep_inside(extras: &mut Extras, name: &str, rest: Map<String, Value>) {
     if !rest.is_empty() {
         extras.put(ME, name, Value::Object(rest));
@@ -249,7 +250,7 @@ fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     Ok(Kind::Media(Media { name, ..media(MediaKind::Document, &data) }))
 }
 
-/// Media behind an address, or inside a data URI.
+/// Media from a URL or a data URI (RFC 2397).
 fn media(kind: MediaKind, url: &str) -> Media {
     let source = match url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) {
         Some((head, data)) => {
@@ -271,7 +272,8 @@ fn detail(word: &str) -> Option<Detail> {
     }
 }
 
-/// A breakpoint in this format's words, or in those of messages, which peers accept here.
+/// Reads a cache breakpoint: this format's own field, or `cache_control` of the messages format,
+/// which other vendors accept here.
 fn cache_mark(fields: &mut Fields<'_>) -> Option<CacheMark> {
     let mark = fields.take("prompt_cache_breakpoint").or_else(|| fields.take("cache_control"))?;
     Some(CacheMark { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) })
@@ -305,7 +307,7 @@ fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
     Ok(parts)
 }
 
-/// The old form of a tool call, which has no id.
+/// Reads `function_call`, the deprecated form of a tool call. It has no id.
 pub(super) fn function_call(call: Map<String, Value>, path: &Path<'_>) -> Result<Part, Fault> {
     let mut call = Fields::of(call, path);
     let name = call.required("name")?;
@@ -314,7 +316,7 @@ pub(super) fn function_call(call: Map<String, Value>, path: &Path<'_>) -> Result
     Ok(Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom: false })))
 }
 
-/// Thinking, from the richest of the extensions the message carries.
+/// Reads thinking from the most detailed of the extension fields.
 pub(super) fn thoughts(
     details: Vec<Value>,
     fields: &mut Fields<'_>,
@@ -342,7 +344,7 @@ pub(super) fn thoughts(
         .collect())
 }
 
-/// One tool call of an assistant message.
+/// Reads one tool call of an assistant message.
 pub(super) fn tool_call(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
     let mut fields = Fields::new(value, path)?;
     let id = fields.string("id")?.unwrap_or_default();
@@ -377,7 +379,8 @@ fn tool_result(fields: &mut Fields<'_>) -> Result<Part, Fault> {
     Ok(Part { cache, ..Part::new(Kind::ToolResult(result)) })
 }
 
-/// The old form, in which a result names its function: it answers the last call of that name.
+/// Reads a `function` message, the deprecated form of a tool result. It names its function and
+/// answers the last call of that name.
 fn function_result(
     fields: &mut Fields<'_>,
     turns: &[Turn],
@@ -390,7 +393,7 @@ fn function_result(
         }
     });
     let parts = content(fields)?;
-    // The call names the function; only a result without one must do so itself.
+    // The call has the function name already. Only a result without a call needs it.
     let name = name.filter(|_| call.is_none());
     let call = call.unwrap_or_default();
     Ok(Part::new(Kind::ToolResult(ToolResult { call, name, parts, object: None, failed: false })))

@@ -1,4 +1,4 @@
-//! A provider's chat chunks into events.
+//! Reads chat chunks into events.
 
 use canon::{Event, Fault, Finish, Growth, Opening, Origin, Place, Raw, Seal, Trouble, Why};
 use serde_json::value::RawValue;
@@ -9,7 +9,8 @@ use super::passage::DONE;
 use super::{ME, fault, read_reply, seals, wire};
 use crate::{Frame, Reader};
 
-/// Reads chunks. Text, thinking and calls arrive interleaved; each becomes a numbered part.
+/// Stream reader. Text, thinking and calls arrive interleaved; each becomes a part with its own
+/// slot.
 #[derive(Default)]
 pub(super) struct ChatReader {
     begun: bool,
@@ -17,19 +18,19 @@ pub(super) struct ChatReader {
     candidates: Vec<Speaker>,
 }
 
-/// One candidate's open parts.
+/// Open parts of one candidate.
 #[derive(Default)]
 struct Speaker {
     index: u32,
     slots: u32,
     open: Option<(Say, u32)>,
-    /// What the entry of the open thought says of itself; its seal goes with it.
+    /// Fields of the open thought's entry, written out together with its signature.
     entry: Map<String, Value>,
-    /// Slot of each call by the provider's own index, and whether it is still open.
+    /// Tool calls by the provider's index.
     calls: Vec<Call>,
-    /// What is spoken, told when all of it is here.
+    /// Audio so far. It becomes one part at the end.
     sound: Sound,
-    /// Fields only the provider knows.
+    /// Fields only this format has.
     rest: Map<String, Value>,
     ended: bool,
 }
@@ -127,7 +128,7 @@ impl Speaker {
         let audio = delta.audio.unwrap_or_default();
         self.sound.add(&audio);
         let (thought, text) = match delta.content {
-            // What is spoken is written only in the transcript.
+            // Audio output has its text in the transcript only.
             wire::Content::Nothing => {
                 (String::new(), audio.transcript.unwrap_or_default().into_owned())
             }
@@ -158,7 +159,7 @@ impl Speaker {
         }
     }
 
-    /// Thinking, from the richest extension the chunk carries.
+    /// Reads thinking from the most detailed of the extension fields.
     fn think(&mut self, delta: &wire::Delta<'_>, out: &mut Vec<Event>) {
         let details = list(delta.reasoning_details);
         if details.is_empty() {
@@ -227,7 +228,7 @@ impl Speaker {
         let custom = delta.custom.is_some();
         let inner = delta.custom.or(delta.function).unwrap_or_default();
         let known = match (delta.index, delta.id.as_deref()) {
-            // An id that differs begins another call, even where a provider repeats the index.
+            // A different id starts another call, even if the provider repeats the index.
             (Some(index), Some(id)) if !id.is_empty() => {
                 self.calls.iter().position(|call| call.index == index && call.id == id)
             }
@@ -293,7 +294,7 @@ impl Speaker {
         out.push(Event::Grow(place, Growth::Text(text)));
     }
 
-    /// The part being said, opened if another kind of part or none was open.
+    /// Returns the open part of that kind. Opens one if another kind or none is open.
     fn open(&mut self, what: Say, out: &mut Vec<Event>) -> Place {
         if let Some((open, slot)) = self.open
             && open == what

@@ -1,8 +1,9 @@
-//! What earns a chat request a 400, found in one pass over its bytes.
+//! Checks of a chat request that lead to status 400, made in one pass over its bytes.
 //!
-//! The pass reads what the flow must know and what the rules need, borrowed from the body; the
-//! rest is skipped. Only what a rule of the format forbids is refused: fields we do not know are
-//! left to the provider.
+//! The pass borrows the fields that routing and the rules need, and skips the rest. It rejects only
+//! what the API reference forbids; unknown fields are left to the provider.
+//!
+//! See <https://platform.openai.com/docs/api-reference/chat/create>.
 
 use canon::{Fault, Level, Losses};
 use serde::Deserialize;
@@ -21,7 +22,7 @@ const MOST_BIASES: usize = 2_048;
 const MOST_METADATA: usize = 16;
 const LARGEST_LIMIT: u64 = 1 << 30;
 
-/// Reads what the flow must know and applies the format's rules.
+/// Parses the request facts and applies the rules.
 pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
     let text = json::text(body)?;
     let head: Head<'_> = json::read(text)?;
@@ -83,7 +84,7 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
     })
 }
 
-/// This format has no field that limits them.
+/// Maximum searches to reserve money for. This format has no field that limits them.
 fn searches(head: &Head<'_>) -> u64 {
     let mut tools = head.tools.iter().flatten().filter_map(|tool| tool.r#type.as_deref());
     let may = head.web_search_options.is_some()
@@ -169,7 +170,7 @@ fn choice(value: Option<&RawValue>, names: &[&str], has_tools: bool) -> Result<(
     }
 }
 
-/// Fields whose inside matters only to their own rule.
+/// Checks fields whose contents only matter to their own rule.
 fn shapes(head: &Head<'_>) -> Result<(), Fault> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -254,8 +255,8 @@ fn stream_options(head: &Head<'_>, stream: bool) -> Result<bool, Fault> {
         .map_err(|_| refuse("stream_options.include_usage", "must be true or false"))
 }
 
-/// The output limit. Two different limits in one request are refused, since one of them would
-/// silently not hold.
+/// Reads the output limit. Two different limits in one request are rejected, because one of them
+/// would be ignored silently.
 fn limit(head: &Head<'_>) -> Result<Option<u64>, Fault> {
     let read = |name, value: Option<&RawValue>| match value {
         None => Ok(None),
@@ -283,7 +284,7 @@ mod tests {
         (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
     }
 
-    /// A valid request with that field added or replaced.
+    /// Returns a valid request with that field added or replaced.
     fn with(field: &str) -> String {
         format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],{field}}}"#)
     }

@@ -1,14 +1,16 @@
-//! Thinking and its seals in chat, which officially has a place for neither.
+//! Thinking and its signatures. The official chat format has no field for either.
 //!
-//! They travel in `reasoning_details[]`, the widest-spread extension: an ordered list a client
-//! returns unchanged, whose `format` names the origin of each seal. A native seal on a tool call
-//! also stands in `extra_content.google.thought_signature`, where Google's own chat surface has it.
+//! They travel in `reasoning_details[]`, an ordered list that clients return unchanged, as
+//! OpenRouter defines it: <https://openrouter.ai/docs/use-cases/reasoning-tokens>. `format` names
+//! the origin of each signature. A Gemini signature on a tool call is also written to
+//! `extra_content.google.thought_signature`, as in Google's OpenAI-compatible API:
+//! <https://ai.google.dev/gemini-api/docs/thought-signatures>.
 //!
-//! A seal on another part has an entry of its own, whose `id` says whose it is: that of a call, or
-//! `text:START:END`, the characters of the message that were that part.
+//! A signature on another part has an entry of its own. Its `id` names the part: the id of a call,
+//! or `text:START:END` for characters of the message.
 //!
-//! What a chat provider issues is its own seal, whatever format it names, since it wants back the
-//! very entry: `format` and `id` therefore travel inside the seal.
+//! A chat provider expects its own entries back unchanged. Its signatures therefore count as chat's
+//! own, whatever `format` says, and carry `format` and `id` inside.
 
 use canon::{Kind, Origin, Part, Seal, Thought};
 use serde_json::{Map, Value};
@@ -17,10 +19,9 @@ use super::ME;
 use crate::fields::Object;
 use crate::stretch;
 
-/// Where the list stands.
 pub(super) const DETAILS: &str = "reasoning_details";
 
-/// The word for an origin in `format`.
+/// Returns the `format` word for an origin.
 const fn format_of(origin: Origin) -> &'static str {
     match origin {
         Origin::Messages => "anthropic-claude-v1",
@@ -39,16 +40,16 @@ fn origin_of(format: Option<&str>) -> Origin {
     }
 }
 
-/// Who wrote the list: a client that brings back what it was given, or a provider.
+/// Author of a `reasoning_details` list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// A client's history.
+    /// A client that returns earlier entries.
     History,
-    /// A provider's answer.
+    /// A provider.
     Answer,
 }
 
-/// Sets apart format, id and token in a seal of a chat provider's; no token contains it.
+/// Separates format, id and token in a signature of a chat provider. No token contains it.
 const MARK: char = '\u{2}';
 
 fn pack(format: Option<&str>, id: Option<&str>, token: &str) -> Seal {
@@ -60,7 +61,7 @@ fn pack(format: Option<&str>, id: Option<&str>, token: &str) -> Seal {
     Seal::new(ME, format!("{MARK}{format}{MARK}{id}{MARK}{token}"))
 }
 
-/// Format, id and token of a seal.
+/// Splits a signature into format, id and token.
 fn unpack(seal: &Seal) -> (&str, Option<&str>, &str) {
     let (origin, token) = seal.open();
     let packed = token.strip_prefix(MARK).filter(|_| origin == ME);
@@ -72,7 +73,7 @@ fn unpack(seal: &Seal) -> (&str, Option<&str>, &str) {
     (format, Some(id).filter(|id| !id.is_empty()), token)
 }
 
-/// One entry of the list; `None` for a kind of entry we do not know.
+/// Reads one entry of the list. `None` for an unknown entry type.
 pub(super) fn read_detail(detail: &Value, side: Side) -> Option<Part> {
     let text = |name: &str| detail.get(name).and_then(Value::as_str);
     let format = text("format");
@@ -110,8 +111,8 @@ pub(super) fn read_detail(detail: &Value, side: Side) -> Option<Part> {
     Some(part)
 }
 
-/// Puts the seals of calls back on them and takes those of texts out: what is left of the list is
-/// thinking.
+/// Puts the signatures of calls back on the calls and separates those of texts. Returns the entries
+/// that are thinking, and the signatures of texts.
 pub(super) fn restore(
     details: Vec<Value>,
     calls: &mut [Part],
@@ -137,7 +138,7 @@ pub(super) fn restore(
     (thoughts, on_text)
 }
 
-/// One entry of the list for a thought.
+/// Writes the entry of a thought.
 pub(super) fn write_detail(part: &Part, thought: &Thought, index: usize) -> Value {
     let kept = |name: &str| part.extras.get(ME, name).and_then(Value::as_str);
     let (format, id, token) = match part.seal.as_ref().map(unpack) {
@@ -155,7 +156,7 @@ pub(super) fn write_detail(part: &Part, thought: &Thought, index: usize) -> Valu
     detail.maybe("id", id).set("format", format).set("index", index).into()
 }
 
-/// The entry that carries the seal of a part which is no thought.
+/// Writes the entry for the signature of a part that is not a thought.
 pub(super) fn write_loose(seal: &Seal, id: &str, index: usize) -> Value {
     let (origin, token) = seal.open();
     Object::new()
@@ -167,26 +168,26 @@ pub(super) fn write_loose(seal: &Seal, id: &str, index: usize) -> Value {
         .into()
 }
 
-/// The piece of a streamed entry that adds text.
+/// Writes a delta of an entry that adds text.
 pub(super) fn text_piece(text: &str, index: usize) -> Value {
     let piece = Object::new().set("type", "reasoning.text").set("text", text);
     Value::Array(vec![piece.set("index", index).into()])
 }
 
-/// The piece of a streamed entry that adds its seal.
+/// Writes a delta of an entry that adds the signature.
 pub(super) fn seal_piece(seal: &Seal, index: usize) -> Value {
     let (format, id, token) = unpack(seal);
     let piece = Object::new().set("type", "reasoning.text").set("signature", token);
     Value::Array(vec![piece.maybe("id", id).set("format", format).set("index", index).into()])
 }
 
-/// The seal on a tool call.
+/// Reads the signature of a tool call.
 pub(super) fn read_on_call(extra_content: &Value) -> Option<Seal> {
     let token = extra_content.get("google")?.get("thought_signature")?.as_str()?;
     Some(Seal::new(Origin::Native, token))
 }
 
-/// The seal of a tool call in its own place; `None` when only the list can carry it.
+/// Writes the signature of a tool call into its own field. `None` if only the list can carry it.
 pub(super) fn write_on_call(seal: &Seal) -> Option<Map<String, Value>> {
     let token = seal.for_origin(Origin::Native)?;
     let google = Object::new().set("thought_signature", token);

@@ -1,7 +1,9 @@
-//! The JSON shapes of a chat stream and the words of the format.
+//! JSON shapes of chat streams, and the words of the format.
 //!
-//! Chunks are read into borrowed structs, because there is one per token. Whole requests and
-//! answers are read field by field instead, so that unknown fields are kept.
+//! Chunks are parsed into borrowed structs because there is one per token. Whole requests and
+//! replies are read field by field instead, so that unknown fields are kept.
+//!
+//! See <https://platform.openai.com/docs/api-reference/chat-streaming/streaming>.
 
 use canon::{Origin, Tier, Usage, Why};
 use serde::Deserialize;
@@ -15,7 +17,6 @@ use super::audio::Audio;
 use crate::fields::Object;
 use crate::text;
 
-/// One chunk of a stream.
 #[derive(Debug, Deserialize)]
 pub(super) struct Chunk<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -36,7 +37,7 @@ pub(super) struct Chunk<'a> {
     pub(super) system_fingerprint: Option<Cow<'a, str>>,
 }
 
-/// What one candidate adds.
+/// One candidate's part of a chunk.
 #[derive(Debug, Deserialize)]
 pub(super) struct Choice<'a> {
     #[serde(default)]
@@ -49,7 +50,7 @@ pub(super) struct Choice<'a> {
     pub(super) logprobs: Option<&'a RawValue>,
 }
 
-/// The addition itself.
+/// Additions to one candidate's message.
 #[derive(Debug, Default)]
 pub(super) struct Delta<'a> {
     pub(super) content: Content<'a>,
@@ -61,11 +62,10 @@ pub(super) struct Delta<'a> {
     pub(super) annotations: Option<&'a RawValue>,
     pub(super) images: Option<&'a RawValue>,
     pub(super) audio: Option<Audio<'a>>,
-    /// What only this provider knows.
+    /// Fields only this provider has.
     pub(super) rest: Vec<(String, Value)>,
 }
 
-/// A text that is borrowed where it can be.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
@@ -109,7 +109,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Delta<'a> {
     }
 }
 
-/// What is said: a text, or with some providers a list of parts with the thinking among them.
+/// Content of a delta: text, or a list of parts that may include thinking, as Mistral sends it:
+/// <https://docs.mistral.ai/capabilities/reasoning/>.
 #[derive(Debug, Default)]
 pub(super) enum Content<'a> {
     #[default]
@@ -155,7 +156,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     }
 }
 
-/// Adds what one part of a list says to the thinking or to the text.
+/// Appends one part of a content list to the thinking or to the text.
 pub(super) fn read_said(part: &Value, thought: &mut String, text: &mut String) {
     let own = part.get("text").and_then(Value::as_str);
     text.push_str(own.unwrap_or_default());
@@ -165,7 +166,6 @@ pub(super) fn read_said(part: &Value, thought: &mut String, text: &mut String) {
     }
 }
 
-/// A piece of a tool call.
 #[derive(Debug, Deserialize)]
 pub(super) struct CallDelta<'a> {
     #[serde(default)]
@@ -180,7 +180,7 @@ pub(super) struct CallDelta<'a> {
     pub(super) extra_content: Option<&'a RawValue>,
 }
 
-/// Name and arguments of a tool call, piece by piece.
+/// Name and arguments of a tool call, in pieces.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct FunctionDelta<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -224,14 +224,14 @@ struct CompletionDetails {
     audio_tokens: Option<u64>,
 }
 
-/// Counts that cannot be read are none: an answer is not lost over what it says of its cost.
+/// Deserializes token counts. Malformed counts are ignored rather than failing the whole reply.
 pub(super) fn counts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Counts>, D::Error> {
     let raw = Option::<&RawValue>::deserialize(from)?;
     Ok(raw.and_then(|raw| serde_json::from_str(raw.get()).ok()))
 }
 
 impl Counts {
-    /// The counts in our convention, which for this format is the same one.
+    /// Converts to canon usage. Both count cached tokens as part of the input.
     pub(super) fn read(self) -> Usage {
         let prompt = self.prompt_tokens_details.unwrap_or_default();
         let output = self.completion_tokens_details.unwrap_or_default();
@@ -249,7 +249,7 @@ impl Counts {
     }
 }
 
-/// Token counts in this format's words. Searches and output pictures have no place in them.
+/// Writes token counts. This format has no fields for searches and output images.
 pub(super) fn write_usage(usage: &Usage) -> Value {
     let Usage {
         input,
@@ -289,10 +289,10 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         .into()
 }
 
-/// Where an answer keeps the fields of its message that only its provider knows.
+/// Extras key for message fields only the provider's format has.
 pub(super) const MESSAGE: &str = "message";
 
-/// Why an answer ended, from this format's word.
+/// Reads a `finish_reason`.
 pub(super) fn read_why(word: &str) -> Why {
     match word {
         "stop" => Why::Stop,
@@ -303,7 +303,7 @@ pub(super) fn read_why(word: &str) -> Why {
     }
 }
 
-/// This format's word for why an answer ended.
+/// Returns the `finish_reason`.
 pub(super) const fn write_why(why: Why) -> &'static str {
     match why {
         Why::Stop | Why::StopText | Why::Paused | Why::Malformed | Why::Other => "stop",
@@ -313,7 +313,7 @@ pub(super) const fn write_why(why: Why) -> &'static str {
     }
 }
 
-/// How urgent a call is, from this format's word.
+/// Reads a `service_tier`.
 pub(super) fn read_tier(word: &str) -> Tier {
     match word {
         "auto" => Tier::Auto,
@@ -325,7 +325,7 @@ pub(super) fn read_tier(word: &str) -> Tier {
     }
 }
 
-/// This format's word for how urgent a call is; `None` when it has none.
+/// Returns the `service_tier`. `None` if this format has no word for it.
 pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
     match tier {
         Tier::Auto => Some("auto"),

@@ -1,4 +1,4 @@
-//! Canon into a whole chat completion.
+//! Writes a whole chat completion from canon.
 
 use canon::{
     Candidate, Citation, Extras, Finish, Kind, Logprob, Losses, Lossy, Media, Part, Reply, Source,
@@ -11,13 +11,13 @@ use crate::fields::{Object, note_foreign, number};
 use crate::served::{self, TIER};
 use crate::{Stamp, stretch};
 
-/// Why a seal on anything but a thought, a call or a text is lost.
+/// Loss text for a signature on anything but a thought, a call or a text.
 pub(super) const SEALLESS: &str =
     "a chat client brings seals back only on thinking, text and calls";
-/// Why media other than pictures and one sound is lost.
+/// Loss text for media other than images and one audio clip.
 pub(super) const MEDIALESS: &str = "the chat format has no place for this media";
 
-/// Writes an answer for the caller whose request that was.
+/// Writes a reply to the given request.
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
@@ -57,7 +57,8 @@ fn choice(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Valu
         .into()
 }
 
-/// This format's word for an end; one that is unknown to us keeps the provider's, if it is chat's.
+/// Returns the `finish_reason`. An unknown reason keeps the provider's word if the provider speaks
+/// chat.
 pub(super) fn finish_word(finish: Option<&Finish>) -> Value {
     match finish {
         None => Value::Null,
@@ -68,7 +69,7 @@ pub(super) fn finish_word(finish: Option<&Finish>) -> Value {
     }
 }
 
-/// What a message says, gathered part by part: this format has one text, not a list.
+/// Collects the parts of a message. This format has one text per message, not a list.
 #[derive(Default)]
 struct Said {
     text: Option<String>,
@@ -156,7 +157,7 @@ impl Said {
     }
 }
 
-/// A source of a text that begins at that character of the message.
+/// Writes a citation. `offset` is the first character of its text in the message.
 pub(super) fn write_citation(citation: &Citation, offset: usize) -> Value {
     let Citation { url, title, quote, span, extras: _ } = citation;
     let (start, end) = span.unwrap_or((0, 0));
@@ -169,7 +170,7 @@ pub(super) fn write_citation(citation: &Citation, offset: usize) -> Value {
     Object::new().set("type", "url_citation").set("url_citation", inner).into()
 }
 
-/// A picture where peers put it; `None` for media of another kind.
+/// Writes a generated image. `None` for other media.
 pub(super) fn write_image(media: &Media) -> Option<Value> {
     let url = match (&media.kind, &media.source) {
         (canon::MediaKind::Image, Source::Inline { mime, data }) => {

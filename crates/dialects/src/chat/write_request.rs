@@ -1,4 +1,4 @@
-//! Canon into a chat request.
+//! Writes a chat request from canon.
 
 use canon::{
     CacheMark, Choice, Clip, Detail, Extras, Format, FunctionTool, Hints, Kind, Level, Losses,
@@ -13,7 +13,8 @@ use crate::json::Segments;
 use crate::native::BYPASS;
 use crate::{Lane, Outgoing, Steering};
 
-/// How many stop texts the chat format takes.
+/// Maximum number of stop sequences: <https://platform.openai.com/docs/api-reference/chat/create>
+/// (`stop`).
 pub(super) const MOST_STOPS: usize = 4;
 
 /// Writes a request for a lane.
@@ -178,7 +179,7 @@ fn write_turn(turn: &Turn, lane: &Lane<'_>, messages: &mut Vec<Value>, losses: &
             messages.push(message.with(extras, ME).into());
         }
         Role::User => {
-            // Results come first: chat wants them right behind the calls they answer.
+            // Tool results come first: the API requires them right after the calls they answer.
             let mut pictures = Vec::new();
             for part in parts {
                 if let Kind::ToolResult(result) = &part.kind {
@@ -200,7 +201,7 @@ fn write_turn(turn: &Turn, lane: &Lane<'_>, messages: &mut Vec<Value>, losses: &
     }
 }
 
-/// A single plain text is a string; anything else a list of parts.
+/// A single plain text becomes a string, anything else a list of parts.
 fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -> Value {
     let parts: Vec<&Part> = parts.into_iter().collect();
     let cited =
@@ -242,7 +243,7 @@ fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
     Some(object.maybe("prompt_cache_breakpoint", mark).with(&part.extras, ME).into())
 }
 
-/// Code and its output, for a format that only has text.
+/// Writes code or its output as a Markdown code block.
 pub(super) fn fenced(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
@@ -251,7 +252,7 @@ fn write_cache(mark: &CacheMark) -> Value {
     Object::new().set("mode", "explicit").maybe("ttl", mark.ttl.as_deref()).into()
 }
 
-/// An object inside another one, with what was kept of it.
+/// Adds the extras kept for an inner object.
 fn inside(object: Object, extras: &Extras, name: &str) -> Object {
     let kept = extras.get(ME, name).and_then(Value::as_object).cloned().unwrap_or_default();
     object.with(&Extras::of(ME, kept), ME)
@@ -336,7 +337,7 @@ fn tool_result(
     pictures.extend(media.cloned());
     let mut text = result.as_text();
     if text.is_empty() && pictures.len() > seen {
-        // Chat results hold only text, so what the tool showed follows in the user's turn.
+        // Chat tool results hold only text, so media follow in the user's message.
         "The result is in the attachment that follows.".clone_into(&mut text);
     }
     Object::new()
@@ -402,14 +403,15 @@ fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
         .into()
 }
 
-/// Whether a call bears the word that asks Google not to check its seal, on the way to a model of
-/// somebody else's: that one checks none, and the word would only puzzle it.
+/// Returns true for a call with Gemini's bypass signature
+/// (<https://ai.google.dev/gemini-api/docs/thought-signatures>) on its way to a model that is not
+/// Gemini. Other models do not check signatures, and the dummy value could confuse them.
 fn is_bypass(part: &Part, lane: &Lane<'_>) -> bool {
     let token = part.seal.as_ref().and_then(|seal| seal.for_origin(Origin::Native));
     token == Some(BYPASS) && !lane.model.contains("gemini")
 }
 
-/// A tool call as it stands in a message.
+/// Writes a tool call of a message.
 pub(super) fn write_call(call: &ToolCall, part: &Part) -> Value {
     let ToolCall { id, name, arguments, custom } = call;
     let object = Object::new().set("id", id.as_str());

@@ -1,4 +1,4 @@
-//! Events into chat chunks.
+//! Writes chat chunks from events.
 
 use canon::{Event, Growth, Kind, Logprob, Loss, Losses, Opening, Part, Place, Thought, Usage};
 use serde_json::Value;
@@ -9,17 +9,18 @@ use crate::fields::{Object, matters, note_foreign};
 use crate::served;
 use crate::{Stamp, Writer, stretch};
 
-/// Writes chunks: the role first, then what is said, the reason, the usage if asked for, `[DONE]`.
+/// Stream writer. Order: the role, the content, the finish reason, the usage if requested,
+/// `[DONE]`.
 pub(super) struct ChatWriter {
     id: String,
-    /// The model's name as JSON.
+    /// Model name as JSON.
     model: String,
-    /// Everything of a chunk up to its choices, which never changes once the answer has begun.
+    /// Beginning of a chunk up to `choices`. It stays the same for the whole stream.
     head: String,
     wants_usage: bool,
     wants_logprobs: bool,
     usage: Option<Usage>,
-    /// The tier the answer is served in, once it is known.
+    /// Service tier, once known.
     tier: Option<&'static str>,
     places: BTreeMap<Place, Slot>,
     spoken: BTreeMap<u32, Spoken>,
@@ -27,7 +28,7 @@ pub(super) struct ChatWriter {
     losses: Losses,
 }
 
-/// What is written for the part in a slot.
+/// State of the part in a slot.
 enum Slot {
     Text { offset: usize, seal: Option<canon::Seal> },
     Refusal,
@@ -36,25 +37,25 @@ enum Slot {
     Whole { thought: Option<Box<(Part, usize)>> },
 }
 
-/// What a candidate has said so far.
+/// Output of one candidate so far.
 #[derive(Default)]
 struct Spoken {
     begun: bool,
     chars: usize,
-    /// Whether the text so far ends in the middle of a line.
+    /// True if the text so far does not end with a newline.
     midline: bool,
     calls: usize,
     details: usize,
-    /// Clients know the entries of a streamed list by their number.
+    /// SDKs identify entries of a streamed list by `index`.
     notes: usize,
     images: usize,
-    /// Whether it spoke; there is room for one sound.
+    /// True if audio was written. A message holds only one clip.
     aloud: bool,
-    /// The seals of stretches of the text. They wait for the end, so that they part no text.
+    /// Signatures of text spans. They are written at the end, so that they do not split the text.
     sealed: Vec<(String, canon::Seal)>,
 }
 
-/// The entry with the next number of its list.
+/// Returns the entry with the next `index` of its list.
 fn numbered(mut entry: Value, count: &mut usize) -> Value {
     if let Value::Object(fields) = &mut entry {
         fields.insert("index".to_owned(), Value::from(*count));
@@ -65,7 +66,7 @@ fn numbered(mut entry: Value, count: &mut usize) -> Value {
 
 /// Writes a value as JSON.
 fn write_json(value: &(impl serde::Serialize + ?Sized), out: &mut Vec<u8>) {
-    // A list of bytes takes everything, and no value here can refuse to be written.
+    // Writing to a `Vec` cannot fail, and every value here is serializable.
     let _ = serde_json::to_writer(out, value);
 }
 
@@ -99,7 +100,7 @@ impl ChatWriter {
         }
     }
 
-    /// Everything of a chunk up to its choices.
+    /// Writes the beginning of a chunk up to `choices`.
     fn open_chunk(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.head.as_bytes());
         if let Some(tier) = self.tier {
@@ -145,7 +146,7 @@ impl ChatWriter {
         self.close_choice(chances, finish, out);
     }
 
-    /// Everything of a chunk up to what its one choice adds.
+    /// Writes the beginning of a chunk up to `delta` of its only choice.
     fn open_choice(&self, candidate: u32, out: &mut Vec<u8>) {
         self.open_chunk(out);
         out.extend_from_slice(b"{\"index\":");
@@ -165,7 +166,7 @@ impl ChatWriter {
         self.close_chunk(None, out);
     }
 
-    /// The opening chunk of a candidate, which clients need before anything else.
+    /// Writes the first chunk of a candidate. SDKs need it before any other.
     fn begin(&mut self, candidate: u32, out: &mut Vec<u8>) {
         let spoken = self.spoken.entry(candidate).or_default();
         if !spoken.begun {
@@ -201,7 +202,7 @@ impl ChatWriter {
         self.places.insert(place, slot);
     }
 
-    /// A part that arrives as a whole.
+    /// Writes a part that arrives in one event.
     fn whole(&mut self, place: Place, part: Part, out: &mut Vec<u8>) -> Slot {
         note_foreign(&part.extras, ME, "part", &mut self.losses);
         let none = Slot::Whole { thought: None };
@@ -214,7 +215,7 @@ impl ChatWriter {
                 self.block(place, &write_request::fenced("", &outcome.output))
             }
             Kind::Thought(_) => {
-                // Its seal follows, so it is written when the part closes.
+                // The signature follows later, so the thought is written when the part closes.
                 let spoken = self.spoken.entry(place.candidate).or_default();
                 spoken.details += 1;
                 let index = spoken.details - 1;
@@ -250,7 +251,7 @@ impl ChatWriter {
         none
     }
 
-    /// A text on lines of its own.
+    /// Formats a text on lines of its own.
     fn block(&mut self, place: Place, text: &str) -> String {
         let midline = self.spoken.entry(place.candidate).or_default().midline;
         format!("{}{text}\n", if midline { "\n" } else { "" })
@@ -262,7 +263,7 @@ impl ChatWriter {
         if !text.is_empty() {
             spoken.midline = !text.ends_with('\n');
         }
-        // There is one for every few letters: nothing is made that is not sent.
+        // Hot path, once per token: avoids intermediate values.
         self.begin(place.candidate, out);
         self.open_choice(place.candidate, out);
         out.extend_from_slice(b"{\"content\":");
@@ -332,7 +333,7 @@ impl ChatWriter {
             Some(Slot::Call { index, id, custom }) => match seals::write_on_call(seal) {
                 Some(extra) => {
                     let extra = Value::from(extra);
-                    // Clients look into the function of every piece, so there is always one.
+                    // SDKs read `function` of each delta, so it is always present.
                     let inner = if *custom {
                         "\"custom\":{\"input\":\"\"}"
                     } else {
@@ -349,7 +350,7 @@ impl ChatWriter {
                     format!("{{\"reasoning_details\":[{detail}]}}")
                 }
             },
-            // It is written when all of the text is known.
+            // Written at the end, when the whole text is known.
             Some(Slot::Text { seal: own, .. }) => {
                 *own = Some(seal.clone());
                 return;
@@ -362,7 +363,7 @@ impl ChatWriter {
         self.delta(place.candidate, &delta, None, out);
     }
 
-    /// Tells the seals of a text, now that all of it is told.
+    /// Writes the signatures of the text after all of it was sent.
     fn seal_text(&mut self, candidate: u32, out: &mut Vec<u8>) {
         let spoken = self.spoken.entry(candidate).or_default();
         let (first, sealed) = (spoken.details, std::mem::take(&mut spoken.sealed));

@@ -1,4 +1,6 @@
-//! `POST /v1/embeddings`.
+//! OpenAI embeddings, `POST /v1/embeddings`.
+//!
+//! Reference: <https://platform.openai.com/docs/api-reference/embeddings/create>.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +22,7 @@ const ME: Origin = Origin::Chat;
 const PATH: &str = "/v1/embeddings";
 const MOST_INPUTS: usize = 2_048;
 const LONGEST_USER: usize = 4_096;
-/// What a token weighs where texts are weighed in bytes.
+/// Estimated bytes per token.
 const TOKEN_WEIGHT: u64 = 4;
 
 #[derive(Deserialize)]
@@ -70,7 +72,7 @@ fn encoding(word: &str) -> Option<Encoding> {
     }
 }
 
-/// Applies the rules of the inputs and tells their weight.
+/// Checks the inputs and returns their estimated size in bytes.
 fn weigh(input: &RawValue) -> Result<u64, Fault> {
     if let Some(text) = raw::string(input) {
         return weigh_text("input", &text);
@@ -79,7 +81,7 @@ fn weigh(input: &RawValue) -> Result<u64, Fault> {
         refuse("input", "must be a text, a list of texts, a list of tokens or a list of those")
     })?;
     let Some(first) = items.first() else { return Err(refuse("input", "must not be empty")) };
-    // A list that begins with a number is one text, cut into tokens.
+    // A list that starts with a number is one tokenized text.
     if raw::count(first).is_some() {
         return weigh_tokens("input", &items);
     }
@@ -165,7 +167,7 @@ fn tokens(items: &[Value]) -> Option<Vec<u64>> {
 }
 
 pub(super) fn write_request(embed: &Embed, lane: &str) -> Lossy<Vec<Outgoing>> {
-    // The numbers are asked for in the default encoding, which every provider has.
+    // Requests the default encoding, which every provider supports.
     let Embed { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
     let mut losses = Losses::new();
     losses.add_if(task.is_some(), "task", "this format does not tell what vectors are for");
@@ -235,7 +237,7 @@ struct Item {
     index: Option<usize>,
 }
 
-/// The numbers of one vector, in either encoding.
+/// One vector, in either encoding.
 struct Numbers(Vec<f32>);
 
 impl<'de> Deserialize<'de> for Numbers {
@@ -273,12 +275,12 @@ pub(super) fn read_reply(body: &[u8]) -> Result<Embedded, Fault> {
     let usage = sniff(body)?;
     let Reply { mut data, mut rest } =
         serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
-    // What is read already, and labels that say nothing of the vectors.
+    // Fields that were read already, and labels without meaning for the vectors.
     rest.retain(|name, value| {
         !value.is_null()
             && !matches!(name.as_str(), "usage" | "object" | "model" | "id" | "created")
     });
-    // The sort is stable: items without an index stay where they are.
+    // The sort is stable: items without an index keep their order.
     data.sort_by_key(|item| item.index.unwrap_or_default());
     let vectors =
         data.into_iter().map(|item| finite(item.embedding.0)).collect::<Result<_, _>>()?;

@@ -1,9 +1,8 @@
-//! Texts into vectors: `POST /v1/embeddings`, and `:embedContent` and `:batchEmbedContents` of the
-//! native format.
+//! Embeddings: `POST /v1/embeddings`, and `:embedContent` and `:batchEmbedContents` of the native
+//! format.
 //!
-//! Too small a matter for the conversation's middle language, so it has one of its own: [`Embed`]
-//! is what is asked and [`Embedded`] what is answered. [`Form`] is the road in and out, as
-//! `Dialect` and `Passage` are for conversations: the same steps under the same names.
+//! Embeddings have their own request ([`Embed`]) and reply ([`Embedded`]) instead of those in
+//! canon. [`Form`] corresponds to the `Dialect` trait: same steps, same method names.
 
 mod chat;
 mod native;
@@ -17,82 +16,81 @@ use std::ops::Range;
 
 use crate::{Outgoing, Passage, Target};
 
-/// What is asked for.
+/// An embeddings request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embed {
-    /// The model asked for.
+    /// Requested model.
     pub model: String,
-    /// What is to become vectors, one each.
+    /// Inputs, one vector each.
     pub inputs: Vec<Input>,
-    /// How many numbers a vector is to have.
+    /// Requested vector length.
     pub dimensions: Option<u64>,
-    /// What the vectors are for, in the native format's words; the first one told.
+    /// Task type in the native format's words. In a batch, the first one.
     pub task: Option<String>,
-    /// The title of the document a text is from; the first one told.
+    /// Title of the document. In a batch, the first one.
     pub title: Option<String>,
-    /// How the caller wants its numbers.
+    /// Requested encoding of the vectors.
     pub encoding: Encoding,
-    /// Who asks, in the caller's own words.
+    /// End user id.
     pub user: Option<String>,
-    /// Fields only the caller's format knows.
+    /// Fields only the caller's format has.
     pub extras: Extras,
 }
 
-/// One thing to become a vector.
+/// One input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A text.
     Text(String),
-    /// A text already cut into the model's own tokens.
+    /// A text as token ids of the model.
     Tokens(Vec<u64>),
 }
 
-/// How numbers are written.
+/// Encoding of vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
-    /// As JSON numbers.
+    /// JSON numbers.
     #[default]
     Float,
-    /// As base64 of little-endian 32-bit numbers, which official clients ask for by default.
+    /// Base64 of little-endian 32-bit floats, the default of the official SDKs.
     Base64,
 }
 
-/// What is answered.
+/// An embeddings reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Embedded {
-    /// The vectors, in the order of the inputs.
+    /// Vectors in the order of the inputs.
     pub vectors: Vec<Vec<f32>>,
-    /// What it consumed; `None` when the provider does not tell.
+    /// Usage, if reported.
     pub usage: Option<Usage>,
-    /// Fields only the provider's format knows.
+    /// Fields only the provider's format has.
     pub extras: Extras,
 }
 
-/// What the flow must know of a request.
+/// Facts about a request that routing and billing need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Glimpse {
-    /// The model asked for.
+    /// Requested model.
     pub model: String,
-    /// How many bytes the inputs have without the JSON around them, for an estimate where the
-    /// provider does not count.
+    /// Bytes of the inputs without JSON syntax, to estimate usage the provider does not report.
     pub weight: u64,
-    /// Where in the body the model is named.
+    /// Byte ranges of the model name.
     pub named: Vec<Range<usize>>,
 }
 
-/// The three shapes in which embeddings are asked for.
+/// The three endpoints for embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `POST /v1/embeddings`.
     List,
     /// `:embedContent`, one text.
     One,
-    /// `:batchEmbedContents`, a request per text.
+    /// `:batchEmbedContents`, one request per text.
     Batch,
 }
 
 impl Form {
-    /// The format whose errors and headers the shape shares.
+    /// Returns the format whose errors and headers apply.
     pub const fn origin(self) -> Origin {
         match self {
             Self::List => Origin::Chat,
@@ -100,7 +98,7 @@ impl Form {
         }
     }
 
-    /// The shape in which a provider of that format is asked; `None` when it has none.
+    /// Returns the endpoint for a provider of that format. `None` if it has none.
     pub const fn spoken_in(origin: Origin) -> Option<Self> {
         match origin {
             Origin::Chat => Some(Self::List),
@@ -109,7 +107,7 @@ impl Form {
         }
     }
 
-    /// One pass over a caller's request: what the flow must know, and the format's rules.
+    /// Parses the request facts and applies the rules, in one pass.
     pub fn peek(self, target: &Target, body: &[u8]) -> Result<Glimpse, Fault> {
         match self {
             Self::List => chat::peek(body),
@@ -118,7 +116,7 @@ impl Form {
         }
     }
 
-    /// The caller's own bytes with nothing changed but the model's name.
+    /// Returns the caller's body with the provider's model name.
     pub fn patch(self, body: &Bytes, glimpse: &Glimpse, model: &str) -> Outgoing {
         match self {
             Self::List => chat::patch(body, glimpse, model),
@@ -127,7 +125,7 @@ impl Form {
         }
     }
 
-    /// A caller's request into the middle value.
+    /// Reads a caller's request.
     pub fn read_request(self, target: &Target, body: &[u8]) -> Result<Embed, Fault> {
         match self {
             Self::List => chat::read_request(body),
@@ -136,8 +134,8 @@ impl Form {
         }
     }
 
-    /// The middle value into requests for a provider, to be sent one after the other: a provider
-    /// may take fewer inputs at once than the caller's format allows.
+    /// Writes the requests for a provider, to be sent in sequence. A provider may accept fewer
+    /// inputs per request than the caller's format.
     pub fn write_requests(self, embed: &Embed, model: &str) -> Result<Lossy<Vec<Outgoing>>, Fault> {
         match self {
             Self::List => Ok(chat::write_request(embed, model)),
@@ -146,7 +144,7 @@ impl Form {
         }
     }
 
-    /// What a provider's answer says it consumed. `Err` when it is no answer of this shape.
+    /// Returns the usage of a provider's reply. `Err` if it is not a reply of this endpoint.
     pub fn sniff_reply(self, body: &[u8]) -> Result<Option<Usage>, Fault> {
         match self {
             Self::List => chat::sniff(body),
@@ -155,7 +153,7 @@ impl Form {
         }
     }
 
-    /// A provider's answer into the middle value.
+    /// Reads a provider's reply.
     pub fn read_reply(self, body: &[u8]) -> Result<Embedded, Fault> {
         match self {
             Self::List => chat::read_reply(body),
@@ -164,7 +162,7 @@ impl Form {
         }
     }
 
-    /// The middle value into an answer for the caller whose request that was.
+    /// Writes the reply to the given request.
     pub fn write_reply(self, embedded: &Embedded, embed: &Embed) -> Lossy<Vec<u8>> {
         match self {
             Self::List => chat::write_reply(embedded, embed),
@@ -173,7 +171,7 @@ impl Form {
         }
     }
 
-    /// An error that came under a good status, judged as in a conversation of the same format.
+    /// Reads an error with a success status, in the same way as for conversations.
     fn read_error(self, body: &[u8]) -> Fault {
         let said = match self {
             Self::List => crate::chat::Chat.sniff_reply(body),
@@ -184,12 +182,12 @@ impl Form {
 }
 
 impl Embedded {
-    /// Takes the answer to the next inputs of the same request in.
+    /// Adds the reply to the next inputs of the same request.
     pub fn append(&mut self, later: Self) {
         let Self { vectors, usage, extras } = later;
         let first = self.vectors.is_empty();
         self.vectors.extend(vectors);
-        // A sum with a gap in it would be too small a bill.
+        // A sum with a missing part would bill too little.
         self.usage = match (self.usage, usage) {
             _ if first => usage,
             (Some(own), Some(more)) => {
@@ -204,7 +202,7 @@ impl Embedded {
         }
     }
 
-    /// Refuses an answer that leaves inputs without a vector, or cannot tell which is whose.
+    /// Returns an error if the number of vectors differs from the number of inputs.
     pub fn answers(&self, embed: &Embed) -> Result<(), Fault> {
         let (asked, given) = (embed.inputs.len(), self.vectors.len());
         if asked == given {
@@ -219,7 +217,7 @@ fn no_answer(why: &str) -> Fault {
         .note(format!("no embeddings: {why}"))
 }
 
-/// A vector whose every number fits 32 bits.
+/// Rejects a vector with a number that does not fit into 32 bits.
 fn finite(vector: Vec<f32>) -> Result<Vec<f32>, Fault> {
     if vector.iter().all(|number| number.is_finite()) {
         Ok(vector)
@@ -228,7 +226,7 @@ fn finite(vector: Vec<f32>) -> Result<Vec<f32>, Fault> {
     }
 }
 
-/// A vector as JSON: the short decimals of 32-bit numbers, not the long ones of wider numbers.
+/// Writes a vector as JSON, with the short decimals of 32-bit floats.
 fn numbers(vector: &[f32]) -> String {
     serde_json::to_string(vector).unwrap_or_else(|_| "[]".to_owned())
 }

@@ -1,7 +1,8 @@
-//! `:embedContent` and `:batchEmbedContents`.
+//! Gemini embeddings, `:embedContent` and `:batchEmbedContents`.
 //!
-//! Input is proto-JSON, as everywhere in the native format: snake_case and camelCase alike, one
-//! object where a list is meant, whole numbers as strings.
+//! Reference: <https://ai.google.dev/api/embeddings>. The input is proto-JSON
+//! (<https://protobuf.dev/programming-guides/json/>): snake_case and camelCase names, one object in
+//! place of a list, and integers as strings.
 
 use bytes::Bytes;
 use canon::{Extras, Fault, Losses, Lossy, Origin, Usage};
@@ -19,10 +20,9 @@ use crate::{Lane, Outgoing, Passage, Peek, Target};
 const ME: Origin = Origin::Native;
 pub(super) const ONE: &str = "embedContent";
 pub(super) const BATCH: &str = "batchEmbedContents";
-/// Providers take no more at once.
+/// Maximum requests per batch.
 const MOST_REQUESTS: usize = 100;
-/// What a picture or sound weighs where texts are weighed in bytes: the least any of them costs,
-/// which is 258 tokens.
+/// Estimated bytes of an image or audio input: the smallest costs 258 tokens.
 const MEDIA_WEIGHT: u64 = 1_032;
 
 #[derive(Deserialize)]
@@ -90,18 +90,19 @@ fn glimpse(target: &Target) -> Result<Glimpse, Fault> {
     Ok(Glimpse { model, ..Glimpse::default() })
 }
 
-/// A list, or the one object that stands for a list of one.
+/// Returns the items of a list. One object counts as a list of one.
 fn many(value: &RawValue) -> Option<Vec<&RawValue>> {
     if value.get().starts_with('{') { Some(vec![value]) } else { raw::list(value) }
 }
 
-/// Applies the rules of one request and notes what the flow must know of it.
+/// Checks one request and adds to the facts.
 fn judge(text: &str, head: &Head<'_>, at: &str, glimpse: &mut Glimpse) -> Result<(), Fault> {
     let Head { model, content, task, title, dimensions } = head;
     let path = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
     if let Some(value) = model {
         let name = raw::string(value).ok_or_else(|| refuse(&path("model"), "must be a string"))?;
-        // Every request of a batch names the model, as `models/x`, and the address has the word.
+        // Each request of a batch names the model as `models/x`. The URL has the authoritative
+        // name.
         let bare = name.rsplit_once("models/").map_or(&*name, |(_, bare)| bare);
         if bare != glimpse.model {
             return Err(refuse(&path("model"), "must be the model of the address"));
@@ -110,7 +111,7 @@ fn judge(text: &str, head: &Head<'_>, at: &str, glimpse: &mut Glimpse) -> Result
     }
     let content = content.ok_or_else(|| refuse(&path("content"), "is required"))?;
     glimpse.weight += weigh(content, &path("content"))?;
-    // An open list of words: which of them there are is the provider's affair.
+    // The set of task types is open, so the provider checks it.
     let word = |value: &&RawValue| raw::string(value).is_some() || raw::count(value).is_some();
     if !task.as_ref().is_none_or(word) {
         return Err(refuse(&path("taskType"), "must be a string"));
@@ -169,12 +170,12 @@ pub(super) fn patch(body: &Bytes, glimpse: &Glimpse, model: &str, operator: &str
     Outgoing { path: path(model, operator), body: Segments::edited(body, edits) }
 }
 
-/// The name as bodies have it.
+/// Returns the model name as used in bodies.
 fn full(model: &str) -> String {
     format!("models/{}", model.strip_prefix("models/").unwrap_or(model))
 }
 
-/// The address of the model's conversations, with another operator.
+/// Returns the path of the model's conversations with another method name.
 fn path(model: &str, operator: &str) -> String {
     let lane = Lane { model, limit: None, max_output: None, steering: None };
     let content = crate::native::Native.patch(&Bytes::new(), &Peek::default(), &lane).path;
@@ -223,7 +224,7 @@ fn empty(target: &Target) -> Embed {
     }
 }
 
-/// Takes a field out, under either of its spellings.
+/// Removes a field under either spelling.
 fn take(fields: &mut Map<String, Value>, camel: &str, snake: &str) -> Option<Value> {
     let value = fields.shift_remove(camel).or_else(|| fields.shift_remove(snake));
     value.filter(|value| !value.is_null())
@@ -235,12 +236,12 @@ fn keep(fields: Map<String, Value>, scope: &str, extras: &mut Extras) {
     }
 }
 
-/// Adds one request to what is asked for.
+/// Adds one request of a batch.
 fn read(request: Value, at: &str, embed: &mut Embed) -> Result<(), Fault> {
     let Value::Object(mut fields) = request else {
         return Err(Fault::invalid(at, "a request must be an object"));
     };
-    // The address names the model, and the rules have seen that the body does not contradict it.
+    // The URL names the model, and the rules have checked that the body agrees.
     fields.shift_remove("model");
     let first = embed.inputs.is_empty();
     let dimensions = match take(&mut fields, "outputDimensionality", "output_dimensionality") {
@@ -257,7 +258,7 @@ fn read(request: Value, at: &str, embed: &mut Embed) -> Result<(), Fault> {
         Value::String(word) => word,
         other => other.to_string(),
     });
-    // Not to tell and to tell that one does not are the same.
+    // An unspecified task type equals none.
     let task = task.filter(|word| !matches!(word.as_str(), "TASK_TYPE_UNSPECIFIED" | "0"));
     embed.task = embed.task.take().or(task);
     let title = take(&mut fields, "title", "title");
@@ -269,12 +270,12 @@ fn read(request: Value, at: &str, embed: &mut Embed) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The words of one content, whose parts make one text together.
+/// Returns the joined text of the parts.
 fn words(content: Value, at: &str, extras: &mut Extras) -> Result<String, Fault> {
     let Value::Object(mut content) = content else {
         return Err(refuse(&format!("{at}content"), "must be an object"));
     };
-    // Whose words they are makes no difference to their vector.
+    // The role does not affect the vector.
     content.shift_remove("role");
     let parts = match content.shift_remove("parts") {
         Some(Value::Array(parts)) => parts,
@@ -288,7 +289,7 @@ fn words(content: Value, at: &str, extras: &mut Extras) -> Result<String, Fault>
         let Value::Object(mut part) = part else {
             return Err(refuse(&path, "must be an object"));
         };
-        // A vector of the words alone would pass for one of the whole.
+        // A vector of the text alone must not pass for one of text and media.
         match part.shift_remove("text") {
             Some(Value::String(text)) => words.push_str(&text),
             _ => return Err(refuse(&path, "must be text: this model is given nothing else")),
@@ -320,7 +321,7 @@ pub(super) fn write_batches(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Outgo
 }
 
 fn requests(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Value>>, Fault> {
-    // Whatever encoding the caller wants, it is written here and not by the provider.
+    // The encoding is applied when the reply is written.
     let Embed { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
     let mut losses = Losses::new();
     losses.add_if(user.is_some(), "user", "this format does not tell who asks");
@@ -362,7 +363,7 @@ struct Counts {
     total_token_count: Option<u64>,
 }
 
-/// An answer as far as it must be known; `T` is what a vector is read as.
+/// Metered fields of a reply. `T` is the type a vector is parsed into.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 struct Reply<T> {
@@ -388,7 +389,7 @@ impl<T> Reply<T> {
 
 #[derive(Deserialize)]
 struct Vector {
-    // The format leaves out what is empty.
+    // The format omits empty lists.
     #[serde(default)]
     values: Vec<f32>,
     #[serde(flatten)]

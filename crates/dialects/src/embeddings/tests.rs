@@ -1,4 +1,4 @@
-//! Both shapes, in and out, and what they refuse.
+//! Requests and replies of both formats, and rejected input.
 
 use super::*;
 use proptest::prelude::*;

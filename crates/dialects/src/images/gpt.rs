@@ -1,5 +1,8 @@
-//! The GPT image models. Their requests are usually the caller's own; written anew only where
-//! pictures had to be fetched, or stood where only other families take them.
+//! OpenAI's GPT image models.
+//!
+//! The caller's body is usually passed through. It is rewritten only if images had to be fetched or
+//! are in a field of another family. See
+//! <https://platform.openai.com/docs/api-reference/images/createEdit>.
 
 use canon::{Delivery, Extent, Fault, Lossy, Picture, Source};
 use serde_json::Value;

@@ -1,32 +1,32 @@
-//! What a picture is, by the first bytes of its file. No pixel is ever decoded here.
+//! Detects the type and size of an image from its first bytes. Pixels are never decoded.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use base64::engine::{DecodePaddingMode, DecodePaddingMode::Indifferent};
 use canon::{Made, Source};
 
-/// What the head of a file tells.
+/// Properties found in the header of an image file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
-    /// The file format, as callers name it: `png`, `jpeg`, `webp` or `gif`.
+    /// File format in the API's words: `png`, `jpeg`, `webp` or `gif`.
     pub format: &'static str,
-    /// Width and height, where the head tells them.
+    /// Width and height, if the header has them.
     pub size: Option<(u32, u32)>,
-    /// Whether it can be seen through anywhere.
+    /// True if the image may have transparent pixels.
     pub alpha: bool,
 }
 
 impl Measure {
-    /// The media type.
+    /// Returns the media type.
     pub fn mime(&self) -> String {
         format!("image/{}", self.format)
     }
 }
 
-/// How much of a file is looked at: a JPEG may carry much before it tells its size.
+/// Number of bytes examined. A JPEG may have large metadata before its size.
 const HEAD: usize = 256 << 10;
 
-/// Reads the head of a picture; `None` when it is none of the kinds that travel.
+/// Reads the header of an image. `None` for an unsupported format.
 pub fn measure(bytes: &[u8]) -> Option<Measure> {
     let bytes = bytes.get(..HEAD.min(bytes.len()))?;
     if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
@@ -46,30 +46,30 @@ pub fn measure(bytes: &[u8]) -> Option<Measure> {
     None
 }
 
-/// Reads the head of a picture in base64.
+/// Reads the header of a base64-encoded image.
 pub fn measure_base64(data: &str) -> Option<Measure> {
-    // Four letters are three bytes, and only whole fours can be read.
+    // Four characters encode three bytes, and only whole groups can be decoded (RFC 4648).
     let most = (HEAD / 3 * 4).min(data.len()) / 4 * 4;
     let head = data.get(..most)?;
     measure(&LENIENT.decode(head).ok()?)
 }
 
-/// Standard letters, with or without the signs at the end.
+/// Standard alphabet, with optional padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, CONFIG);
 const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new().with_decode_padding_mode(PADDING);
 const PADDING: DecodePaddingMode = Indifferent;
 
-/// The bytes of base64; `None` when it is none.
+/// Decodes base64. `None` if it is invalid.
 pub fn decode(data: &str) -> Option<Vec<u8>> {
     LENIENT.decode(data).ok()
 }
 
-/// Bytes as base64.
+/// Encodes bytes as base64.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// What a made picture is, where it stands in the answer.
+/// Measures a generated image if it is inline.
 pub fn of_made(made: &Made) -> Option<Measure> {
     match made {
         Made::Picture { source: Source::Inline { data, .. }, .. } => measure_base64(data),
@@ -84,12 +84,13 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 fn png(bytes: &[u8]) -> Measure {
     let side = |at| Some(u32::from_be_bytes(array(bytes, at)?));
     let kind = bytes.get(25).copied().unwrap_or_default();
-    // A palette or plain colours become transparent by a chunk of their own.
+    // A `tRNS` chunk makes palette and RGB images transparent. See
+    // <https://www.w3.org/TR/png-3/#11tRNS>.
     let chunk = memchr::memmem::find(bytes, b"tRNS").is_some();
     Measure { format: "png", size: side(16).zip(side(20)), alpha: matches!(kind, 4 | 6) || chunk }
 }
 
-/// The size stands in the first frame header, behind segments that each tell their length.
+/// Returns the size from the first frame header, after segments that each state their length.
 fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2_usize;
     loop {

@@ -1,10 +1,10 @@
-//! Pictures: `POST /v1/images/generations` and `/v1/images/edits`, and the families of providers
-//! behind them.
+//! Image generation and editing: `POST /v1/images/generations` and `/v1/images/edits`, and the
+//! provider families behind them.
 //!
-//! Callers ask in one shape ([`Form`]), providers are asked in several ([`Spoken`]): the GPT image
-//! models in the callers' own, on the caller's own bytes; the others through [`canon::Picture`],
-//! with what they cannot be told as losses. Some of them answer with a task that has to be asked
-//! again and again ([`Answer::Later`]).
+//! Reference: <https://platform.openai.com/docs/api-reference/images>. Callers use one format
+//! ([`Form`]), providers use several ([`Spoken`]). Requests to the GPT image models are passed
+//! through. The others are written from [`canon::Picture`], and fields they do not have are
+//! recorded as losses. Some answer with a task that must be polled ([`Answer::Later`]).
 
 mod gpt;
 mod measure;
@@ -38,49 +38,49 @@ const ME: Origin = Origin::Images;
 const GENERATIONS: &str = "/v1/images/generations";
 const EDITS: &str = "/v1/images/edits";
 
-/// The shapes in which pictures are asked for.
+/// Body formats of an image request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `POST /v1/images/generations`.
     Generate,
-    /// `POST /v1/images/edits` in JSON.
+    /// `POST /v1/images/edits` as JSON.
     Edit,
-    /// `POST /v1/images/edits` as a form with files.
+    /// `POST /v1/images/edits` as `multipart/form-data`.
     Upload {
-        /// What stands between its parts.
+        /// Boundary between its parts.
         boundary: String,
     },
 }
 
-/// A request, read.
+/// A parsed image request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
-    /// What is asked for.
+    /// The requested images.
     pub picture: Picture,
-    /// Whether it is waited for.
+    /// Options for asynchronous delivery.
     pub later: Later,
-    /// Where in the body the model is named.
+    /// Byte range of the model name.
     named: Option<Range<usize>>,
-    /// Parts of a form that are only for us.
+    /// Byte ranges of form parts that only the gateway reads.
     ours: Vec<Range<usize>>,
-    /// Whether the body is what the GPT family takes at the address it came to.
+    /// True if the GPT family accepts the body unchanged at the same endpoint.
     plain: bool,
 }
 
-/// Whether an order is waited for.
+/// Options for asynchronous delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Later {
-    /// Whether the caller wants to come back for it.
+    /// True if the caller wants to poll for the result.
     pub wanted: bool,
-    /// Who wants to hear of its end.
+    /// URL to notify when the task ends.
     pub webhook: Option<String>,
 }
 
-/// Fields that are told to the gateway alone. The GPT image models refuse the first.
+/// Fields only the gateway reads. The GPT image models reject the first one.
 pub const OURS: [&str; 4] = ["response_format", "async", "webhook", "webhook_url"];
 
 impl Form {
-    /// Whether pictures are given to begin with.
+    /// Returns true if the request has input images.
     pub const fn is_edit(&self) -> bool {
         match self {
             Self::Generate => false,
@@ -88,7 +88,7 @@ impl Form {
         }
     }
 
-    /// The content type a body of this shape has.
+    /// Returns the content type of the body.
     pub fn content_type(&self) -> String {
         match self {
             Self::Generate | Self::Edit => "application/json".to_owned(),
@@ -96,7 +96,7 @@ impl Form {
         }
     }
 
-    /// Reads a request and applies the rules that hold for every model.
+    /// Reads a request and applies the rules that hold for all models.
     pub fn read(&self, body: &Bytes) -> Result<Order, Fault> {
         let order = match self {
             Self::Generate => read_request::json(body, false)?,
@@ -107,8 +107,8 @@ impl Form {
         Ok(order)
     }
 
-    /// The caller's own bytes with nothing changed but the model's name, and what is for us alone
-    /// taken out of a form. In JSON that is left to whoever knows the provider's ways.
+    /// Returns the caller's body with the provider's model name. Parts for the gateway are removed
+    /// from a form. In JSON, the caller of this function removes them as the provider requires.
     pub fn patch(&self, body: &Bytes, order: &Order, model: &str) -> Written {
         let mut edits: Vec<Edit> =
             order.ours.iter().map(|at| Edit { at: at.clone(), with: Bytes::new() }).collect();
@@ -127,20 +127,20 @@ impl Form {
 }
 
 impl Order {
-    /// Whether the caller's own bytes are what the GPT family takes.
+    /// Returns true if the GPT family accepts the caller's body unchanged.
     pub const fn is_plain(&self) -> bool {
         self.plain
     }
 }
 
-/// A request as it goes to a provider.
+/// A request to a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Path and body.
     pub outgoing: Outgoing,
-    /// Its content type, where that is not JSON.
+    /// Content type, if it is not JSON.
     pub kind: Option<String>,
-    /// Headers it needs besides.
+    /// Additional headers.
     pub headers: &'static [(&'static str, &'static str)],
 }
 
@@ -155,26 +155,26 @@ impl Written {
     }
 }
 
-/// What a provider answered.
+/// A provider's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// The pictures.
+    /// The images.
     Now(Pictures),
-    /// They will be there, by and by: the path or address to ask at.
+    /// A pending task, with the path or URL to poll.
     Later(String),
 }
 
-/// How a lane is asked for pictures.
+/// Request format of a lane for images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spoken {
-    /// As a conversation in the native format.
+    /// `generateContent` of the native format.
     Native,
-    /// At the images address, as that family does.
+    /// The images endpoint, in the variant of that family.
     Images(Family),
 }
 
 impl Spoken {
-    /// The wire format whose errors and paths it shares.
+    /// Returns the wire format whose errors and paths apply.
     pub const fn origin(self) -> Origin {
         match self {
             Self::Native => Origin::Native,
@@ -182,18 +182,18 @@ impl Spoken {
         }
     }
 
-    /// Whether the caller's own bytes can be sent as they are.
+    /// Returns true if the caller's body can be passed through.
     pub const fn is_callers(self) -> bool {
         matches!(self, Self::Images(Family::Gpt))
     }
 
-    /// Whether it can be asked for a stream.
+    /// Returns true if the lane can stream.
     pub const fn streams(self) -> bool {
         matches!(self, Self::Images(Family::Gpt | Family::Seedream))
     }
 
-    /// The requests for a lane: one for all pictures, or one for each where it makes one at a time.
-    /// `word` is a random one, for what has to be told apart from the rest of the body.
+    /// Writes the requests for a lane: one for all images, or one per image if the lane generates
+    /// one at a time. `word` is random and becomes part of the form boundary.
     pub fn write(
         self,
         picture: &Picture,
@@ -211,7 +211,7 @@ impl Spoken {
         }
     }
 
-    /// How far a task has come, in hundredths, where its provider tells it.
+    /// Progress of a task in percent, if the provider reports it.
     pub fn progress(self, body: &[u8]) -> Option<u8> {
         match self {
             Self::Native => None,
@@ -219,7 +219,7 @@ impl Spoken {
         }
     }
 
-    /// A provider's answer. An error object in place of one is that error.
+    /// Reads a provider's answer. An error object in place of one becomes that error.
     pub fn read(self, body: &[u8]) -> Result<Answer, Fault> {
         match self {
             Self::Native => native::read(body).map(Answer::Now),

@@ -1,32 +1,31 @@
-//! Forms with files in them (`multipart/form-data`), read without copying and written.
+//! Reader and writer for `multipart/form-data` (RFC 7578). The reader does not copy.
 //!
-//! Read by our own code and not by a library, because the places of the parts are needed: on the
-//! same-format road the caller's form goes on as it came, with one value changed.
+//! A library would not return the byte ranges of the parts. Pass-through needs them to send the
+//! caller's form on with one value replaced.
 
 use bytes::Bytes;
 use canon::Fault;
 use memchr::memmem::Finder;
 use std::ops::Range;
 
-/// More parts than this are no order for a picture.
+/// Maximum number of parts.
 const MOST_PARTS: usize = 128;
-/// More bytes than this are no head of a part.
+/// Maximum size of the headers of a part.
 const MOST_HEAD: usize = 8 << 10;
-/// The longest boundary the standard allows.
+/// Maximum length of a boundary (RFC 2046, section 5.1.1).
 const MOST_BOUNDARY: usize = 70;
 
 /// One part of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// The name of the field.
+    /// Name of the field.
     pub(super) name: String,
-    /// Whether it is a file.
+    /// True for a file.
     pub(super) file: bool,
-    /// Its value.
     pub(super) value: Bytes,
-    /// Where the value stands.
+    /// Byte range of the value.
     pub(super) at: Range<usize>,
-    /// Where the part stands, with its boundary in front.
+    /// Byte range of the part with the boundary before it.
     pub(super) whole: Range<usize>,
 }
 
@@ -34,7 +33,7 @@ fn broken(why: &str) -> Fault {
     Fault::invalid("", format!("the form cannot be read: {why}"))
 }
 
-/// The boundary a content type names, if it is that of a form.
+/// Returns the boundary from a `multipart/form-data` content type. `None` for other content types.
 pub fn boundary(content_type: &str) -> Option<Result<String, Fault>> {
     let mut parts = content_type.split(';').map(str::trim);
     if !parts.next()?.eq_ignore_ascii_case("multipart/form-data") {
@@ -53,14 +52,14 @@ pub fn boundary(content_type: &str) -> Option<Result<String, Fault>> {
     })
 }
 
-/// The parts of a form, in order.
+/// Returns the parts of a form in order.
 pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<Part>, Fault> {
     let mark = format!("--{boundary}");
     let between = format!("\r\n{mark}");
     let finder = Finder::new(between.as_bytes());
     let head_end = Finder::new(b"\r\n\r\n");
     let mut parts = Vec::new();
-    // Something may stand before the first boundary, and it means nothing.
+    // Text before the first boundary is ignored (RFC 2046, section 5.1.1).
     let mut at = match body.starts_with(mark.as_bytes()) {
         true => 0,
         false => finder.find(body).ok_or_else(|| broken("there is no boundary in it"))? + 2,
@@ -95,7 +94,7 @@ pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<Part>, Fault> {
     }
 }
 
-/// The name of a part, and whether it is a file.
+/// Returns the name of a part, and true if it is a file.
 fn describe(head: &[u8]) -> Result<(String, bool), Fault> {
     let head = std::str::from_utf8(head).map_err(|_| broken("the head of a part is no text"))?;
     let (mut name, mut file) = (None, false);
@@ -141,7 +140,7 @@ impl Disposition {
             };
             match key.trim().to_ascii_lowercase().as_str() {
                 "name" => said.name = Some(word.trim().to_owned()),
-                // Its name is the caller's own affair: nothing is ever written under it.
+                // The file name is ignored: it is never used as a path.
                 "filename" | "filename*" => said.file = true,
                 _ => {}
             }
@@ -151,7 +150,7 @@ impl Disposition {
     }
 }
 
-/// A form being written.
+/// Writes a form.
 #[derive(Debug)]
 pub(super) struct Writer {
     boundary: String,
@@ -159,22 +158,22 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// A form whose boundary is made from that word, which nothing in it may contain.
+    /// Creates a form with a boundary made from `word`, which must not occur in any part.
     pub(super) fn new(word: &str) -> Self {
         Self { boundary: format!("portunus-{word}"), pieces: Vec::new() }
     }
 
-    /// The content type that goes with it.
+    /// Returns the content type.
     pub(super) fn content_type(&self) -> String {
         format!("multipart/form-data; boundary={}", self.boundary)
     }
 
-    /// A field.
+    /// Adds a field.
     pub(super) fn text(&mut self, name: &str, value: &str) {
         self.part(&format!("name=\"{name}\""), "", value.as_bytes());
     }
 
-    /// A file.
+    /// Adds a file.
     pub(super) fn file(&mut self, name: &str, filename: &str, mime: &str, bytes: &[u8]) {
         let head = format!("name=\"{name}\"; filename=\"{filename}\"");
         self.part(&head, &format!("Content-Type: {mime}\r\n"), bytes);
@@ -188,7 +187,7 @@ impl Writer {
         self.pieces.extend_from_slice(b"\r\n");
     }
 
-    /// The form.
+    /// Returns the finished form.
     pub(super) fn finish(mut self) -> Bytes {
         self.pieces.extend_from_slice(format!("--{}--\r\n", self.boundary).as_bytes());
         Bytes::from(self.pieces)

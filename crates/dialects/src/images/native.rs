@@ -1,5 +1,7 @@
-//! Pictures out of a conversation in the native format: the prompt is a turn, the pictures come
-//! back as inline data beside the text. One request makes one picture.
+//! Image generation with Gemini: the prompt is a user turn, and images come back as inline data.
+//! One request generates one image.
+//!
+//! See <https://ai.google.dev/gemini-api/docs/image-generation>.
 
 use canon::{Fault, Kind, Losses, Lossy, Made, MediaKind, Picture, Pictures, Source, Usage, Why};
 use serde_json::{Value, json};
@@ -70,7 +72,7 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
         refuse("size", &format!("has a shape this model does not make; it makes: {known}"))
     })?;
     let ratio = ratio.filter(|word| *word != "auto");
-    // The smallest class is what a model makes untold, and some refuse to be told.
+    // 1K is the default, and some models reject `imageSize`.
     let class = shape::class_of(extent).filter(|word| word != "1K");
     let config = Object::new().maybe("aspectRatio", ratio).maybe("imageSize", class).into_map();
     let generation = Object::new()
@@ -98,7 +100,7 @@ pub(super) fn read(body: &[u8]) -> Result<Pictures, Fault> {
     for candidate in reply.candidates {
         let (mut picture, mut text) = (None, String::new());
         for part in candidate.parts {
-            // A draft the model thought of is none of its pictures; the last one is the answer.
+            // Images inside thoughts are drafts. The last other image is the answer.
             let thought = part.extras.get(canon::Origin::Native, "thought").is_some();
             match part.kind {
                 Kind::Media(media) if media.kind == MediaKind::Image && !thought => {

@@ -1,4 +1,4 @@
-//! A caller's request into the middle value, whether it came as JSON or as a form.
+//! Reads an image request into canon, from JSON or from a form.
 
 use bytes::Bytes;
 use canon::{Delivery, Extent, Fault, Picture, Source};
@@ -12,7 +12,7 @@ use crate::fields::{Fields, Path};
 use crate::json;
 use crate::judge::{self, refuse};
 
-/// Fields of a form that are numbers or flags, which a form can only write as text.
+/// Numeric fields of a form, where all values are text.
 const COUNTS: [&str; 6] =
     ["n", "output_compression", "partial_images", "seed", "guidance_scale", "max_images"];
 const FLAGS: [&str; 3] = ["stream", "watermark", "async"];
@@ -23,7 +23,7 @@ struct Head<'a> {
     model: Option<&'a RawValue>,
 }
 
-/// Reads a body of JSON.
+/// Reads a JSON body.
 pub(super) fn json(body: &Bytes, edit: bool) -> Result<Order, Fault> {
     let text = json::text(body)?;
     let raw: &RawValue = json::read(text)?;
@@ -36,7 +36,7 @@ pub(super) fn json(body: &Bytes, edit: bool) -> Result<Order, Fault> {
     let value: Value = json::read(text)?;
     let mut fields = Fields::new(value, &Path::Root)?;
     let mut inputs = Vec::new();
-    // One of them is the GPT family's word for it, the other the third family's and Grok's.
+    // `images` is the field of the GPT family, `image` that of Seedream and Grok.
     let listed = fields.take("images");
     let plain = edit == listed.is_some();
     sources(listed, "images", &mut inputs)?;
@@ -48,13 +48,13 @@ pub(super) fn json(body: &Bytes, edit: bool) -> Result<Order, Fault> {
         Some(value) => Some(source(value, "mask")?),
     };
     let (picture, later) = read(fields, inputs, mask, edit)?;
-    // What is only named by address may have to be got first.
+    // Images given by URL may have to be fetched first.
     let inline = |source: &Source| matches!(source, Source::Inline { .. });
     let plain = plain && picture.inputs.iter().chain(&picture.mask).all(inline);
     Ok(Order { picture, later, named, ours: Vec::new(), plain })
 }
 
-/// Reads a form.
+/// Reads a form body.
 pub(super) fn form(body: &Bytes, boundary: &str) -> Result<Order, Fault> {
     let mut map = Map::new();
     let (mut inputs, mut mask, mut named, mut ours) = (Vec::new(), None, None, Vec::new());
@@ -90,7 +90,7 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<Order, Fault> {
     Ok(Order { picture, later, named, ours, plain: true })
 }
 
-/// A field of a form as the value it stands for; what is none stays text and is refused as such.
+/// Converts a form field to its type. A malformed value stays text, and its type check rejects it.
 fn value(name: &str, text: &str) -> Value {
     let number = COUNTS.contains(&name).then(|| serde_json::from_str(text.trim()).ok());
     let flag = FLAGS.contains(&name).then(|| text.trim().parse().ok().map(Value::Bool));
@@ -173,7 +173,7 @@ fn read(
     Ok((picture, later))
 }
 
-/// Pictures in JSON: one or a list, each an address, a data URI, or an object with one.
+/// Reads input images: one or a list, each a URL, a data URI (RFC 2397), or an object with one.
 fn sources(value: Option<Value>, name: &str, into: &mut Vec<Source>) -> Result<(), Fault> {
     match value {
         None => {}

@@ -1,4 +1,5 @@
-//! What earns a 400 whatever the model is. What a model makes is judged by who knows the model.
+//! Checks that lead to status 400 for all models. Limits of a single model are checked where the
+//! catalog is known.
 
 use canon::{Extent, Fault, Picture, Source};
 
@@ -6,20 +7,20 @@ use super::measure::{self, Measure};
 use super::shape;
 use crate::judge::refuse;
 
-/// The most pictures at once.
+/// Maximum number of images per request.
 pub(super) const MOST: u32 = 10;
-/// The longest prompt, in characters.
+/// Maximum prompt length in characters.
 const PROMPT: usize = 32_000;
-/// The longest name of whoever asks.
+/// Maximum length of a user id.
 const USER: usize = 4_096;
-/// The most pictures to begin with.
+/// Maximum number of input images.
 const INPUTS: usize = 16;
-/// The most drafts on the way.
+/// Maximum number of partial images.
 const PARTIALS: u64 = 3;
-/// The most pixels a picture of a caller's may have.
+/// Maximum pixels of an input image.
 const PIXELS: u64 = 100_000_000;
 
-/// A size as it is written; `None` when it is none.
+/// Parses a size. `None` if it is malformed.
 pub fn extent(word: &str) -> Option<Extent> {
     if word == "auto" {
         return Some(Extent::Auto);
@@ -85,8 +86,7 @@ pub(super) fn check(picture: &Picture) -> Result<(), Fault> {
 
 const QUALITIES: [&str; 8] = ["auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"];
 
-/// The rules of the pictures that are given: how many, how large, and how the mask lies on them.
-/// Applied again to what was fetched.
+/// Checks the number and size of the input images and the mask. Runs again after fetching.
 pub fn check_inputs(picture: &Picture) -> Result<(), Fault> {
     if picture.edit && picture.inputs.is_empty() {
         return Err(refuse("image", "is required: an edit begins with a picture"));

@@ -1,5 +1,5 @@
-//! Seedream and its kin: pictures to begin with stand in the same request, sizes may be classes,
-//! several pictures are a series.
+//! ByteDance Seedream. Input images are part of the generation request, sizes may be classes such
+//! as `2K`, and several images form a series.
 
 use canon::{Extent, Fault, Losses, Lossy, Picture, Source};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::fields::Object;
 
 const WORDLESS: &str = "this family of models has no such field";
 
-/// An input as an address or a data URI.
+/// Returns an input image as a URL or a data URI.
 pub(super) fn uri(source: &Source) -> Result<String, Fault> {
     match source {
         Source::Inline { mime, data } => Ok(format!("data:{mime};base64,{data}")),
@@ -20,7 +20,7 @@ pub(super) fn uri(source: &Source) -> Result<String, Fault> {
     }
 }
 
-/// Notes what only the GPT family can be told.
+/// Records losses for fields only the GPT family has.
 pub(super) fn note_gpt(picture: &Picture, losses: &mut Losses) {
     let set = |word: &Option<String>| word.as_deref().is_some_and(|word| word != "auto");
     losses.add_if(picture.mask.is_some(), "mask", WORDLESS);
@@ -58,7 +58,7 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
         .maybe("output_format", picture.format.as_deref())
         .maybe("sequential_image_generation", series.then_some("auto"))
         .maybe("sequential_image_generation_options", most)
-        // What comes inline needs not be fetched before its link dies.
+        // Links expire, and inline data needs no fetch.
         .set("response_format", "b64_json")
         .maybe("stream", picture.stream.then_some(true))
         .with(&picture.extras, ME)

@@ -1,5 +1,7 @@
-//! Streams of pictures: watched where the lane is of the callers' own family, rewritten where it is
-//! of the third, and made of a whole answer where it has none.
+//! Image streams: metered for the GPT family, rewritten for Seedream, and made from a whole reply
+//! for the others.
+//!
+//! See <https://platform.openai.com/docs/api-reference/images-streaming>.
 
 use canon::{Family, Fault, Made, Picture, Pictures, Source, Trouble, Usage};
 use serde_json::{Value, json};
@@ -10,11 +12,11 @@ use crate::fields::Object;
 use crate::frame::Frame;
 use crate::{Dialect as _, Said, Sniffer, Verdict};
 
-/// The tokens of a draft, and those of a picture for which none are told.
+/// Estimated tokens of a partial image, and of an image without reported usage.
 const DRAFT: u64 = 100;
 const USUAL: u64 = 1_056;
 
-/// The front of the names of events.
+/// Prefix of the event names.
 const fn front(edit: bool) -> &'static str {
     if edit { "image_edit" } else { "image_generation" }
 }
@@ -23,7 +25,7 @@ fn event(name: &str, data: &Value, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
 }
 
-/// One made picture as the event that ends a stream, or one of them; made at that second.
+/// Writes the `completed` event of one image, or an `error` event.
 fn finished(
     made: &Made,
     about: &About,
@@ -56,7 +58,7 @@ fn finished(
     }
 }
 
-/// A whole answer as a stream: an event for each picture, the counts on the last.
+/// Writes a whole reply as a stream: one event per image, with the usage on the last one.
 pub fn completed(pictures: &Pictures, picture: &Picture, now: i64) -> Vec<u8> {
     let about = About::of(pictures, picture);
     let mut out = Vec::new();
@@ -68,7 +70,7 @@ pub fn completed(pictures: &Pictures, picture: &Picture, now: i64) -> Vec<u8> {
     out
 }
 
-/// The last words of a stream that broke.
+/// Writes the event that ends a failed stream.
 pub fn failed(fault: &Fault) -> Vec<u8> {
     let (_, body) = crate::chat::Chat.write_fault(fault, "");
     let mut error: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -80,7 +82,7 @@ pub fn failed(fault: &Fault) -> Vec<u8> {
     out
 }
 
-/// Watches or rewrites the stream of a lane of that family.
+/// Returns the meter for a stream of that family.
 pub fn sniffer(family: Family, picture: &Picture, now: i64) -> Box<dyn Sniffer> {
     match family {
         Family::Seedream => Box::new(Series {
@@ -99,14 +101,14 @@ pub fn sniffer(family: Family, picture: &Picture, now: i64) -> Box<dyn Sniffer> 
     }
 }
 
-/// Looks at a stream of the callers' own family.
+/// Meters a stream of the GPT family.
 struct Watch {
     asked: u64,
     made: u64,
     said: Said,
 }
 
-/// What is read of an event without its picture.
+/// Fields of an event that are read.
 #[derive(serde::Deserialize)]
 struct Head<'a> {
     #[serde(borrow, rename = "type", default)]
@@ -126,7 +128,7 @@ fn error_in(data: &[u8]) -> Fault {
 }
 
 impl Sniffer for Watch {
-    /// A picture is not drawn to a part: what it costs was set aside for all of it.
+    /// Images are not cut: money for the whole image is reserved.
     fn cut(&mut self, _usage: &Usage, _out: &mut Vec<u8>) {}
 
     fn frame(&mut self, frame: &Frame) -> Verdict {
@@ -154,7 +156,7 @@ impl Sniffer for Watch {
             let told = told.unwrap_or(Usage { output: self.made * USUAL, ..Usage::default() });
             let before = self.said.usage.unwrap_or_default();
             self.said.usage = Some(Usage { images: self.made, ..before.merged(told) });
-            // Silence behind the last of them is the end.
+            // The last image ends the stream, even if no further event follows.
             self.said.finished = self.made >= self.asked;
         }
         Verdict::Forward
@@ -178,8 +180,8 @@ impl Sniffer for Watch {
     }
 }
 
-/// Rewrites a series of the third family: each of its pictures is whole when it comes, and the
-/// event that has no picture of its own tells the counts. So the last picture waits for it.
+/// Rewrites a Seedream stream. Each event holds a whole image; the final event has the usage and no
+/// image. The last image is held back until then.
 struct Series {
     picture: Picture,
     now: i64,
@@ -218,7 +220,7 @@ impl Series {
                 self.give(None);
                 self.held = Some(Made::Picture { source, revised: None, size });
                 self.made += 1;
-                // It is paid for, even if the counts never come.
+                // The image is billed even if the usage never arrives.
                 self.said.usage = Some(Usage { images: self.made, ..Usage::default() });
             }
             "partial_failed" => {
@@ -251,7 +253,7 @@ impl Series {
 }
 
 impl Sniffer for Series {
-    /// A picture is not drawn to a part: what it costs was set aside for all of it.
+    /// Images are not cut: money for the whole image is reserved.
     fn cut(&mut self, _usage: &Usage, _out: &mut Vec<u8>) {}
 
     fn frame(&mut self, frame: &Frame) -> Verdict {

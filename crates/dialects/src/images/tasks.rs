@@ -1,7 +1,7 @@
-//! Answers at the images address, and providers that give a task instead of pictures.
+//! Replies of the images endpoint, and of providers that answer with a task.
 //!
-//! What differs between them is little: how a task is written, and under which names its state, its
-//! pictures and its error stand. The names are data ([`Names`]); the states of all are read alike.
+//! The providers differ in the request of a task, and in the field names of its state, images and
+//! error. The names are data ([`Names`]); the states are read by one function.
 
 use canon::{
     Extent, Family, Fault, Losses, Lossy, Made, Picture, Pictures, Source, Trouble, Usage,
@@ -16,19 +16,19 @@ use crate::judge::refuse;
 
 const WORDLESS: &str = "this family of models has no such field";
 
-/// Where in an answer things stand, as JSON pointers.
+/// JSON pointers (RFC 6901) into a reply.
 struct Names {
-    /// The task's state.
+    /// State of the task.
     state: &'static [&'static str],
-    /// The task's id.
+    /// Id of the task.
     id: &'static str,
-    /// The address to ask at.
+    /// URL to poll.
     poll: &'static [&'static str],
-    /// The path to ask at, with the id behind it, where no address is named.
+    /// Path to poll, followed by the id, if the reply has no URL.
     path: &'static str,
-    /// The pictures.
+    /// The images.
     data: &'static [&'static str],
-    /// What went wrong.
+    /// The error.
     error: &'static [&'static str],
 }
 
@@ -74,7 +74,7 @@ const fn names(family: Family) -> &'static Names {
     }
 }
 
-/// How far a task has come, in one word for all providers.
+/// State of a task, independent of the provider.
 enum State {
     Waiting,
     Done,
@@ -90,7 +90,7 @@ fn state(word: &str) -> State {
     }
 }
 
-/// An answer of that family, to an order or to a question after a task.
+/// Reads the reply to a request or to a poll.
 pub(super) fn read(family: Family, body: &[u8]) -> Result<Answer, Fault> {
     let value: Value = serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
     let names = names(family);
@@ -99,7 +99,7 @@ pub(super) fn read(family: Family, body: &[u8]) -> Result<Answer, Fault> {
     let told = at(names.state).and_then(Value::as_str);
     match told.map(state) {
         Some(State::Waiting) => return later(names, &value),
-        // A task that was just made may tell nothing but where to ask.
+        // The first reply has no state, only the URL to poll.
         None if family == Family::Flux => return later(names, &value),
         Some(State::Failed) => {
             return Err(task_failed(told.unwrap_or_default(), at(names.error)));
@@ -127,7 +127,7 @@ pub(super) fn read(family: Family, body: &[u8]) -> Result<Answer, Fault> {
     }))
 }
 
-/// How far a task has come, in hundredths, where its provider tells it.
+/// Progress of a task in percent, if reported.
 pub(super) fn progress(family: Family, body: &[u8]) -> Option<u8> {
     #[derive(serde::Deserialize)]
     struct Told {
@@ -145,7 +145,7 @@ fn later(names: &Names, value: &Value) -> Result<Answer, Fault> {
         return Ok(Answer::Later(url.to_owned()));
     }
     let id = text(&names.id).ok_or_else(|| no_answer("a task without an id"))?;
-    // It stands in a path of ours to the provider, so it may not climb out of it.
+    // The id becomes part of a request path, so it must not change that path.
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
     if id.len() > 1_024 || !id.chars().all(plain) || id.chars().all(|c| c == '.') {
         return Err(no_answer("a task whose id cannot stand in a path"));
@@ -172,7 +172,7 @@ fn task_failed(state: &str, error: Option<&Value>) -> Fault {
         .note(format!("a task ended as {state}: {code} {message}"))
 }
 
-/// Whether a provider's words speak of what may not be shown.
+/// Returns true if a provider's message is about a content policy.
 pub(super) fn is_policy(words: &str) -> bool {
     let words = words.to_ascii_lowercase();
     ["moderat", "policy", "sensitive", "inspection", "safety", "nsfw"]
@@ -180,7 +180,7 @@ pub(super) fn is_policy(words: &str) -> bool {
         .any(|sign| words.contains(sign))
 }
 
-/// One entry of the pictures.
+/// Reads one generated image.
 fn made(item: &Value) -> Result<Made, Fault> {
     let text = |name: &str| item.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let failure = |error: &Value| {
@@ -213,14 +213,14 @@ fn made(item: &Value) -> Result<Made, Fault> {
     Ok(Made::Picture { source, revised: revised.map(str::to_owned), size: size.map(str::to_owned) })
 }
 
-/// A picture in base64, if it is one: what else it may be is not handed on under that name.
+/// Checks that base64 data is an image. Anything else is not forwarded as one.
 pub(super) fn inline(data: &str) -> Result<Source, Fault> {
     let seen =
         measure::measure_base64(data).ok_or_else(|| no_answer("what came as a picture is none"))?;
     Ok(Source::Inline { mime: seen.mime(), data: data.to_owned() })
 }
 
-/// What was consumed, where it is told in tokens.
+/// Token usage, if reported.
 pub(super) fn usage(value: &Value) -> Option<Usage> {
     let count = |name: &str| value.get(name).and_then(Value::as_u64);
     let part = |whole: &str, name: &str| value.get(whole)?.get(name)?.as_u64();
@@ -231,13 +231,13 @@ pub(super) fn usage(value: &Value) -> Option<Usage> {
         input_image: part("input_tokens_details", "image_tokens").unwrap_or_default(),
         cache_read: part("input_tokens_details", "cached_tokens").unwrap_or_default(),
         output,
-        // Untold, all of it was the picture: there is nothing else such a model makes.
+        // Without details, all output tokens are image tokens: these models produce nothing else.
         output_image: part("output_tokens_details", "image_tokens").unwrap_or(output),
         ..Usage::default()
     })
 }
 
-/// What the task providers lose, apart from what each takes.
+/// Losses of all task providers.
 fn common(picture: &Picture) -> Losses {
     let mut losses = Losses::new();
     note_gpt(picture, &mut losses);

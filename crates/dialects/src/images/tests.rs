@@ -1,10 +1,10 @@
-//! Requests and answers of every family.
+//! Requests and replies of all families.
 
 use super::*;
 use canon::{Extent, Made, Source};
 use serde_json::{Value, json};
 
-/// A PNG of one pixel, as far as anybody here looks.
+/// Header of a PNG with one pixel.
 pub(super) fn png(width: u32, height: u32, alpha: bool) -> Vec<u8> {
     let mut file = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
     file.extend(width.to_be_bytes());

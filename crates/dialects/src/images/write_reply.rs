@@ -1,4 +1,4 @@
-//! The middle value into an answer for the caller.
+//! Writes the reply to the caller.
 
 use canon::{Made, Picture, Pictures, Source, Usage};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::measure;
 use crate::fields::Object;
 
-/// Writes the answer, made at that second.
+/// Writes the reply. `now` is used if the provider sent no timestamp.
 pub fn write(pictures: &Pictures, picture: &Picture, now: i64) -> Vec<u8> {
     let data: Vec<Value> = pictures.made.iter().map(entry).collect();
     let About { background, format, quality, size } = About::of(pictures, picture);
@@ -22,7 +22,7 @@ pub fn write(pictures: &Pictures, picture: &Picture, now: i64) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// What all pictures of an answer have in common.
+/// Properties of all images in a reply.
 pub(super) struct About {
     pub(super) background: Option<String>,
     pub(super) format: Option<String>,
@@ -31,7 +31,7 @@ pub(super) struct About {
 }
 
 impl About {
-    /// As the provider tells it, else as the pictures themselves do.
+    /// Takes each property from the provider's reply, or else from the first image.
     pub(super) fn of(pictures: &Pictures, picture: &Picture) -> Self {
         let first = pictures.made.iter().find(|made| made.is_picture());
         let seen = first.and_then(measure::of_made);
@@ -70,7 +70,7 @@ fn entry(made: &Made) -> Value {
     }
 }
 
-/// Counts in the words of this format.
+/// Writes token counts.
 pub(super) fn usage(usage: &Usage) -> Value {
     json!({
         "input_tokens": usage.input,

@@ -1,4 +1,6 @@
-//! Grok's image models: an aspect ratio in place of a size, edits in JSON.
+//! xAI's Grok image models: an aspect ratio instead of a size, and edits in JSON.
+//!
+//! See <https://docs.x.ai/docs/guides/image-generations>.
 
 use canon::{Fault, Losses, Lossy, Picture};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
-//! Responses to responses: an answer that the gateway ends at its output limit.
+//! Pass-through of a response that the gateway ends at its output limit.
 //!
-//! The last event of this format repeats the whole answer, so what has been said is kept while it
-//! goes by: finished items as they came, and the text of the one that grows.
+//! The last event of this format repeats the whole response. The meter therefore keeps finished
+//! items as they were received, and the text of the item in progress.
 
 use bytes::Bytes;
 use canon::Usage;
@@ -11,21 +11,22 @@ use super::fault::event_lines;
 use super::wire;
 use crate::fields::Object;
 
-/// What an answer has said so far.
+/// Copy of the response so far.
 #[derive(Default)]
 pub(super) struct SoFar {
-    /// The event that opened the answer.
+    /// The `response.created` event.
     opened: Bytes,
-    /// The events of finished items.
+    /// The `response.output_item.done` events.
     finished: Vec<Bytes>,
-    /// The event of the item that grows, and its text as it stands in JSON.
+    /// The `response.output_item.added` event of the item in progress, and its text with JSON
+    /// escapes.
     growing: Option<(Bytes, Vec<u8>)>,
 }
 
 impl SoFar {
-    /// Takes an event that is not the last one.
+    /// Records an event other than the last one.
     pub(super) fn see(&mut self, name: &str, data: &[u8]) {
-        // Copied: a slice would keep the whole piece it came in.
+        // Copied, because a slice would keep the whole received buffer alive.
         let copy = || Bytes::copy_from_slice(data);
         match name {
             "response.created" => self.opened = copy(),
@@ -38,14 +39,14 @@ impl SoFar {
         }
     }
 
-    /// Text was added to the item that grows.
+    /// Appends text to the item in progress.
     pub(super) fn grow(&mut self, text: &[u8]) {
         if let Some((_, said)) = &mut self.growing {
             said.extend_from_slice(text);
         }
     }
 
-    /// Writes the end of the answer, numbering its events from there.
+    /// Writes the events that end the response. The first one gets the given sequence number.
     pub(super) fn cut(&mut self, usage: &Usage, mut sequence: u64, out: &mut Vec<u8>) {
         let mut send = |name: &str, event: Object| {
             let head = Object::new().set("type", name).set("sequence_number", sequence);

@@ -1,4 +1,6 @@
-//! What a response repeats of its request.
+//! The response object, which repeats most fields of its request.
+//!
+//! See <https://platform.openai.com/docs/api-reference/responses/object>.
 
 use canon::{Chat, Fault, Losses, Trouble, Usage};
 use serde_json::{Map, Value};
@@ -7,31 +9,29 @@ use super::{ME, wire, write_request, write_tools};
 use crate::Stamp;
 use crate::fields::{Object, number};
 
-/// A response object, but for what is different from one moment to the next.
+/// Fields of a response object that do not change during the response.
 #[derive(Clone, Debug)]
 pub(super) struct Echo {
     fields: Map<String, Value>,
 }
 
-/// What a response says at one moment of its life.
+/// Fields of a response object that change during the response.
 #[derive(Debug, Default)]
 pub(super) struct Moment<'a> {
-    /// `in_progress`, `completed`, `incomplete` or `failed`.
     pub(super) status: &'a str,
-    /// Why it is incomplete.
+    /// Value of `incomplete_details.reason`.
     pub(super) reason: Option<&'a str>,
-    /// Why it failed.
     pub(super) error: Option<Value>,
-    /// The items so far.
+    /// Items so far.
     pub(super) output: Vec<Value>,
-    /// What was consumed, when that is known.
+    /// Usage, if known.
     pub(super) usage: Option<Usage>,
-    /// When it was complete.
+    /// Value of `completed_at`.
     pub(super) completed: Option<i64>,
 }
 
 impl Echo {
-    /// The echo of a request, with the id of its answer.
+    /// Creates the echo of a request with the id of its response.
     pub(super) fn of(chat: &Chat, stamp: &Stamp, created: i64) -> Self {
         let Chat {
             model,
@@ -48,7 +48,7 @@ impl Echo {
             hints,
             extras,
         } = chat;
-        // What could not be read by this format is not in its own request either.
+        // Losses are ignored: what this format cannot express was not in a request of this format.
         let mut losses = Losses::new();
         let listed: Vec<Value> = write_tools::write(tools, &mut losses)
             .tools
@@ -110,18 +110,18 @@ impl Echo {
         Self { fields: fields.into_map() }
     }
 
-    /// The response object for a stream that broke before anything was known of it.
+    /// Creates a response object for a stream that failed before its response was known.
     pub(super) fn unknown(request_id: &str) -> Self {
         let stamp = Stamp { id: request_id.to_owned(), created: 0 };
         Self::of(&Chat::default(), &stamp, 0)
     }
 
-    /// Keeps what only the provider's own answer in this format says.
+    /// Sets a field that only the provider's response has.
     pub(super) fn keep(&mut self, name: &str, value: Value) {
         self.fields.insert(name.to_owned(), value);
     }
 
-    /// The response at that moment.
+    /// Returns the response object in the given state.
     pub(super) fn at(&self, moment: Moment<'_>) -> Value {
         let Moment { status, reason, error, output, usage, completed } = moment;
         let mut fields = self.fields.clone();
@@ -139,7 +139,7 @@ impl Echo {
     }
 }
 
-/// A conversation is asked for by id or object, and echoed as an object.
+/// The request names a conversation by id or object; the response always has an object.
 fn conversation(value: Value) -> Value {
     match value {
         Value::String(id) => Object::new().set("id", id).into(),
@@ -147,7 +147,7 @@ fn conversation(value: Value) -> Value {
     }
 }
 
-/// A fault as the error of a failed response. The words are those clients of this format act on.
+/// Writes the `error` of a failed response. SDKs of this format act on these codes.
 pub(super) fn error(fault: &Fault) -> Value {
     let code = match fault.trouble() {
         Trouble::RateLimit => "rate_limit_exceeded",

@@ -1,7 +1,7 @@
-//! Errors inside an answer: in a failed response, or in the middle of a stream.
+//! Errors inside a response: in a failed response object, or in a stream.
 //!
-//! Error answers with a status of their own look like those of the chat format and are read and
-//! written there.
+//! Error responses with an HTTP status have the same shape as those of the chat format, so the chat
+//! module reads and writes them. See <https://platform.openai.com/docs/guides/error-codes>.
 
 use canon::{Fault, Trouble};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::Dialect as _;
 use crate::fault::{UpstreamWords, of_upstream};
 use crate::fields::Object;
 
-/// The error of a failed response, or of an `error` event, nested or flat.
+/// Reads the error of a failed response or of an `error` event, nested or flat.
 pub(super) fn read(error: &Value) -> Fault {
     let error = match error.get("error") {
         Some(inner @ Value::Object(_)) => inner,
@@ -27,7 +27,7 @@ pub(super) fn read(error: &Value) -> Fault {
             Value::String(message) => message.clone(),
             _ => text("message"),
         },
-        // A flat event has its own type where an error has its kind.
+        // In a flat event, `type` is the event type and not the error type.
         kind: Some(text("type")).filter(|kind| kind != "error").unwrap_or_default(),
         code: text("code"),
         param: error.get("param").and_then(Value::as_str).map(str::to_owned),
@@ -35,7 +35,7 @@ pub(super) fn read(error: &Value) -> Fault {
     of_upstream(status(&words.code, &words.kind), Some(words))
 }
 
-/// The status an error would have had, had it come before the answer.
+/// Returns the HTTP status for an error code.
 fn status(code: &str, kind: &str) -> u16 {
     match (code, kind) {
         ("rate_limit_exceeded" | "429", _) | (_, "rate_limit_error" | "requests" | "tokens") => 429,
@@ -47,20 +47,21 @@ fn status(code: &str, kind: &str) -> u16 {
         ("vector_store_timeout" | "timeout", _) => 504,
         ("server_is_overloaded" | "slow_down" | "overloaded", _) => 529,
         (code, _) if code.ends_with("policy") || code.contains("policy_violation") => 400,
-        // Everything the service says about a picture is about the caller's picture.
+        // All image error codes are about the caller's image.
         (code, _) if code.contains("image") => 400,
         _ => 503,
     }
 }
 
-/// What stood where an answer was expected.
+/// Error for a body that is not a response.
 pub(super) fn unreadable(why: &str) -> Fault {
     Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
         .note(format!("not a response: {why}"))
 }
 
-/// The last two events of a stream that broke: `error`, with its fields nested as the wire has them
-/// and flat as the description says, and `response.failed`.
+/// Writes the last two events of a failed stream: `error` and `response.failed`. The `error` event
+/// has its fields twice: flat, as the reference documents it, and nested, as the service sends it.
+/// See <https://platform.openai.com/docs/api-reference/responses-streaming/error>.
 pub(super) fn write_stream(
     fault: &Fault,
     echo: &Echo,
@@ -89,7 +90,7 @@ pub(super) fn write_stream(
     event_lines("response.failed", &Value::from(event).to_string(), out);
 }
 
-/// An event with both its lines.
+/// Writes one event with its `event:` and `data:` lines.
 pub(super) fn event_lines(name: &str, data: &str, out: &mut Vec<u8>) {
     for piece in ["event: ", name, "\ndata: ", data, "\n\n"] {
         out.extend_from_slice(piece.as_bytes());

@@ -1,4 +1,4 @@
-//! A responses request as the rules see it: borrowed from the body, judged while it is read.
+//! Borrowed view of a responses request. Items are checked while they are parsed.
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -114,8 +114,8 @@ pub(super) struct ToolHead<'a> {
     pub(super) mode: Option<Cow<'a, str>>,
 }
 
-/// The conversation: a text, or items that are judged while they are read, so that nothing is kept
-/// of them but the ids of calls and results.
+/// The conversation: a text, or items. Items are checked while they are parsed, so that only the
+/// ids of calls and results are kept.
 #[derive(Debug)]
 pub(super) enum Input<'a> {
     Text,
@@ -126,9 +126,9 @@ pub(super) enum Input<'a> {
 pub(super) struct Items<'a> {
     pub(super) count: usize,
     pub(super) broken: Option<(String, String)>,
-    /// Whether some item carries a seal in an envelope of ours.
+    /// True if any item carries a signature in an envelope of the gateway.
     pub(super) sealed: bool,
-    /// Whether some item only names one that is kept elsewhere.
+    /// True if any item refers to one stored elsewhere.
     pub(super) refers: bool,
     pub(super) calls: Vec<Cow<'a, str>>,
     pub(super) answers: Vec<(usize, Cow<'a, str>)>,
@@ -179,8 +179,8 @@ pub(super) struct ItemHead<'a> {
     pub(super) tools: Option<&'a RawValue>,
 }
 
-/// What an item holds: nothing, text, or parts of which the first broken one is remembered. Items
-/// of other kinds hold anything.
+/// Content of an item: absent, text, or parts with the first invalid one. Unknown item types may
+/// hold anything.
 #[derive(Debug, Default)]
 pub(super) enum Content<'a> {
     #[default]
@@ -229,7 +229,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     }
 }
 
-/// One of a list of parts, which need not be a part in items of kinds we do not know.
+/// Element of a parts list. In unknown item types it need not be a part.
 #[derive(Debug)]
 struct Element<'a>(Option<PartHead<'a>>);
 
@@ -252,8 +252,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Element<'a> {
     }
 }
 
-/// A part, of which only what the rules need is read; the fields of kinds we do not know may hold
-/// anything.
+/// Fields of a part that the rules need. In unknown part types they may hold anything.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a part object with a `type`")]
 pub(super) struct PartHead<'a> {
@@ -271,7 +270,7 @@ pub(super) struct PartHead<'a> {
     pub(super) file_id: Option<Loose<'a>>,
 }
 
-/// A string, or anything else.
+/// A string, or any other JSON value.
 #[derive(Debug)]
 pub(super) enum Loose<'a> {
     Text(Cow<'a, str>),
@@ -281,7 +280,7 @@ pub(super) enum Loose<'a> {
 impl<'de: 'a, 'a> Deserialize<'de> for Loose<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let raw = <&'de RawValue>::deserialize(from)?;
-        // Only the beginning of an address matters, and an escaped one is rare.
+        // Only the beginning of a URL is checked, and escapes are rare.
         Ok(match raw.get().strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
             Some(text) if !text.contains('\\') => Loose::Text(Cow::Borrowed(text)),
             Some(_) => serde_json::from_str(raw.get())

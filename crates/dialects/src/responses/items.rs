@@ -1,4 +1,4 @@
-//! Items and the parts in them, as they stand in requests and in answers.
+//! Reads items and their parts, as found in requests and responses.
 
 use canon::{
     CacheMark, Citation, Code, CodeOutcome, Extras, Fault, Kind, Logprob, Media, MediaKind, Part,
@@ -10,15 +10,15 @@ use super::seals::{self, Carried, Side};
 use super::{ME, names, wire};
 use crate::fields::{Fields, Path};
 
-/// The extra of a part in a message that holds the message's own fields.
+/// Extras key of a message part for the fields of its message.
 pub(super) const ITEM: &str = "portunus.message";
-/// The extra of a foreign part that stands in a message and is no item of its own.
+/// Extras key that marks an unknown part inside a message, as opposed to an unknown item.
 pub(super) const INSIDE: &str = "portunus.inside";
-/// The extra of a result that tells which kind of call it answers, when the call is not there.
+/// Extras key that marks the result of a custom tool call if the call is not in the request.
 pub(super) const CUSTOM: &str = "portunus.custom";
 
-/// What is left of an item. Its own id means nothing outside the service, which takes items
-/// without one, and how far it came is told by the end of the answer.
+/// Returns the unread fields of an item, without `id` and the usual `status`. The service accepts
+/// items without an id, and the finish reason covers the status.
 fn rest(fields: Fields<'_>) -> Map<String, Value> {
     let mut rest = fields.rest();
     rest.shift_remove("id");
@@ -32,43 +32,43 @@ fn is_usual(status: &str) -> bool {
     matches!(status, "completed" | "in_progress" | "incomplete")
 }
 
-/// What an item is.
+/// One item.
 #[derive(Debug)]
 pub(super) enum Item {
-    /// A message that is no answer of the model's.
+    /// A message of the user, system or developer.
     Turn(Turn),
-    /// A message of the model's.
+    /// A message of the assistant.
     Said(Vec<Part>),
-    /// Something else the model did.
+    /// Another item the model produced.
     Did(Vec<Part>),
-    /// What the caller's side gave back.
+    /// An item from the caller's side, such as a tool result.
     Given(Part),
-    /// The seal of a call.
+    /// Signature of a call.
     OnCall(String, canon::Seal),
-    /// The seal of what follows.
+    /// Signature of the next item.
     OnNext(canon::Seal),
-    /// The seal of what came before.
+    /// Signature of the previous item.
     OnPrev(canon::Seal),
-    /// The seal of the code that came before, with its output.
+    /// Signature of the code in the previous item, which also holds the code's output.
     OnCode(canon::Seal),
 }
 
-/// Reads items, and gathers the log probabilities it meets on its way.
+/// Reads items, and collects the log probabilities they contain.
 #[derive(Debug)]
 pub(super) struct Items {
-    /// Who sent them.
+    /// Sender of the items.
     pub(super) side: Side,
-    /// The log probabilities in an answer.
+    /// Log probabilities of a response.
     pub(super) logprobs: Vec<Logprob>,
 }
 
 impl Items {
-    /// Begins reading.
+    /// Creates a reader for items of that sender.
     pub(super) const fn of(side: Side) -> Self {
         Self { side, logprobs: Vec::new() }
     }
 
-    /// One item.
+    /// Reads one item.
     pub(super) fn read(&mut self, value: Value, path: &Path<'_>) -> Result<Item, Fault> {
         let kind = match value.get("type").and_then(Value::as_str) {
             Some(kind) => kind.to_owned(),
@@ -122,7 +122,7 @@ impl Items {
         Ok(Item::Turn(Turn { role, parts, name: None, extras: Extras::of(ME, rest(fields)) }))
     }
 
-    /// A text or a list of parts.
+    /// Reads a text or a list of parts.
     fn content(&mut self, fields: &mut Fields<'_>, name: &str) -> Result<Vec<Part>, Fault> {
         let path = fields.path().key(name);
         match fields.take(name) {
@@ -191,13 +191,13 @@ fn did(part: Part) -> Item {
     Item::Did(vec![part])
 }
 
-/// Whether an item of a kind we do not take apart was made on the caller's side.
+/// Returns true if an item of an unknown type comes from the caller's side.
 fn is_given(kind: &str) -> bool {
     (kind.ends_with("_output") && kind != "program_output")
         || matches!(kind, "mcp_approval_response" | "compaction_trigger" | "configuration_update")
 }
 
-/// The parts of a message of the model's, each with the message's own fields.
+/// Adds the fields of the message to each of its parts.
 fn said(mut parts: Vec<Part>, item: Map<String, Value>) -> Vec<Part> {
     if !item.is_empty() {
         for part in &mut parts {
@@ -207,7 +207,8 @@ fn said(mut parts: Vec<Part>, item: Map<String, Value>) -> Vec<Part> {
     parts
 }
 
-/// A breakpoint in this format's words, or in those of messages, which peers accept here.
+/// Reads a cache breakpoint: this format's own field, or `cache_control` of the messages format,
+/// which other vendors accept here.
 pub(super) fn cache_mark(fields: &mut Fields<'_>) -> Option<CacheMark> {
     let mark = fields.take("prompt_cache_breakpoint").or_else(|| fields.take("cache_control"))?;
     Some(CacheMark { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) })
@@ -217,7 +218,7 @@ fn image(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     let detail = fields.string("detail")?.as_deref().and_then(wire::read_detail);
     let source = match fields.take("image_url") {
         Some(Value::String(url)) => source(&url),
-        // Clients of the chat format wrap the address in an object.
+        // Clients written for the chat format wrap the URL in an object.
         Some(Value::Object(wrapped)) => {
             source(wrapped.get("url").and_then(Value::as_str).unwrap_or_default())
         }
@@ -234,7 +235,7 @@ fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     let detail = fields.string("detail")?.as_deref().and_then(wire::read_detail);
     let source = if let Some(data) = fields.string("file_data")? {
         match source(&data) {
-            // Some clients leave the prefix out.
+            // Some clients omit the `data:` prefix.
             Source::Url { url, .. } if !url.contains("://") => {
                 Source::Inline { mime: "application/pdf".to_owned(), data: url }
             }
@@ -249,7 +250,7 @@ fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     };
     let kind = match &source {
         Source::Inline { mime, .. } => match MediaKind::of_mime(mime) {
-            // A picture sent as a file stays a file: the service reads it in another way.
+            // An image sent as a file stays a file: the service processes files differently.
             MediaKind::Image | MediaKind::Document => MediaKind::Document,
             other => other,
         },
@@ -258,7 +259,7 @@ fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     Ok(Kind::Media(Media { kind, source, name, detail, clip: None }))
 }
 
-/// What is behind an address, or inside a data URI.
+/// Media from a URL or a data URI (RFC 2397).
 fn source(url: &str) -> Source {
     match url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) {
         Some((head, data)) => {
@@ -293,8 +294,8 @@ fn search(mut fields: Fields<'_>) -> Result<Part, Fault> {
     fields.take("type");
     let id = fields.string("id")?;
     let extras = Extras::of(ME, rest(fields));
-    // The action stays among the extras as it stood: pages opened and patterns sought have no
-    // other place.
+    // `action` stays in the extras unchanged: canon has no fields for opened pages and search
+    // patterns.
     let action = extras.get(ME, "action");
     let get = |name: &str| action.and_then(|action| action.get(name));
     let mut queries: Vec<String> = get("queries")
@@ -347,7 +348,7 @@ fn picture(mut fields: Fields<'_>) -> Result<Part, Fault> {
         }
     };
     let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
-    // A picture is known by its id: only with it can the service be shown its own work again.
+    // The service recognises its own generated images by their id.
     let id = fields.take("id");
     let mut part = Part::new(Kind::Media(media)).with(Extras::of(ME, rest(fields)));
     if let Some(id) = id {
@@ -356,12 +357,12 @@ fn picture(mut fields: Fields<'_>) -> Result<Part, Fault> {
     Ok(part)
 }
 
-/// The sources of a text. Kinds of source other than addresses are kept as they stand.
+/// Reads annotations. Those other than URL citations are kept as extras.
 pub(super) fn citations(annotations: Vec<Value>) -> Vec<Citation> {
     annotations.into_iter().filter_map(citation).collect()
 }
 
-/// One source of a text.
+/// Reads one annotation.
 pub(super) fn citation(annotation: Value) -> Option<Citation> {
     let Value::Object(mut fields) = annotation else { return None };
     if fields.get("type").and_then(Value::as_str) != Some("url_citation") {

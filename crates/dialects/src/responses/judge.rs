@@ -1,4 +1,4 @@
-//! What may stand in the `input` of a responses request.
+//! Checks the `input` of a responses request.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use super::head::{Content, ItemHead, Items, Loose, PartHead, ToolHead};
 use super::seals;
 
 impl PartHead<'_> {
-    /// Why the part is refused; `None` when it is not, or is of a kind we do not know.
+    /// Returns the reason to reject the part. `None` if it is valid or of an unknown type.
     pub(super) fn broken(&self) -> Option<Cow<'static, str>> {
         let why = match self.r#type.as_deref() {
             None => "needs a `type`",
@@ -37,7 +37,7 @@ impl PartHead<'_> {
     }
 }
 
-/// Stored files belong to whoever holds the provider's key, not to the caller.
+/// Stored files belong to the account of the provider's API key, not to the caller.
 const NO_FILES: &str = "names a stored file, and none are kept here: send its data or address";
 
 fn is_address(url: &str) -> bool {
@@ -45,8 +45,7 @@ fn is_address(url: &str) -> bool {
 }
 
 impl<'a> Items<'a> {
-    /// Remembers what is wrong with an item, if nothing was wrong before, and which calls it makes
-    /// or answers.
+    /// Records the first invalid item, and the ids of calls and results.
     pub(super) fn judge(&mut self, item: ItemHead<'a>) {
         let index = self.count;
         let kind = match (&item.r#type, &item.role) {
@@ -89,13 +88,13 @@ impl<'a> Items<'a> {
             ("function_call_output" | "custom_tool_call_output", Some(id)) => {
                 self.answers.push((index, id));
             }
-            // Every other item with such an id is, or may be, a call.
+            // Every other item with a `call_id` may be a call.
             (kind, Some(id)) if !kind.ends_with("_output") => self.calls.push(id),
             (_, Some(_)) => {}
         }
     }
 
-    /// The first result that answers no call, or answers one again.
+    /// Returns the first result without a call, or the second result of a call.
     pub(super) fn unanswerable(&self, elsewhere: bool) -> Option<(usize, &'static str)> {
         let mut seen: std::collections::HashSet<&str> = std::collections::HashSet::new();
         let calls: std::collections::HashSet<&str> = self.calls.iter().map(|id| &**id).collect();

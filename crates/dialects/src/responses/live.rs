@@ -1,4 +1,7 @@
-//! The item being written to a stream: from `added`, through its deltas, to `done`.
+//! State of the item being streamed, from `output_item.added` through its deltas to
+//! `output_item.done`.
+//!
+//! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
 use canon::{
     Chat, Citation, Growth, Kind, Logprob, Losses, Opening, Part, Seal, Thought, ToolCall,
@@ -13,19 +16,19 @@ use super::{output, seals};
 use crate::Stamp;
 use crate::fields::Object;
 
-/// Numbers the events and writes their lines.
+/// Writes events with increasing sequence numbers.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// The number of the next event.
+    /// Sequence number of the next event.
     pub(super) sequence: u64,
 }
 
 impl Lines {
-    /// One event: its name, and its fields besides type and number.
+    /// Writes one event. `rest` holds its fields after `type` and `sequence_number`.
     pub(super) fn send(&mut self, name: &str, rest: Arguments<'_>, out: &mut Vec<u8>) {
         let sequence = self.sequence;
         self.sequence += 1;
-        // Writing to memory cannot fail.
+        // Writing to a `Vec` cannot fail.
         let _ = write!(
             out,
             "event: {name}\ndata: {{\"type\":\"{name}\",\"sequence_number\":{sequence},{rest}}}\n\n"
@@ -33,19 +36,18 @@ impl Lines {
     }
 }
 
-/// The items so far, and the one being written.
+/// Finished items and the item in progress.
 pub(super) struct Live {
     pub(super) lines: Lines,
-    /// The items that are done.
+    /// Finished items.
     pub(super) output: Vec<Value>,
     pub(super) ids: Ids,
-    /// The item being written.
     pub(super) item: Item,
     names: Names,
     wants_logprobs: bool,
 }
 
-/// The item being written.
+/// The item in progress.
 pub(super) enum Item {
     None,
     Message {
@@ -63,24 +65,25 @@ pub(super) enum Item {
         call: Shown,
         seal: Option<Seal>,
     },
-    /// Code, its output, and the seals of both.
+    /// Code, its output, and the signatures of both.
     Code {
         id: String,
         code: Option<Part>,
         outcome: Option<Part>,
         seals: (Option<Seal>, Option<Seal>),
     },
-    /// Written as a whole; only its seal may be missing.
+    /// An item written in one step. Only its signature may follow.
     Whole {
         seal: Option<Seal>,
     },
 }
 
-/// The part of a message that is growing.
+/// The message part in progress.
 pub(super) struct Saying {
     refusal: bool,
     text: String,
-    /// Sources that name no stretch of the text: they stand for all of it, so its end is awaited.
+    /// Citations without a span. They cover the whole text, so they are written when its length is
+    /// known.
     citations: Vec<Citation>,
     annotations: Vec<Value>,
     logprobs: Vec<Logprob>,
@@ -99,7 +102,7 @@ impl Live {
         }
     }
 
-    /// A part begins.
+    /// Starts a part.
     pub(super) fn open(&mut self, opening: Opening, losses: &mut Losses, out: &mut Vec<u8>) {
         match opening {
             Opening::Text => self.say(false, out),
@@ -112,7 +115,7 @@ impl Live {
         }
     }
 
-    /// A text begins, in the message that is open or in a new one.
+    /// Starts a text in the open message, or in a new one.
     pub(super) fn say(&mut self, refusal: bool, out: &mut Vec<u8>) {
         if !matches!(self.item, Item::Message { saying: None, .. }) {
             self.settle(false, out);
@@ -165,13 +168,14 @@ impl Live {
         self.item = Item::Call { id, call, seal: None };
     }
 
-    /// The part being written grows.
+    /// Adds to the part in progress.
     pub(super) fn grow(&mut self, growth: Growth, losses: &mut Losses, out: &mut Vec<u8>) {
         match growth {
             Growth::Text(text) => self.text(text, out),
             Growth::Citation(citation) => self.cite(citation, losses, out),
             Growth::Logprobs(list) => self.chances(list, out),
-            // Names of a provider's items are given anew, for they were told too late.
+            // Item ids of the provider arrive after the gateway has sent its own, so they are
+            // dropped.
             Growth::Extra { .. } => {}
         }
     }
@@ -282,7 +286,7 @@ impl Live {
         saying.logprobs.extend(list);
     }
 
-    /// The seal of the part being written; it is shown when the part is complete.
+    /// Stores the signature of the part in progress. It is written when the part is complete.
     pub(super) fn seal(&mut self, token: Seal) {
         match &mut self.item {
             Item::Message { saying: Some(Saying { seal, .. }), .. }
@@ -295,7 +299,7 @@ impl Live {
         }
     }
 
-    /// The part being written is complete; its item may go on.
+    /// Completes the part in progress. Its item may continue.
     pub(super) fn close(&mut self, losses: &mut Losses, out: &mut Vec<u8>) {
         let index = self.output.len();
         match &mut self.item {
@@ -309,7 +313,7 @@ impl Live {
                     return;
                 }
                 if call.arguments.is_empty() && !call.custom {
-                    // Clients parse the arguments, and nothing is no JSON.
+                    // SDKs parse the arguments, and an empty string is not valid JSON.
                     self.text("{}".to_owned(), out);
                     self.close(losses, out);
                     return;
@@ -324,7 +328,7 @@ impl Live {
                 };
                 self.lines.send(call_event(call, "done"), format_args!("{rest}"), out);
             }
-            // Nothing that follows can change a thought.
+            // No later event can extend a thought.
             Item::Thought { .. } => self.settle(false, out),
             Item::Whole { seal } => {
                 let seal = seal.take();
@@ -337,7 +341,7 @@ impl Live {
         }
     }
 
-    /// The end of a part of a message.
+    /// Completes a message part.
     fn said(&mut self, losses: &mut Losses, out: &mut Vec<u8>) {
         let Item::Message { saying: Some(saying), .. } = &mut self.item else { return };
         let length = saying.text.chars().count();
@@ -376,7 +380,7 @@ impl Live {
         }
     }
 
-    /// The item is done, complete or cut short.
+    /// Completes the item, with status `incomplete` if it was cut.
     pub(super) fn settle(&mut self, cut: bool, out: &mut Vec<u8>) {
         let status = if cut { "incomplete" } else { "completed" };
         let index = self.output.len();
@@ -442,7 +446,8 @@ impl Live {
             );
             summary.push(part);
         }
-        // The id was told before the seal was known, so even an own one goes in an envelope.
+        // The id was sent before the signature was known. A signature of this format is bound to
+        // another id, so it goes into an envelope too.
         let item = Object::new()
             .set("type", "reasoning")
             .set("id", id)
@@ -451,7 +456,7 @@ impl Live {
         self.done(item.into(), out);
     }
 
-    /// An item that only carries a seal.
+    /// Writes an item that only carries a signature.
     fn loose(&mut self, token: String, out: &mut Vec<u8>) {
         let id = self.ids.next("seal");
         let item = Object::new()

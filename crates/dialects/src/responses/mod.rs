@@ -1,9 +1,10 @@
 //! OpenAI responses, `POST /v1/responses`.
 //!
-//! A conversation here is a list of items, not of messages: text, thinking, calls and results each
-//! stand alone. What the model made in one go becomes one turn of canon, and falls apart into the
-//! same items on the way back; fields only an item has ride on its part (`item` on the parts of a
-//! message). `seals` tells how signatures travel, `names` how tools in namespaces do.
+//! Reference: <https://platform.openai.com/docs/api-reference/responses/create>. A conversation is
+//! a list of items instead of messages: text, thinking, calls and results are separate items.
+//! Consecutive items of the model become one turn of canon, and the same items again on the way
+//! back. Fields only an item has are kept in the extras of its part. `signatures` describes how
+//! signatures travel, `names` how tools in namespaces do.
 
 mod cut;
 mod echo;
@@ -75,7 +76,7 @@ impl Dialect for Responses {
     }
 
     fn read_fault(&self, status: u16, body: &[u8]) -> Fault {
-        // Both formats come from one vendor, which has one shape of error for them.
+        // OpenAI uses one error shape for both formats.
         crate::chat::Chat.read_fault(status, body)
     }
 

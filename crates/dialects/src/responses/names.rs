@@ -1,21 +1,21 @@
-//! Tools in namespaces, for formats that know only flat names.
+//! Tools in namespaces, for formats with flat tool names.
 //!
-//! A tool `spawn` in the namespace `agents` is `agents__spawn` in canon, in declarations, calls and
-//! choices alike; the declaration keeps its namespace in its extras, so that a call to it can be
-//! written with its two names again, and the group be put together again. A call whose namespace
-//! is its own name (the service does that for tools found by a search) has nothing to flatten.
+//! A tool `spawn` in the namespace `agents` becomes `agents__spawn` in canon, in declarations,
+//! calls and choices. The declaration keeps its namespace in the extras, so that calls get both
+//! names again and the group can be rebuilt. A call whose namespace equals its name stays as it is;
+//! the service sends such calls for tools found by tool search.
 
 use canon::{Extras, Tool};
 use serde_json::Value;
 
 use super::ME;
 
-/// The extra of a tool that names its namespace.
+/// Extras key of a tool for its namespace.
 pub(super) const NAMESPACE: &str = "portunus.namespace";
-/// The field of a call that names it.
+/// Field of a call for its namespace.
 pub(super) const SPACE: &str = "namespace";
 
-/// The name in canon of a tool in a namespace.
+/// Returns the canon name of a tool in a namespace.
 pub(super) fn flat(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(space) if space != name && !space.is_empty() => format!("{space}__{name}"),
@@ -23,21 +23,21 @@ pub(super) fn flat(namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// The name inside its namespace of a tool with that name in canon.
+/// Returns the name inside the namespace for a canon name.
 pub(super) fn bare<'a>(namespace: &str, flat: &'a str) -> &'a str {
     flat.strip_prefix(namespace).and_then(|rest| rest.strip_prefix("__")).unwrap_or(flat)
 }
 
-/// What the caller's declarations say about the names in a call.
+/// Names of the declared tools.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    /// Flat name, namespace.
+    /// Pairs of flat name and namespace.
     spaced: Vec<(String, String)>,
     custom: Vec<String>,
 }
 
 impl Names {
-    /// The names of those tools.
+    /// Collects the names of the tools.
     pub(super) fn of(tools: &[Tool]) -> Self {
         let mut names = Self::default();
         for tool in tools {
@@ -56,7 +56,7 @@ impl Names {
         names
     }
 
-    /// The namespace, if any, and the name a caller knows a tool by.
+    /// Returns the namespace, if any, and the name the caller declared.
     pub(super) fn split<'a>(&'a self, flat: &'a str) -> (Option<&'a str>, &'a str) {
         match self.spaced.iter().find(|(name, _)| name == flat) {
             Some((_, space)) => (Some(space), bare(space, flat)),
@@ -64,18 +64,18 @@ impl Names {
         }
     }
 
-    /// Whether the tool takes free text.
+    /// Returns true for a custom tool.
     pub(super) fn is_custom(&self, flat: &str) -> bool {
         self.custom.iter().any(|name| name == flat)
     }
 }
 
-/// The namespace of a declared tool.
+/// Returns the namespace of a declared tool.
 pub(super) fn space_of(extras: &Extras) -> Option<&str> {
     extras.get(ME, NAMESPACE)?.get("name").and_then(Value::as_str)
 }
 
-/// The free text of a call whose tool was offered as a function with one string, `input`.
+/// Returns the input of a custom tool that was offered as a function with one string, `input`.
 pub(super) fn unwrapped(arguments: &str) -> String {
     match serde_json::from_str::<Value>(arguments) {
         Ok(Value::Object(mut object)) if object.len() == 1 => match object.remove("input") {

@@ -1,5 +1,5 @@
-//! What the model says and does, as the items and parts of this format: in answers, and where a
-//! provider's own items go back to it.
+//! Writes what the model said and did as items and parts: in responses, and in requests that return
+//! a provider's own items.
 
 use canon::{
     Citation, Code, CodeOutcome, Logprob, Losses, Media, MediaKind, Part, Search, Source,
@@ -10,12 +10,12 @@ use serde_json::Value;
 use super::ME;
 use crate::fields::{Object, number};
 
-/// Code and its output, for where only text can stand.
+/// Writes code or its output as a Markdown code block.
 pub(super) fn fenced(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
-/// A text of the model's. Its lists are there even when they are empty: clients rely on them.
+/// Writes an `output_text` part. SDKs expect its lists even if they are empty.
 pub(super) fn text(
     text: &str,
     citations: &[Citation],
@@ -33,12 +33,13 @@ pub(super) fn text(
         .into()
 }
 
-/// The model's words for saying no.
+/// Writes a `refusal` part.
 pub(super) fn refusal(text: &str) -> Value {
     Object::new().set("type", "refusal").set("refusal", text).into()
 }
 
-/// A source of a text of that length. One that names no stretch of it stands for all of it.
+/// Writes an annotation for a text of `length` characters. A citation without a span covers all of
+/// it.
 pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses) -> Value {
     let Citation { url, title, quote, span, extras } = citation;
     losses.add_if(quote.is_some(), "citation.quote", "the responses format quotes no sources");
@@ -56,7 +57,7 @@ pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses
         .into()
 }
 
-/// Log probabilities of the tokens. In a delta they come without their bytes.
+/// Log probabilities of the tokens. Deltas have no `bytes`.
 pub(super) fn logprobs(list: &[Logprob], delta: bool) -> Value {
     let chance = |chance: &TokenChance| {
         let TokenChance { token, id: _, logprob, bytes } = chance;
@@ -75,12 +76,12 @@ pub(super) fn logprobs(list: &[Logprob], delta: bool) -> Value {
     Value::Array(list.collect())
 }
 
-/// Whether a search was run by a provider of this format, by its id.
+/// Returns true if the id is that of a search by a provider of this format.
 pub(super) fn is_own_search(id: &str) -> bool {
     id.starts_with("ws_")
 }
 
-/// A search the provider ran.
+/// Writes a `web_search_call` item.
 pub(super) fn search(part: &Part, search: &Search, id: Option<String>) -> Object {
     let Search { id: _, queries, found } = search;
     let item = Object::new().set("type", "web_search_call").maybe("id", id);
@@ -104,7 +105,7 @@ pub(super) fn search(part: &Part, search: &Search, id: Option<String>) -> Object
     item.maybe("action", action).with(&part.extras, ME)
 }
 
-/// The same in an answer, where the type wants an action even if nothing is known of it.
+/// Writes a `web_search_call` item of a response, where `action` is required.
 pub(super) fn shown_search(part: &Part, search: &Search, id: String) -> Value {
     let mut item = self::search(part, search, Some(id)).into_map();
     item.entry("action")
@@ -112,7 +113,8 @@ pub(super) fn shown_search(part: &Part, search: &Search, id: String) -> Value {
     Value::Object(item)
 }
 
-/// Code the provider ran, with what it gave. A container is named even where there was none.
+/// Writes a `code_interpreter_call` item. `container_id` is required even if there was no
+/// container.
 pub(super) fn code(
     code: Option<(&Part, &Code)>,
     outcome: Option<&Part>,
@@ -158,7 +160,7 @@ fn outputs(part: &Part) -> (Value, bool) {
     (outputs, *failed)
 }
 
-/// A picture the model made; `None` when its bytes are not at hand.
+/// Writes an `image_generation_call` item. `None` if the image is not inline.
 pub(super) fn picture(part: &Part, media: &Media, id: Option<String>) -> Option<Object> {
     let Media { kind, source, name: _, detail: _, clip: _ } = media;
     let (MediaKind::Image, Source::Inline { mime, data }) = (kind, source) else { return None };

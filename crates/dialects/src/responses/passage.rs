@@ -1,4 +1,5 @@
-//! Responses to responses: the caller's own bytes, and the provider's own pieces.
+//! Pass-through from responses to responses: the caller's body with few edits, and the provider's
+//! frames unchanged.
 
 use bytes::Bytes;
 use canon::{Fault, Trouble, Usage};
@@ -15,15 +16,15 @@ use super::{PATH, Responses, fault, rules, wire};
 use crate::json::{self, Edit, Segments};
 use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
 
-/// The number of the first of the last words. How far the stream had come is not known where they
-/// are written; clients ask only that numbers rise, and no stream comes this far.
+/// First sequence number of the events the gateway appends. The last number of the provider is
+/// unknown where they are written. SDKs only require increasing numbers, and no stream gets this
+/// far.
 const LAST_WORDS: u64 = 1_000_000_000;
 
-/// The text of a delta; made ready once.
-/// Where what a model says stands in a whole answer.
+/// Text fields of a whole response. The patterns are compiled once.
 static TEXTS: LazyLock<[Finder<'static>; 2]> =
     LazyLock::new(|| ["\"text\":", "\"arguments\":"].map(Finder::new));
-/// And in an event.
+/// Text field of a delta event.
 static DELTA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"delta\":"));
 
 impl Passage for Responses {
@@ -92,13 +93,13 @@ fn is_finished(status: Option<&str>) -> bool {
     matches!(status, None | Some("completed" | "incomplete"))
 }
 
-/// Watches events go by. All but the last carry nothing to read.
+/// Meters the events of a stream. Only the last event is parsed.
 struct ResponsesSniffer {
     so_far: SoFar,
     said: Said,
 }
 
-/// The name of an event: on its own line, or else in its data.
+/// Event name, from its `event:` line or else from its data.
 fn name(frame: &Frame) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Named<'a> {
@@ -109,7 +110,7 @@ fn name(frame: &Frame) -> Option<Cow<'_, str>> {
         return Some(String::from_utf8_lossy(event));
     }
     let named: Named<'_> = serde_json::from_slice(&frame.data).ok()?;
-    // A name with a line break in it would begin a line of its own.
+    // A name with a line break would start another line of the event stream.
     named.r#type.filter(|name| !name.chars().any(char::is_control))
 }
 

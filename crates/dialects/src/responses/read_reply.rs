@@ -1,4 +1,4 @@
-//! A provider's whole response into canon.
+//! Reads a whole response into canon.
 
 use canon::{Candidate, Extras, Fault, Finish, Kind, Part, Raw, Reply, Usage, Why};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::seals::Side;
 use super::{ME, fault, wire};
 use crate::fields::{Fields, Path};
 
-/// What a response only repeats of its request, or tells in another place as well.
+/// Fields that repeat the request, or that are read elsewhere.
 const ECHOES: [&str; 36] = [
     "object",
     "background",
@@ -48,7 +48,7 @@ const ECHOES: [&str; 36] = [
     "user",
 ];
 
-/// Reads an answer; a failed response is its error.
+/// Reads a response. A failed response becomes its error.
 pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     let value: Value =
         serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
@@ -77,7 +77,7 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     })
 }
 
-/// A response taken apart, its items not yet read.
+/// Fields of a response, with its items unread.
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) id: Option<String>,
@@ -90,7 +90,7 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Takes a response apart.
+    /// Reads the fields of a response.
     pub(super) fn read(value: Value) -> Result<Self, Fault> {
         let mut fields = Fields::new(value, &Path::Root).map_err(|e| fault::unreadable(e.say()))?;
         if let Some(error) = fields.take("error") {
@@ -140,7 +140,7 @@ impl Whole {
     }
 }
 
-/// Why an answer ended; `None` for one that has not.
+/// Returns the finish reason. `None` if the response has not ended.
 fn finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Finish>, Fault> {
     let word = match status {
         None | Some("completed") => "completed".to_owned(),
@@ -148,13 +148,13 @@ fn finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Finish>
         Some("in_progress" | "queued") => return Ok(None),
         Some("failed") => return Err(fault::read(&Value::Null)),
         Some("cancelled") => "cancelled".to_owned(),
-        // A status this format does not have yet is told apart from the reasons above.
+        // The prefix keeps an unknown status apart from the reasons above.
         Some(other) => format!("status:{other}"),
     };
     Ok(Some(Finish::new(wire::read_why(&word), Raw::new(ME, word))))
 }
 
-/// The end of an answer that calls tools: the format has no word for it.
+/// Sets the finish reason for a response with tool calls. This format has no word for it.
 pub(super) fn with_calls(mut finish: Finish, calls: bool) -> Finish {
     if calls && finish.why == Why::Stop {
         finish.why = Why::ToolCalls;
@@ -162,13 +162,13 @@ pub(super) fn with_calls(mut finish: Finish, calls: bool) -> Finish {
     finish
 }
 
-/// The parts of an item of an answer.
+/// Returns the parts of a response item.
 pub(super) fn parts_of(item: Item) -> Vec<Part> {
     match item {
         Item::Said(parts) | Item::Did(parts) => parts,
         Item::Given(part) => vec![part],
         Item::Turn(turn) => turn.parts,
-        // A provider's answer is read without opening envelopes.
+        // Envelopes are not opened in a provider's response.
         Item::OnCall(..) | Item::OnNext(_) | Item::OnPrev(_) | Item::OnCode(_) => Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! A responses request into canon.
+//! Reads a responses request into canon.
 
 use canon::{
     Chat, Extras, Fault, Format, Hints, Kind, Part, Role, Sampling, Schema, Seal, State, Thinking,
@@ -13,12 +13,12 @@ use super::{ME, read_tools, wire};
 use crate::fields::{Fields, Path};
 use crate::json;
 
-/// What `include` asks for and canon has a place for.
+/// `include` value for encrypted reasoning.
 pub(super) const ENCRYPTED: &str = "reasoning.encrypted_content";
-/// The same for the log probabilities of the answer's text.
+/// `include` value for log probabilities.
 pub(super) const LOGPROBS: &str = "message.output_text.logprobs";
 
-/// Reads a request. Its rules have been checked by `rules`; here only types matter.
+/// Reads a request. `rules` has checked it before; this reader only checks types.
 pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     let text = json::text(body)?;
     let value: Value = serde_json::from_str(text)
@@ -158,13 +158,13 @@ fn text_config(text: Map<String, Value>) -> Result<TextConfig, Fault> {
     Ok((format, verbosity, rest))
 }
 
-/// Items gathered into turns: what the model did in one go is one turn, and so are the results
-/// that answer it.
+/// Groups items into turns. Consecutive items of the model are one turn, and so are the results
+/// that follow.
 #[derive(Default)]
 struct Turns {
     all: Vec<Turn>,
     tools: Vec<Tool>,
-    /// What the last item was, to tell where a turn ends.
+    /// Kind of the last item, which decides where a turn ends.
     last: Last,
     on_calls: Vec<(String, Seal)>,
     on_next: Option<Seal>,
@@ -174,7 +174,8 @@ struct Turns {
 enum Last {
     #[default]
     Break,
-    /// A message of the model's, and whether it has fields that tell it from another one.
+    /// A message of the assistant. `named` is true if it has fields that distinguish it from
+    /// another one.
     Said {
         named: bool,
     },
@@ -198,7 +199,7 @@ impl Turns {
         Ok(())
     }
 
-    /// Tools declared inside the conversation are tools like any other, and remember where.
+    /// Reads tools declared inside the conversation. They keep their position in the extras.
     fn add_tools(&mut self, value: Value, path: &Path<'_>) -> Result<(), Fault> {
         let mut fields = Fields::new(value, path)?;
         let list = fields.list("tools")?.unwrap_or_default();
@@ -219,7 +220,8 @@ impl Turns {
             }
             Item::Said(mut parts) => {
                 let named = parts.iter().any(|part| part.extras.get(ME, ITEM).is_some());
-                // Two messages that nothing tells apart would become one.
+                // Two adjacent messages without distinguishing fields would be merged on the way
+                // back.
                 let fresh = match self.last {
                     Last::Break | Last::Given => true,
                     Last::Said { named: before } => !named && !before,
@@ -280,7 +282,7 @@ impl Turns {
         }
     }
 
-    /// A seal whose part the client left out stands alone, as it may in the format it is from.
+    /// Puts a signature whose part is missing on an empty text part.
     fn lay_down(&mut self) {
         if let Some(seal) = self.on_next.take() {
             let fresh = matches!(self.last, Last::Break | Last::Given);
@@ -310,7 +312,7 @@ impl Turns {
                 if call.custom {
                     custom.push(call.id.clone());
                 }
-                // What the declaration tells need not be told again.
+                // The declaration has the namespace already.
                 let space = part.extras.get(ME, names::SPACE).and_then(Value::as_str);
                 if space.is_some() && names.split(&call.name).0 == space {
                     part.extras = without(&part.extras, names::SPACE);

@@ -1,8 +1,9 @@
-//! A provider's response events into events of canon.
+//! Reads responses events into canon events.
 //!
-//! Deltas are passed on as they come. When an item is done it comes once more as a whole; that is
-//! read like the item of a whole answer, and whatever the deltas did not tell is made up for: so a
-//! stream folds into the same answer, and a server that sends no deltas is understood as well.
+//! Deltas are forwarded as they arrive. A finished item arrives again as a whole and is read like
+//! an item of a whole response; anything the deltas did not contain is added then. A stream
+//! therefore yields the same reply as a whole response, and a server that sends no deltas works
+//! too.
 
 use canon::{Citation, Event, Extras, Fault, Growth, Kind, Opening, Part, Place, Thought, Trouble};
 use serde_json::Value;
@@ -15,7 +16,7 @@ use super::{ME, fault, items, names, wire};
 use crate::fields::Path;
 use crate::{Frame, Reader};
 
-/// Reads the events of a response.
+/// Stream reader.
 #[derive(Default)]
 pub(super) struct ResponsesReader {
     begun: bool,
@@ -25,23 +26,23 @@ pub(super) struct ResponsesReader {
     items: Vec<Open>,
 }
 
-/// An item of the answer, by its number.
+/// An item, by its output index.
 struct Open {
     index: u32,
     parts: Vec<Said>,
     done: bool,
 }
 
-/// A part of an item that has begun.
+/// A part of an open item.
 struct Said {
     slot: u32,
-    /// Its number inside the item.
+    /// Index inside the item.
     at: u32,
-    /// How many bytes of its text were passed on.
+    /// Bytes of text forwarded so far.
     shown: usize,
     citations: usize,
     logprobs: usize,
-    /// The summary that is being told, to tell when the next begins.
+    /// The current summary part, to detect the start of the next one.
     summary: Option<(bool, u32)>,
 }
 
@@ -148,7 +149,8 @@ impl ResponsesReader {
         out.push(Event::Begin { id: text("id"), model: text("model"), created });
     }
 
-    /// Calls are opened at once, because their name is known; other items when they say something.
+    /// Opens a tool call at once, because its name is known. Other items are opened with their
+    /// first delta.
     fn added(&mut self, index: u32, item: &Value, out: &mut Vec<Event>) {
         let text = |name: &str| item.get(name).and_then(Value::as_str);
         let custom = match text("type") {
@@ -160,14 +162,14 @@ impl ResponsesReader {
         let name = names::flat(text(names::SPACE), name);
         self.calls = true;
         self.open(index, Some(0), Opening::ToolCall { id: id.to_owned(), name, custom }, out);
-        // A server that does not stream arguments may tell them here already.
+        // A server that does not stream arguments may send them here.
         let given = text(if custom { "input" } else { "arguments" }).unwrap_or_default();
         if let Some(place) = self.place(index, 0) {
             self.grow(index, place, given.to_owned(), out);
         }
     }
 
-    /// The item of that number, new if it was not seen before.
+    /// Returns the item with that index. Adds it if it is new.
     fn entry(&mut self, index: u32) -> &mut Open {
         let at = self.items.iter().position(|item| item.index == index).unwrap_or_else(|| {
             self.items.push(Open { index, parts: Vec::new(), done: false });
@@ -183,7 +185,7 @@ impl ResponsesReader {
         Some(Place::first(said.slot))
     }
 
-    /// The part with that number in its item, opened if it was not.
+    /// Returns the part with that index in its item. Opens it if it is new.
     fn open(
         &mut self,
         index: u32,
@@ -220,7 +222,7 @@ impl ResponsesReader {
         out.push(Event::Grow(place, Growth::Text(text)));
     }
 
-    /// Thinking, whose summaries are one text with blank lines between them.
+    /// Adds thinking. Summaries are joined by blank lines.
     fn think(&mut self, index: u32, summary: (bool, u32), text: String, out: &mut Vec<Event>) {
         let place = self.open(index, Some(0), Opening::Thought, out);
         let mut joint = false;
@@ -234,7 +236,7 @@ impl ResponsesReader {
         self.grow(index, place, text, out);
     }
 
-    /// An item as a whole: what is missing of it is told, and its parts are closed.
+    /// Reads a finished item: adds anything missing and closes its parts.
     fn item(&mut self, index: u32, item: Value, out: &mut Vec<Event>) -> Result<(), Fault> {
         let mut items = Items::of(Side::Provider);
         let item = items.read(item, &Path::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
@@ -303,7 +305,7 @@ impl ResponsesReader {
     }
 }
 
-/// What the deltas of a part did not tell.
+/// Adds anything the deltas of a part did not contain.
 fn complete(said: &Said, part: Part, out: &mut Vec<Event>) {
     let place = Place::first(said.slot);
     let Part { kind, seal, cache: _, extras } = part;
@@ -329,7 +331,7 @@ fn complete(said: &Said, part: Part, out: &mut Vec<Event>) {
     out.extend(seal.map(|seal| Event::Sealed(place, seal)));
 }
 
-/// A part no delta announced.
+/// Opens and closes a part without deltas.
 fn open_whole(place: Place, part: Part, chances: Vec<canon::Logprob>, out: &mut Vec<Event>) {
     let Part { kind, seal, cache, extras } = part;
     let mut grown = Vec::new();

@@ -1,4 +1,4 @@
-//! Tools and the choice among them, from a request into canon.
+//! Reads tools and the tool choice into canon.
 
 use canon::{Choice, Extras, Fault, FunctionTool, Location, Schema, SearchTool, Tool};
 use serde_json::{Map, Value};
@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 use super::{ME, items, names};
 use crate::fields::{Fields, Object, Path};
 
-/// The extra of a tool that was declared inside the conversation.
+/// Extras key of a tool that was declared inside the conversation.
 pub(super) const ADDED: &str = "portunus.added";
 
-/// The tools of a list. Groups are taken apart; `added` marks where in the conversation the list
-/// stood, if it did.
+/// Reads a list of tools. Namespaces are flattened. `added` is the position of the list in the
+/// conversation, if it is there.
 pub(super) fn read(
     list: Vec<Value>,
     path: &Path<'_>,
@@ -107,7 +107,7 @@ fn tool(
     })
 }
 
-/// The grammar of free text as canon has it: the chat format nests what is flat here.
+/// Nests the grammar of a custom tool, as the chat format and canon have it.
 fn nested(format: Value) -> Value {
     match format {
         Value::Object(mut fields)
@@ -134,7 +134,7 @@ fn function(fields: &mut Fields<'_>) -> Result<FunctionTool, Fault> {
     })
 }
 
-/// The search, and filters canon has no place for.
+/// Returns the search tool, and the filters canon has no field for.
 fn search(fields: &mut Fields<'_>) -> Result<(SearchTool, Map<String, Value>), Fault> {
     let domains = |name: &str, filters: &mut Map<String, Value>| -> Vec<String> {
         match filters.shift_remove(name) {
@@ -158,14 +158,14 @@ fn search(fields: &mut Fields<'_>) -> Result<(SearchTool, Map<String, Value>), F
     Ok((SearchTool { allowed, blocked: Vec::new(), location, extras: Extras::none() }, filters))
 }
 
-/// The choice, and whether all of it has a place in canon.
+/// Reads the tool choice. The flag is true if canon can express all of it.
 pub(super) fn choice(value: &Value) -> (Choice, bool) {
     let name = |tool: &Value| {
         let kind = tool.get("type").and_then(Value::as_str);
         if !matches!(kind, Some("function" | "custom")) {
             return None;
         }
-        // Clients of the chat format nest the name.
+        // Clients written for the chat format nest the name.
         let nested = kind.and_then(|kind| tool.get(kind)).and_then(|inner| inner.get("name"));
         let name = tool.get("name").or(nested)?.as_str()?;
         Some(names::flat(tool.get("namespace").and_then(Value::as_str), name))

@@ -1,8 +1,9 @@
-//! What earns a responses request a 400, found in one pass over its bytes.
+//! Checks of a responses request that lead to status 400, made in one pass over its bytes.
 //!
-//! The pass reads what the flow must know and what the rules need, borrowed from the body; the
-//! rest is skipped. Only what a rule of the format forbids is refused: fields, items and tools we
-//! do not know are left to the provider.
+//! The pass borrows the fields that routing and the rules need, and skips the rest. It rejects only
+//! what the API reference forbids; unknown fields, items and tools are left to the provider.
+//!
+//! See <https://platform.openai.com/docs/api-reference/responses/create>.
 
 use bytes::Bytes;
 use canon::{Fault, Level, Losses};
@@ -24,7 +25,7 @@ const MOST_TOOL_CALLS: i64 = 1_000;
 const LONGEST_NAME: usize = 4_096;
 const LARGEST_LIMIT: u64 = 1 << 30;
 
-/// What an answer can be asked to include.
+/// Allowed values of `include`.
 const INCLUDES: [&str; 8] = [
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
@@ -36,7 +37,7 @@ const INCLUDES: [&str; 8] = [
     "web_search_call.results",
 ];
 
-/// Reads what the flow must know and applies the format's rules.
+/// Parses the request facts and applies the rules.
 pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
     let text = json::text(body)?;
     let head: Head<'_> = json::read(text)?;
@@ -63,7 +64,7 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
     Ok(Peek {
         model,
         stream: head.stream.unwrap_or(false),
-        // The last event always tells the usage, so callers always get it.
+        // The last event of a stream always has the usage.
         wants_usage: true,
         max_output: limit(head)?,
         candidates: 1,
@@ -74,7 +75,7 @@ fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
     })
 }
 
-/// How many searches there can be: as many as tool calls are allowed.
+/// Maximum searches to reserve money for: the allowed tool calls.
 fn searches(head: &Head<'_>) -> u64 {
     let mut tools = head.tools.iter().flatten().filter_map(|tool| tool.r#type.as_deref());
     if !tools.any(|kind| kind.starts_with("web_search")) {
@@ -84,7 +85,7 @@ fn searches(head: &Head<'_>) -> u64 {
 }
 
 fn input(head: &Head<'_>) -> Result<(), Fault> {
-    // What the conversation goes on from may hold the calls that are answered here.
+    // The earlier conversation may hold the calls answered here.
     let elsewhere = head.previous_response_id.is_some() || head.conversation.is_some();
     if head.previous_response_id.is_some() && head.conversation.is_some() {
         return Err(refuse("conversation", "cannot be given with `previous_response_id`"));
@@ -105,7 +106,7 @@ fn input(head: &Head<'_>) -> Result<(), Fault> {
     if let Some((path, why)) = &items.broken {
         return Err(refuse(path, why));
     }
-    // A list that refers to kept items may refer to the calls.
+    // A stored item may be the call.
     match items.unanswerable(elsewhere || items.refers) {
         Some((index, why)) => Err(refuse(&format!("input[{index}].call_id"), why)),
         None => Ok(()),
@@ -143,7 +144,7 @@ fn tools(head: &Head<'_>) -> Result<(), Fault> {
     let mut added = false;
     if let Some(Input::Items(items)) = &head.input {
         added = !items.tools.is_empty();
-        // A list in the conversation may repeat what was declared before it.
+        // A list inside the conversation may repeat earlier declarations.
         let mut more = Vec::new();
         declared(&items.tools, "additional_tools", None, &mut more)?;
         names.append(&mut more);
@@ -224,7 +225,7 @@ fn choice(value: Option<&RawValue>, names: &[String], has_tools: bool) -> Result
     }
 }
 
-/// Fields of which only some words, or not too long ones, are allowed.
+/// Checks fields with a fixed set of words or a maximum length.
 fn words(head: &Head<'_>) -> Result<(), Fault> {
     if let Some(reasoning) = &head.reasoning {
         if reasoning.effort.as_deref().is_some_and(|word| Level::by_word(word).is_none()) {
@@ -297,8 +298,9 @@ fn words(head: &Head<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Edits that take out items which only carry a seal for this gateway, and what is lost with them:
-/// the provider would refuse what it cannot open. Read once more, because such items are rare.
+/// Edits that remove items with a signature for this gateway, and the losses. The provider would
+/// reject an envelope it cannot decrypt. The body is parsed a second time because these items are
+/// rare.
 fn without_envelopes(text: &str) -> (Vec<Edit>, Losses) {
     #[derive(Deserialize)]
     struct Body<'a> {
@@ -329,7 +331,8 @@ fn without_envelopes(text: &str) -> (Vec<Edit>, Losses) {
         })
         .collect();
     let mut edits = Vec::new();
-    // An item goes together with the comma before it, or, up to the first that stays, behind it.
+    // An item is removed together with the comma before it. Before the first item that stays, it is
+    // removed with the comma after it.
     let mut kept_end = None;
     for (at, (range, ours)) in items.iter().enumerate() {
         if !ours {
@@ -360,7 +363,7 @@ mod tests {
         (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
     }
 
-    /// A valid request with that field added.
+    /// Returns a valid request with that field added.
     fn with(field: &str) -> String {
         format!(r#"{{"model":"m","input":"x",{field}}}"#)
     }

@@ -1,24 +1,25 @@
-//! Thinking and its seals in responses, where both have a place: the `reasoning` item.
+//! Thinking and its signatures. Both have a place in this format: the `reasoning` item. See
+//! <https://platform.openai.com/docs/guides/reasoning#encrypted-reasoning-items>.
 //!
-//! **Own seals.** `encrypted_content` is bound to the id of its item, so the two travel as one
-//! token, `rs_…:gAAAA…`, and come apart again here. Both parts stay byte for byte what they were.
-//! Several summaries become one text, with blank lines between them.
+//! **Own signatures.** `encrypted_content` is bound to the id of its item. The two travel as one
+//! token, `rs_…:gAAAA…`, and are split again here without changing a byte. Several summaries become
+//! one text with blank lines between them.
 //!
-//! **Foreign seals of thoughts.** A reasoning item with the readable text as its summary and the
-//! envelope of the seal as `encrypted_content`.
+//! **Foreign signatures of thoughts.** A reasoning item has the readable text as its summary and
+//! the envelope of the signature as `encrypted_content`.
 //!
-//! **Seals of other parts** (a native signature stands on a call or on text). A reasoning item
-//! without a summary whose `encrypted_content` is an envelope *of this format*, which no seal of
-//! its own ever is; inside stand a word and the envelope of the seal:
-//! - `call <call_id>`: it belongs to that call, wherever the items are moved;
-//! - `next`: it belongs to the item right behind;
-//! - `prev`: it belongs to the end of the item right before, such as a text: its seal may arrive
-//!   when the words have been sent already;
-//! - `code`: the same, where that item is code with its output and the seal is the code's;
-//! - `redacted`: it is a thought of which only the seal may be seen.
+//! **Signatures of other parts**, such as a Gemini signature on a call or a text. A reasoning item
+//! without a summary has an envelope *of this format* as `encrypted_content`, which is never an own
+//! signature. Inside are a keyword and the envelope of the signature:
 //!
-//! All but `prev` and `code` are placed right before the item they belong to. They are for this gateway only: on
-//! the way to a provider of this format they are taken out, also from a caller's own bytes.
+//! - `call <call_id>`: belongs to that call, wherever the items are moved;
+//! - `next`: belongs to the next item;
+//! - `prev`: belongs to the end of the previous item, such as a text that was streamed already;
+//! - `code`: belongs to the code of the previous item, which also holds the output;
+//! - `redacted`: belongs to a thought without readable text.
+//!
+//! All but `prev` and `code` stand right before their item. These items are for the gateway only.
+//! They are removed on the way to a provider of this format, in pass-through as well.
 
 use canon::{Kind, Origin, Part, Seal, Thought};
 use serde_json::{Map, Value};
@@ -27,48 +28,45 @@ use super::ME;
 use crate::envelope;
 use crate::fields::Object;
 
-/// Why a seal stays behind.
+/// Loss text for a foreign signature.
 pub(super) const FOREIGN: &str = "a seal of another provider's is of no use to this one";
-/// Why thinking stays behind.
+/// Loss text for a thought with a foreign signature.
 pub(super) const FOREIGN_THOUGHT: &str = "thinking comes back only with this provider's own seal";
 
-/// Every envelope begins with these letters, whichever seal is in it.
+/// First letters of every envelope in base64.
 const ENVELOPE: &str = "pttQVD";
-/// The extra that keeps raw thinking as it stood.
+/// Extras key for raw reasoning content.
 const RAW: &str = "portunus.content";
 const JOINT: &str = "\n\n";
 
-/// Who sent a reasoning item: only callers bring envelopes back. What a provider sends is its own,
-/// even if that provider is such a gateway again.
+/// Sender of a reasoning item. Only callers return envelopes. Everything a provider sends is its
+/// own, even if the provider is another gateway of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// A request.
     Caller,
-    /// An answer.
     Provider,
 }
 
-/// What a reasoning item carries.
+/// Content of a reasoning item.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Carried {
-    /// A thought.
     Thought(Part),
-    /// The seal of a call.
+    /// Signature of a call.
     OnCall(String, Seal),
-    /// The seal of what follows.
+    /// Signature of the next item.
     OnNext(Seal),
-    /// The seal of what came before.
+    /// Signature of the previous item.
     OnPrev(Seal),
-    /// The seal of the code that came before, with its output.
+    /// Signature of the code in the previous item, which also holds the code's output.
     OnCode(Seal),
 }
 
-/// Whether a token is an envelope, by its first letters.
+/// Returns true if a token is an envelope of the gateway.
 pub(super) fn is_envelope(token: &str) -> bool {
     token.starts_with(ENVELOPE) && opened(token).is_some()
 }
 
-/// What is lost with an envelope that is taken out, and why.
+/// Returns the loss for an envelope that is removed, with its reason.
 pub(super) fn loss(token: &str) -> (&'static str, &'static str) {
     let seal = opened(token);
     match seal.as_ref().and_then(note) {
@@ -78,12 +76,12 @@ pub(super) fn loss(token: &str) -> (&'static str, &'static str) {
 }
 
 fn opened(token: &str) -> Option<Seal> {
-    // A format that has no seals stands for "was no envelope".
+    // `Images` has no signatures, so it marks a token that is not an envelope.
     let seal = envelope::unwrap(token, Origin::Images);
     seal.for_origin(Origin::Images).is_none().then_some(seal)
 }
 
-/// The id and the encrypted content in an own token.
+/// Splits an own token into the item id and the encrypted content.
 fn split(token: &str) -> (Option<&str>, &str) {
     match token.split_once(':') {
         Some((id, rest)) if id.starts_with("rs_") => (Some(id), rest),
@@ -91,7 +89,7 @@ fn split(token: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// A reasoning item.
+/// Reads a reasoning item.
 pub(super) fn read(mut item: Map<String, Value>, side: Side) -> Carried {
     item.retain(|_, value| !value.is_null());
     item.shift_remove("type");
@@ -103,12 +101,13 @@ pub(super) fn read(mut item: Map<String, Value>, side: Side) -> Carried {
     if let Some(token) = encrypted {
         let foreign = if side == Side::Caller { opened(&token) } else { None };
         if foreign.is_some() {
-            // A name we gave it ourselves.
+            // The gateway assigned this id.
             item.shift_remove("id");
         }
         match foreign {
             None => {
-                // The id is part of the token, so that it survives formats without a place for it.
+                // The id becomes part of the token, so that it survives formats without a field for
+                // it.
                 let id = item.get("id").and_then(Value::as_str).filter(|id| id.starts_with("rs_"));
                 let own = id.map_or_else(|| token.clone(), |id| format!("{id}:{token}"));
                 if split(&own).0.is_some() {
@@ -134,7 +133,7 @@ pub(super) fn read(mut item: Map<String, Value>, side: Side) -> Carried {
     let text = summary.iter().chain(&content).copied().collect::<Vec<_>>().join(JOINT);
     item.shift_remove("summary");
     item.shift_remove("status");
-    // Its words are in the text; only their place is kept for the way back.
+    // The words are part of the text. The extra keeps their structure for the way back.
     if let Some(raw) = item.shift_remove("content")
         && raw != Value::Array(Vec::new())
     {
@@ -146,7 +145,7 @@ pub(super) fn read(mut item: Map<String, Value>, side: Side) -> Carried {
     Carried::Thought(part.with(canon::Extras::of(ME, item)))
 }
 
-/// The word, its object and the seal in an envelope of this format.
+/// Keyword, its argument, and the signature inside an envelope of this format.
 fn note(envelope: &Seal) -> Option<(&str, &str, Seal)> {
     let token = envelope.for_origin(ME)?;
     let (head, inner) = token.split_once('\n')?;
@@ -159,8 +158,8 @@ fn texts(list: Option<&Value>) -> Vec<&str> {
     items.filter_map(|piece| piece.get("text")?.as_str()).collect()
 }
 
-/// A thought as a reasoning item; `id` is what it is called when it has no name of its own.
-/// A seal of another format's is put in an envelope.
+/// Writes a thought as a reasoning item. `id` is used if the thought has none. A foreign signature
+/// is put in an envelope.
 pub(super) fn write(part: &Part, thought: &Thought, id: Option<String>) -> Object {
     let Thought { text, redacted } = thought;
     let (own_id, encrypted) = match &part.seal {
@@ -185,7 +184,8 @@ pub(super) fn write(part: &Part, thought: &Thought, id: Option<String>) -> Objec
         .with(&part.extras, ME)
 }
 
-/// The text as one summary, but for raw thinking, which stays where it stood.
+/// Returns the summary and the raw content. The text is one summary, except for raw content, which
+/// keeps its structure.
 fn shown(part: &Part, text: &str) -> (Value, Option<Value>) {
     let raw = part.extras.get(ME, RAW);
     let said = texts(raw).join(JOINT);
@@ -200,27 +200,27 @@ fn one(text: &str) -> Value {
     Value::Array(vec![summary_text(text)])
 }
 
-/// One text of a summary.
+/// Writes one `summary_text`.
 pub(super) fn summary_text(text: &str) -> Value {
     Object::new().set("type", "summary_text").set("text", text).into()
 }
 
-/// The `encrypted_content` of an item that carries the seal of a call.
+/// `encrypted_content` for the signature of a call.
 pub(super) fn on_call(seal: &Seal, call: &str) -> String {
     noted("call", call, seal)
 }
 
-/// The `encrypted_content` of an item that carries the seal of its neighbour.
+/// `encrypted_content` for the signature of a neighbouring item.
 pub(super) fn on_neighbour(seal: &Seal, behind: bool) -> String {
     noted(if behind { "prev" } else { "next" }, "", seal)
 }
 
-/// The `encrypted_content` of an item that carries the seal of the code in the item before.
+/// `encrypted_content` for the signature of the code in the previous item.
 pub(super) fn on_code(seal: &Seal) -> String {
     noted("code", "", seal)
 }
 
-/// The `encrypted_content` of a thought that was given another id than its seal is bound to.
+/// `encrypted_content` for a thought whose id differs from the one its signature is bound to.
 pub(super) fn wrapped(seal: &Seal, redacted: bool) -> String {
     if redacted { noted("redacted", "", seal) } else { envelope::wrap(seal) }
 }
@@ -231,7 +231,7 @@ fn noted(word: &str, object: &str, seal: &Seal) -> String {
     envelope::wrap(&Seal::new(ME, note))
 }
 
-/// A reasoning item that carries only a seal.
+/// Writes a reasoning item that only carries a signature.
 pub(super) fn loose(encrypted: String, id: Option<String>) -> Object {
     Object::new()
         .set("type", "reasoning")
@@ -240,7 +240,8 @@ pub(super) fn loose(encrypted: String, id: Option<String>) -> Object {
         .set("encrypted_content", encrypted)
 }
 
-/// An own seal on a part that is no thought, as the reasoning item a provider knows.
+/// Writes an own signature of a part that is not a thought, as the reasoning item the provider
+/// issued.
 pub(super) fn native(seal: &Seal) -> Option<Object> {
     let (id, encrypted) = split(seal.for_origin(ME)?);
     Some(loose(encrypted.to_owned(), id.map(str::to_owned)))

@@ -1,4 +1,4 @@
-//! What this format's own conventions promise beyond the laws that hold for all (`tests/laws`).
+//! Conventions of this format beyond the laws for all formats (`tests/laws`).
 
 use bytes::Bytes;
 use canon::{
@@ -90,7 +90,8 @@ fn a_request_passes_with_nothing_changed_but_the_model() {
     for (name, body) in fixtures(".request.json") {
         let peek = Responses.peek(&Target::default(), &body);
         if name == "media" {
-            // Files are kept by the provider for whoever holds its key, so none may be named.
+            // Stored files belong to the account of the provider's API key, so requests must not
+            // name them.
             assert_eq!(peek.unwrap_err().path(), Some("input[0].content"));
             continue;
         }
@@ -171,7 +172,7 @@ fn errors_in_a_stream_are_faults() {
     assert!(Responses.reader().finish(&mut Vec::new()).is_err());
 }
 
-/// What a caller that brings an answer back says in its next request.
+/// Returns the parts of a caller that sends the output back in its next request.
 fn brought_back(output: &Value) -> Vec<Part> {
     let body = json!({"model": "m", "input": output}).to_string();
     let chat = read(body.as_bytes());
@@ -179,7 +180,7 @@ fn brought_back(output: &Value) -> Vec<Part> {
     chat.turns.into_iter().flat_map(|turn| turn.parts).collect()
 }
 
-/// Checks the order the official clients insist on, and gives the last response.
+/// Checks the event order that the official SDKs require. Returns the last response.
 fn checked(stream: &[u8]) -> Value {
     let events = data(stream);
     let frames = frames(&[stream]);
@@ -295,7 +296,7 @@ fn seals_come_back_from_streams_and_whole_answers() {
         let sent: Vec<_> = shown.iter().map(|part| (&part.kind, &part.seal)).collect();
         assert_eq!(kept, sent, "{output:#}");
     }
-    // A client that sorts calls to the end still gives each call its own seal.
+    // A client may move calls to the end. Each call still gets its own signature.
     let mut moved = streamed["output"].as_array().unwrap().clone();
     moved.sort_by_key(|item| item["type"] == "function_call");
     let back = brought_back(&Value::Array(moved));

@@ -1,4 +1,4 @@
-//! Parts that come as a whole, written to a stream as if they had been told bit by bit.
+//! Writes whole parts to a stream, as if they had arrived in deltas.
 
 use canon::{Growth, Kind, Losses, Part, Thought, ToolCall};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::{ME, output};
 use crate::fields::Object;
 
 impl Live {
-    /// A part begins that is there as a whole.
+    /// Writes a part that arrives in one event.
     pub(super) fn whole(&mut self, part: Part, losses: &mut Losses, out: &mut Vec<u8>) {
         match &part.kind {
             Kind::Text { text, citations } => {
@@ -79,7 +79,7 @@ impl Live {
 
     fn lost(&mut self, what: &str, why: &str, losses: &mut Losses, out: &mut Vec<u8>) {
         losses.add(what, why);
-        // With nothing being written, the seal of what is lost is lost with it.
+        // Closes the item, so that the signature of the lost part is dropped as well.
         self.settle(false, out);
     }
 
@@ -110,7 +110,7 @@ impl Live {
         self.item = Item::Code { id, code, outcome: None, seals: (None, None) };
     }
 
-    /// An item that is there as a whole, with the events of its kind.
+    /// Writes a whole item with the events of its type.
     fn at_once(&mut self, id: &str, item: Value, kind: &str, busy: &str, out: &mut Vec<u8>) {
         self.settle(false, out);
         let mut begun = item.clone();

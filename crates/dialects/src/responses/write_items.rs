@@ -1,4 +1,4 @@
-//! Turns of canon into the items of a request.
+//! Writes turns of canon as request items.
 
 use canon::{
     CacheMark, Code, CodeOutcome, Kind, Losses, Media, MediaKind, Part, Role, Search, Source, Tool,
@@ -12,19 +12,19 @@ use super::read_tools::ADDED;
 use super::{ME, names, output, seals, wire};
 use crate::fields::{Object, note_foreign};
 
-/// Writes turns as items, one behind the other.
+/// Writes turns as a list of items.
 pub(super) struct Writer<'a> {
     items: Vec<Value>,
     losses: &'a mut Losses,
-    /// The calls of tools that take free text, whose results have a kind of their own.
+    /// Ids of custom tool calls. Their results have an item type of their own.
     custom: Vec<&'a str>,
     names: Names,
-    /// How many messages were given an id.
+    /// Number of messages with a generated id.
     named: usize,
 }
 
 impl<'a> Writer<'a> {
-    /// A writer for those turns.
+    /// Creates a writer for those turns.
     pub(super) fn new(turns: &'a [Turn], tools: &[Tool], losses: &'a mut Losses) -> Self {
         let mut custom = Vec::new();
         for part in turns.iter().flat_map(|turn| &turn.parts) {
@@ -37,7 +37,7 @@ impl<'a> Writer<'a> {
         Self { items: Vec::new(), losses, custom, names: Names::of(tools), named: 0 }
     }
 
-    /// Adds an item as it is.
+    /// Adds an item unchanged.
     pub(super) fn push(&mut self, item: Value) {
         self.items.push(item);
     }
@@ -58,7 +58,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The items. Thinking whose sequel was left out is left out too: the service refuses it.
+    /// Returns the items. Removes thinking without a following item, because the service rejects
+    /// it.
     pub(super) fn finish(self) -> Vec<Value> {
         let Self { items, losses, .. } = self;
         let kind = |item: &Value| item.get("type").and_then(Value::as_str).map(str::to_owned);
@@ -114,7 +115,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A single plain text is a string; anything else a list of parts.
+    /// A single plain text becomes a string, anything else a list of parts.
     fn content<'p>(&mut self, parts: impl Iterator<Item = &'p Part>) -> Value {
         let parts: Vec<&Part> = parts.collect();
         if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = parts.as_slice()
@@ -125,7 +126,7 @@ impl<'a> Writer<'a> {
         Value::Array(parts.into_iter().filter_map(|part| self.input(part)).collect())
     }
 
-    /// A part of what a user or a tool says.
+    /// Writes a part of a user message or a tool result.
     fn input(&mut self, part: &Part) -> Option<Value> {
         let text = |text: &str| Object::new().set("type", "input_text").set("text", text);
         let object = match &part.kind {
@@ -173,7 +174,7 @@ impl<'a> Writer<'a> {
                 if image {
                     object.set("image_url", uri)
                 } else {
-                    // The service wants a name where the caller's format has none.
+                    // The service requires a file name.
                     let usual = match mime.as_str() {
                         "application/pdf" => "document.pdf",
                         text if text.starts_with("text/") => "document.txt",
@@ -199,7 +200,7 @@ impl<'a> Writer<'a> {
             }
         };
         let detail = detail.map(wire::write_detail);
-        // The type of a picture wants the word always.
+        // `detail` is required for images.
         let detail = if image { Some(detail.unwrap_or("auto")) } else { detail };
         Some(object.maybe("detail", detail))
     }
@@ -219,7 +220,7 @@ impl<'a> Writer<'a> {
         let content = if object.is_some() && parts.is_empty() {
             Value::from(result.as_text())
         } else if object.is_some() {
-            // What the tool showed stands beside what it said.
+            // Media of the result follow its text.
             let said = Part::text(result.as_text());
             self.content(std::iter::once(&said).chain(parts))
         } else if parts.is_empty() {
@@ -283,7 +284,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A part of what the model says; `None` for everything it does otherwise.
+    /// Writes a message part of the assistant. `None` for parts that are items of their own.
     fn said(&mut self, part: &Part) -> Option<Value> {
         match &part.kind {
             Kind::Text { text, citations } => {
@@ -291,7 +292,7 @@ impl<'a> Writer<'a> {
                 Some(output::text(text, citations, chances, self.losses))
             }
             Kind::Refusal(text) => Some(output::refusal(text)),
-            // A container of another provider's cannot be named here, but its code can be shown.
+            // A container of another provider cannot be named here, so its code is written as text.
             Kind::Code(code) if part.extras.get(ME, "container_id").is_none() => {
                 let Code { id: _, language, code } = code;
                 let text = output::fenced(language, code);
@@ -316,13 +317,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Something the model did, as an item of its own.
+    /// Writes an item the model produced.
     fn done(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
         match &part.kind {
             Kind::Thought(thought) => {
                 let own = match &part.seal {
                     Some(seal) => seal.for_origin(ME).is_some(),
-                    // A thought the service keeps is known by its id alone.
+                    // A thought stored by the service is identified by its id alone.
                     None => part.extras.get(ME, "id").is_some(),
                 };
                 if !own {
@@ -347,7 +348,7 @@ impl<'a> Writer<'a> {
                 output::picture(part, media, None).map(Value::from)
             }
             Kind::Media(media) => {
-                // The model may not be given pictures as its own words, so the user shows them.
+                // Assistant messages cannot hold images, so the image goes into a user message.
                 let shown = self.media(media)?;
                 self.losses.add("media.role", "a picture of the model's is shown by the user here");
                 let content = vec![Value::from(shown)];
@@ -363,7 +364,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The message of the model's that is being put together.
+/// The assistant message in progress.
 #[derive(Default)]
 struct Message {
     item: Option<Value>,
@@ -371,7 +372,7 @@ struct Message {
 }
 
 impl Message {
-    /// Adds a part; one of another message than the last closes that.
+    /// Adds a part. Closes the message first if the part belongs to another one.
     fn add(&mut self, part: Value, item: Option<&Value>, to: &mut Writer<'_>) {
         if !self.parts.is_empty() && self.item.as_ref() != item {
             self.close(to);
@@ -390,8 +391,8 @@ impl Message {
             Some(Value::Object(fields)) => fields,
             _ => Map::new(),
         };
-        // A single plain text is the form every server of this format takes; anything richer is a
-        // message like the service's own, which has an id and a status.
+        // Every server of this format accepts a single plain text as a string. Anything else is
+        // written as the service does, with an id and a status.
         let plain = match parts.as_slice() {
             [only] => plain_text(only),
             _ => None,
@@ -412,7 +413,7 @@ impl Message {
     }
 }
 
-/// The text of a part that says nothing else.
+/// Returns the text of a part without annotations and log probabilities.
 fn plain_text(part: &Value) -> Option<String> {
     let bare =
         |name: &str| part.get(name).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty));
@@ -420,7 +421,7 @@ fn plain_text(part: &Value) -> Option<String> {
     (bare("annotations") && bare("logprobs")).then(|| text.to_owned())
 }
 
-/// A call in a history.
+/// Writes a past tool call.
 fn write_call(part: &Part, call: &ToolCall, names: &Names) -> Value {
     let ToolCall { id, name, arguments, custom } = call;
     let kept = part.extras.get(ME, names::SPACE).and_then(Value::as_str);
@@ -441,16 +442,16 @@ fn write_call(part: &Part, call: &ToolCall, names: &Names) -> Value {
         .into()
 }
 
-/// An object without one of its fields.
+/// Removes one field of an object.
 pub(super) fn without(object: Object, name: &str) -> Value {
     let mut map = object.into_map();
     map.shift_remove(name);
     Value::Object(map)
 }
 
-/// A breakpoint of the prompt cache.
+/// Writes a prompt cache breakpoint.
 pub(super) fn write_cache(mark: &CacheMark) -> Value {
-    // The times of other formats, as the next longer one this format has.
+    // Maps lifetimes of other formats to the next longer one of this format.
     let ttl = mark.ttl.as_deref().map(|ttl| match ttl {
         "5m" => "30m",
         "1h" => "12h",
@@ -459,7 +460,7 @@ pub(super) fn write_cache(mark: &CacheMark) -> Value {
     Object::new().set("mode", "explicit").maybe("ttl", ttl).into()
 }
 
-/// The turn before which a tool was declared in the conversation, and the item's own fields.
+/// Position in the conversation at which a tool was declared, with the fields of its item.
 pub(super) fn added_at(extras: &canon::Extras) -> Option<&Value> {
     extras.get(ME, ADDED)
 }

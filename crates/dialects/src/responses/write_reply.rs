@@ -1,4 +1,4 @@
-//! Canon into a whole response.
+//! Writes a whole response from canon.
 
 use canon::{Candidate, Finish, Kind, Logprob, Losses, Lossy, Part, Reply, ToolCall, Why};
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use crate::Stamp;
 use crate::fields::Object;
 use crate::served::{self, TIER};
 
-/// Writes an answer for the caller whose request that was.
+/// Writes a reply to the given request.
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
@@ -62,13 +62,13 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
     (body.to_string().into_bytes(), losses.into_vec())
 }
 
-/// How an end is told here: by a status, and the reason of an incomplete one.
+/// End of a response: its status, and the reason if it is incomplete.
 #[derive(Debug, Default)]
 pub(super) struct End {
     pub(super) status: &'static str,
     pub(super) reason: Option<String>,
     pub(super) error: Option<Value>,
-    /// Whether the last item is not all it should have been.
+    /// True if the last item is incomplete.
     pub(super) cut: bool,
 }
 
@@ -88,7 +88,7 @@ impl End {
                 Self { status: "completed", ..Self::default() }
             }
             Why::Length => incomplete("max_output_tokens"),
-            // A prompt held back is told the same way: clients repeat what merely "failed".
+            // A blocked prompt is reported as filtered: clients retry a response that "failed".
             Why::Filtered | Why::PromptBlocked => incomplete("content_filter"),
             Why::Malformed => {
                 let message = "the model's output made no sense, please retry";
@@ -108,7 +108,7 @@ impl End {
     }
 }
 
-/// Names for items, numbered per kind so that a stream and a whole answer give the same ones.
+/// Generates item ids, numbered per type, so that a stream and a whole response get the same ids.
 #[derive(Debug)]
 pub(super) struct Ids {
     stamp: String,
@@ -123,24 +123,24 @@ impl Ids {
     pub(super) fn next(&mut self, kind: &'static str) -> String {
         let used = self.used.entry(kind).or_default();
         *used += 1;
-        // Items that only carry a seal are numbered apart from thoughts.
+        // Items that only carry a signature are numbered separately from thoughts.
         let (prefix, apart) = if kind == "seal" { ("rs", "s") } else { (kind, "") };
         format!("{prefix}_{}_{apart}{}", self.stamp, *used - 1)
     }
 
-    /// The container in which code is said to have run.
+    /// Id of the container in which code is said to have run.
     pub(super) fn container(&self) -> String {
         format!("cntr_{}", self.stamp)
     }
 }
 
-/// Parts being written as items.
+/// Writes parts as items.
 struct Written<'a> {
     names: Names,
     ids: Ids,
     items: Vec<Value>,
     message: Option<(Option<Value>, Vec<Value>)>,
-    /// Lent to the first text.
+    /// Written with the first text.
     logprobs: Vec<Logprob>,
     losses: &'a mut Losses,
 }
@@ -151,7 +151,8 @@ impl Written<'_> {
         while let Some(part) = parts.next() {
             if let Some(said) = self.said(part) {
                 self.add(said, part.extras.get(ME, ITEM));
-                // Its end may be a part of its own for the seal's sake; it stays in one message.
+                // The end of a text may be a separate part because of its signature. It stays in
+                // the same message.
                 if let Some(seal) = &part.seal {
                     self.close();
                     self.loose(seals::on_neighbour(seal, true));
@@ -161,7 +162,7 @@ impl Written<'_> {
             let outcome = parts.next_if(|next| {
                 matches!((&part.kind, &next.kind), (Kind::Code(_), Kind::CodeOutcome(_)))
             });
-            // The seal of a part that has no place here is of no use either.
+            // The signature of a part that cannot be written is dropped with it.
             if let Some(item) = self.done(part, outcome) {
                 self.close();
                 self.seal_of(part);
@@ -173,13 +174,13 @@ impl Written<'_> {
         }
     }
 
-    /// An item that only carries a seal.
+    /// Writes an item that only carries a signature.
     fn loose(&mut self, token: String) {
         let id = self.ids.next("seal");
         self.items.push(seals::loose(token, Some(id)).into());
     }
 
-    /// The item that carries the seal of a part which is no thought, right before that part's own.
+    /// Writes the signature of a part that is not a thought, right before the item of that part.
     fn seal_of(&mut self, part: &Part) {
         if let Some(seal) = &part.seal
             && !matches!(part.kind, Kind::Thought(_))
@@ -193,7 +194,7 @@ impl Written<'_> {
         }
     }
 
-    /// A part of a message; `None` for everything else.
+    /// Writes a message part. `None` for parts that are items of their own.
     fn said(&mut self, part: &Part) -> Option<Value> {
         match &part.kind {
             Kind::Text { text, citations } => {
@@ -265,7 +266,7 @@ impl Written<'_> {
             call.name = names::bare(space, &call.name).to_owned();
         }
         let id = self.ids.next(call.prefix());
-        // Clients parse the arguments, and nothing is no JSON.
+        // SDKs parse the arguments, and an empty string is not valid JSON.
         let none = call.arguments.is_empty() && !call.custom;
         let arguments = if none { "{}" } else { call.arguments.as_str() };
         let item = call.item(&id, arguments, "completed");
@@ -301,7 +302,7 @@ impl Written<'_> {
     }
 }
 
-/// A message of the model's.
+/// Writes an assistant message.
 pub(super) fn message(id: &str, parts: Vec<Value>) -> Object {
     Object::new()
         .set("type", "message")
@@ -311,14 +312,15 @@ pub(super) fn message(id: &str, parts: Vec<Value>) -> Object {
         .set("content", parts)
 }
 
-/// A call in the words the caller declared its tool in.
+/// A tool call with the names of the caller's declaration.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) call: String,
     pub(super) space: Option<String>,
     pub(super) name: String,
     pub(super) custom: bool,
-    /// Free text that arrives wrapped in JSON, because the provider knows only functions.
+    /// True if the input of a custom tool arrives wrapped in JSON, because the provider only has
+    /// functions.
     pub(super) wrapped: bool,
     pub(super) arguments: String,
 }
@@ -342,14 +344,14 @@ impl Shown {
         if self.custom { "ctc" } else { "fc" }
     }
 
-    /// The item, with those arguments.
+    /// Writes the item with the given arguments.
     pub(super) fn item(&self, id: &str, arguments: &str, status: &str) -> Value {
         let (kind, field) = if self.custom {
             ("custom_tool_call", "input")
         } else {
             ("function_call", "arguments")
         };
-        // The type of a call with free text has no status.
+        // `custom_tool_call` has no `status`.
         let status = (!self.custom).then_some(status);
         Object::new()
             .set("type", kind)

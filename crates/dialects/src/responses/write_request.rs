@@ -1,7 +1,9 @@
-//! Canon into a responses request.
+//! Writes a responses request from canon.
 //!
-//! The provider keeps nothing for us unless the caller asked for it in this very format: a caller
-//! of another format replays its history, so thinking is asked for in its sealed form.
+//! The provider stores nothing (`store: false`) unless the caller asked for it in this format.
+//! Callers of other formats send their history again, so encrypted thinking is requested.
+//!
+//! See <https://platform.openai.com/docs/api-reference/responses/create>.
 
 use canon::{
     Chat, Format, Hints, Level, Losses, Lossy, Modality, Role, Sampling, Show, State, Thinking,
@@ -16,9 +18,9 @@ use crate::fields::{Object, number};
 use crate::json::Segments;
 use crate::{Lane, Outgoing, Steering};
 
-/// The smallest limit the service accepts.
+/// Smallest `max_output_tokens` the service accepts.
 pub(super) const LEAST_OUTPUT: u64 = 16;
-/// The longest name of an end user the newer of the two fields takes.
+/// Maximum length of `safety_identifier`. Longer ids go into `user`.
 const LONGEST_SAFETY_ID: usize = 64;
 
 /// Writes a request for a lane.
@@ -39,7 +41,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         extras,
     } = chat;
     let mut losses = Losses::new();
-    // Streams of this format tell their usage anyway.
+    // Streams of this format always report usage.
     for name in extras.foreign_to(ME).filter(|name| *name != "stream_options") {
         losses.add(name, "only the caller's format has this field");
     }
@@ -68,9 +70,9 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         .set("input", input);
     let tool_list = (!declared.tools.is_empty()).then_some(declared.tools);
     let ToolChoice { choice: _, parallel } = choice;
-    // Without tools, words about them would be refused.
+    // The service rejects these fields without tools.
     let has_tools = tool_list.is_some() || has_added;
-    // What canon could not hold of the choice was kept whole.
+    // A choice that canon cannot express was kept whole.
     let picked = match extras.get(ME, "tool_choice") {
         Some(kept) => Some(kept.clone()),
         None => write_tools::write_choice(choice, tools).filter(|_| has_tools),
@@ -105,7 +107,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     (Outgoing { path: PATH.to_owned(), body: Segments::whole(body) }, losses.into_vec())
 }
 
-/// The text of a turn that can be given as instructions: plain words of the operator's.
+/// Returns the text of a turn that can become `instructions`: a plain system text.
 pub(super) fn instructions_of(turn: &Turn) -> Option<&str> {
     let Turn { role, parts, name, extras } = turn;
     let plain = *role == Role::System && name.is_none() && extras.for_origin(ME).is_none();
@@ -158,7 +160,7 @@ fn write_sampling(
         .maybe("top_logprobs", logprobs.filter(|n| *n > 0))
 }
 
-/// Effort and summary, with what only this format says about thinking.
+/// Writes `reasoning`: effort, summary and the kept fields of this format.
 pub(super) fn write_thinking(
     level: Option<Level>,
     show: Option<Show>,
@@ -173,7 +175,7 @@ pub(super) fn write_thinking(
     (!object.is_empty()).then(|| Value::Object(object))
 }
 
-/// The shape of the text and its wordiness.
+/// Writes `text`: format, verbosity and the kept fields of this format.
 pub(super) fn write_text(
     format: &Format,
     verbosity: Option<&str>,
@@ -200,8 +202,8 @@ pub(super) fn write_text(
     (!object.is_empty()).then(|| Value::Object(object))
 }
 
-/// What the answer is to include: always the sealed thinking, which is the only kind that can come
-/// back, and whatever was asked for.
+/// Writes `include`: always the encrypted thinking, because only that can be sent back, and the
+/// requested values.
 fn write_include(sampling: &Sampling, extras: &canon::Extras) -> Value {
     let mut include = vec![Value::from(ENCRYPTED)];
     if sampling.logprobs.is_some() {
@@ -229,7 +231,7 @@ fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) 
         .maybe("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
         .maybe("service_tier", written)
         .maybe("prompt_cache_key", cache_key.as_deref())
-        // Here nothing said would mean "keep it", which no other format means by it.
+        // The default of this format is to store, unlike every other format.
         .set("store", store.unwrap_or(false))
         .maybe("previous_response_id", previous.as_deref())
         .maybe("background", *background)

@@ -1,8 +1,8 @@
-//! Events into a responses stream.
+//! Writes a responses stream from events.
 //!
-//! Items are written one at a time, each from `added` to `done`; parts that grow while another is
-//! being written wait for their turn. An item is `done` only when the next begins or the answer
-//! ends, because only then it is known whether it was cut short.
+//! Items are written one at a time, each from `output_item.added` to `output_item.done`. Parts that
+//! start meanwhile wait for their turn. An item is done only when the next one starts or the
+//! response ends, because only then it is known if it was cut.
 
 use canon::{Event, Finish, Loss, Losses, Place, Usage};
 use serde_json::Value;
@@ -15,14 +15,14 @@ use super::{ME, fault};
 use crate::served::{self, TIER};
 use crate::{Stamp, Writer};
 
-/// Writes the events of a response.
+/// Stream writer.
 pub(super) struct ResponsesWriter {
     echo: Echo,
     stamp: Stamp,
     live: Live,
-    /// The part being written.
+    /// The part in progress.
     speaking: Option<Place>,
-    /// Parts that have begun meanwhile, in the order they did, with what they said so far.
+    /// Parts that wait, in the order they started, with their events.
     waiting: VecDeque<(Place, Vec<Event>)>,
     begun: bool,
     broken: bool,
@@ -47,7 +47,7 @@ impl ResponsesWriter {
         }
     }
 
-    /// The two events every stream begins with.
+    /// Writes the two events at the start of each stream.
     fn begin(&mut self, out: &mut Vec<u8>) {
         if self.begun {
             return;
@@ -60,7 +60,7 @@ impl ResponsesWriter {
         }
     }
 
-    /// An event of one part: written if it is that part's turn, kept if it is not.
+    /// Handles an event of one part: writes it if it is that part's turn, and keeps it otherwise.
     fn part(&mut self, place: Place, event: Event, out: &mut Vec<u8>) {
         self.begin(out);
         if place.candidate != 0 {

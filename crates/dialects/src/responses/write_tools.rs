@@ -1,4 +1,4 @@
-//! Tools and the choice among them, from canon into a request, and into the echo of one.
+//! Writes tools and the tool choice, for requests and for the echo of a request.
 
 use canon::{Choice, Extras, FunctionTool, Location, Losses, SearchTool, Tool, ToolChoice};
 use serde_json::{Map, Value};
@@ -9,12 +9,11 @@ use super::read_tools::ADDED;
 use super::write_items::{added_at, write_cache};
 use crate::fields::{Object, note_foreign};
 
-/// The declared tools, in their groups: those of the request itself, and those of the conversation
-/// with the mark of where they stood.
+/// Written tool declarations, grouped by namespace.
 pub(super) struct Declared {
-    /// The `tools` of the request.
+    /// Value of `tools`.
     pub(super) tools: Vec<Value>,
-    /// Lists declared before a turn: its number, and the item.
+    /// Lists declared inside the conversation, with the index of the turn that follows.
     pub(super) added: Vec<(usize, Value)>,
 }
 
@@ -72,7 +71,7 @@ pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> Declared {
     declared
 }
 
-/// Where a declaration stood.
+/// Position of a declaration.
 struct Kept<'a> {
     space: Option<&'a Value>,
     added: Option<&'a Value>,
@@ -134,7 +133,7 @@ fn write_tool<'a>(tool: &'a Tool, losses: &mut Losses) -> Option<(Value, Option<
     })
 }
 
-/// The grammar of free text, which the chat format nests and this one does not.
+/// Flattens the grammar of a custom tool, which the chat format and canon nest.
 fn flattened(format: Value) -> Value {
     match format {
         Value::Object(mut fields) => match fields.shift_remove("grammar") {
@@ -152,7 +151,7 @@ fn flattened(format: Value) -> Value {
     }
 }
 
-/// Without what only tells where the tool stood.
+/// Removes the extras that only hold the position of a tool.
 fn unmarked(tool: Object) -> Value {
     let mut map: Map<String, Value> = tool.into_map();
     map.shift_remove(names::NAMESPACE);
@@ -174,7 +173,7 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
         .set("name", name)
         .maybe("description", description.as_deref())
         .set("parameters", parameters.as_ref().map_or(Value::Null, |schema| schema.json.clone()))
-        // Nothing said would mean "enforced" here, which other formats do not mean by it.
+        // The default of this format is `true`, unlike every other format.
         .set("strict", strict.unwrap_or(false))
         .maybe("output_schema", result.as_ref().map(|schema| schema.json.clone()))
         .maybe("defer_loading", deferred.then_some(true));
@@ -211,7 +210,7 @@ fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
     unmarked(tool)
 }
 
-/// The choice; `None` when nothing was said.
+/// Writes the tool choice. `None` if the caller set none.
 pub(super) fn write_choice(choice: &ToolChoice, tools: &[Tool]) -> Option<Value> {
     let ToolChoice { choice, parallel: _ } = choice;
     let names = Names::of(tools);
@@ -235,7 +234,7 @@ pub(super) fn write_choice(choice: &ToolChoice, tools: &[Tool]) -> Option<Value>
     }
 }
 
-/// A tool's echo, whose type wants every word said.
+/// Writes a tool for the echo, where all fields are required.
 pub(super) fn echoed(mut tool: Value) -> Value {
     if let Value::Object(fields) = &mut tool
         && fields.get("type").and_then(Value::as_str) == Some("function")
