@@ -5,10 +5,8 @@
 //! `passage` (the caller's own bytes, patched in place) and `fault`. Whoever knows one folder
 //! knows them all. Nothing here knows sockets, keys, prices or async.
 
-mod addresses;
-mod brake;
 pub mod chat;
-mod custom;
+mod custom_tool_calls;
 mod dialect;
 pub mod embeddings;
 mod envelope;
@@ -20,24 +18,26 @@ pub mod images;
 pub mod json;
 mod judge;
 pub mod keepsake;
+mod media_urls;
 pub mod messages;
 pub mod native;
 pub mod responses;
 mod served;
 mod steering;
+mod stop_enforcer;
 mod stretch;
 mod text;
 
-pub use addresses::{Address, addresses};
-pub use brake::{Brake, Scale};
-pub use custom::CustomCalls;
+pub use custom_tool_calls::CustomCalls;
 pub use dialect::{
     Dialect, Ends, Lane, Outgoing, Passage, Peek, Reader, Said, Sniffer, Stamp, Target, Verdict,
     Writer,
 };
 pub use frame::{Cutter, Frame, MAX_FRAME};
+pub use media_urls::{Address, addresses};
 pub use served::tier_told;
 pub use steering::Steering;
+pub use stop_enforcer::{Brake, Scale};
 
 use canon::Origin;
 

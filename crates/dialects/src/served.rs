@@ -68,9 +68,9 @@ pub(crate) fn word(tier: &Tier, me: Origin, losses: &mut Losses) -> Option<&'sta
         (Origin::Chat | Origin::Responses | Origin::Messages, Tier::Priority) => Some("priority"),
         _ => None,
     };
-    let usual = matches!(tier, Tier::Auto | Tier::Standard);
+    let is_default = matches!(tier, Tier::Auto | Tier::Standard);
     losses.add_if(
-        word.is_none() && !usual,
+        word.is_none() && !is_default,
         "reply.service_tier",
         "the format has no word for the tier the answer was served in",
     );
@@ -80,13 +80,13 @@ pub(crate) fn word(tier: &Tier, me: Origin, losses: &mut Losses) -> Option<&'sta
 /// Records the reply fields of other formats as losses. Returns the word for the tier if one of
 /// them reports it.
 pub(crate) fn note(extras: &Extras, me: Origin, losses: &mut Losses) -> Option<&'static str> {
-    let mut told = None;
+    let mut found = None;
     for origin in Origin::ALL.into_iter().filter(|origin| *origin != me) {
         for (name, value) in extras.for_origin(origin).into_iter().flatten() {
-            told = aside(origin, name, value, me, losses).or(told);
+            found = aside(origin, name, value, me, losses).or(found);
         }
     }
-    told
+    found
 }
 
 /// Handles one field for [`note`].
@@ -118,7 +118,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_tier_is_told_in_the_words_of_the_caller() {
+    fn writes_the_tier_in_the_callers_format() {
         for (from, value, me, said, lost) in [
             (Origin::Chat, json!("default"), Origin::Messages, Some("standard"), false),
             (Origin::Responses, json!("priority"), Origin::Messages, Some("priority"), false),

@@ -24,7 +24,7 @@ pub struct Steering {
     pub levels: Vec<Level>,
 }
 
-const ANY_BUDGET: Option<(u64, u64)> = Some((0, u64::MAX));
+const ANY_BUDGET_TOKENS: Option<(u64, u64)> = Some((0, u64::MAX));
 
 impl Steering {
     /// Returns the catalog's entry for the lane's model, or a guess by its name.
@@ -34,13 +34,13 @@ impl Steering {
 
     /// Guesses by the model name. An unknown model is assumed to support everything.
     fn by_name(model: &str) -> Self {
-        let (budget, adaptive) = match (claude(model), gemini(model)) {
-            (Some((0..=3, _) | (4, 0..=5)), _) => (ANY_BUDGET, false),
-            (Some((4, 6)) | None, None | Some(3..)) => (ANY_BUDGET, true),
+        let (budget, adaptive) = match (claude_version(model), gemini_generation(model)) {
+            (Some((0..=3, _) | (4, 0..=5)), _) => (ANY_BUDGET_TOKENS, false),
+            (Some((4, 6)) | None, None | Some(3..)) => (ANY_BUDGET_TOKENS, true),
             (Some(_), _) => (None, true),
             (None, Some(_)) => {
                 return Self {
-                    budget: ANY_BUDGET,
+                    budget: ANY_BUDGET_TOKENS,
                     dynamic: true,
                     can_disable: true,
                     levels: vec![],
@@ -55,15 +55,15 @@ impl Steering {
     /// else the lowest. Records a loss if it differs from `wish`.
     pub(crate) fn nearest(
         &self,
-        wish: Level,
+        requested: Level,
         words: &[Level],
         losses: &mut Losses,
     ) -> Option<Level> {
         let known = |level: &&Level| words.contains(level);
-        let below = self.levels.iter().filter(known).rfind(|level| **level <= wish);
+        let below = self.levels.iter().filter(known).rfind(|level| **level <= requested);
         let found = below.or_else(|| self.levels.iter().find(known)).copied();
         losses.add_if(
-            found.is_some_and(|found| found != wish && wish > Level::Low),
+            found.is_some_and(|found| found != requested && requested > Level::Low),
             "thinking.level",
             "the model has no such level, and is given the nearest",
         );
@@ -71,19 +71,19 @@ impl Steering {
     }
 
     /// Returns the level for a format without budgets. `None` if the level is better left out.
-    pub(crate) fn effort(&self, wish: Level, losses: &mut Losses) -> Option<Level> {
-        if wish == Level::Off && !self.thinks_anyway(losses) {
-            return Some(wish);
+    pub(crate) fn effort(&self, requested: Level, losses: &mut Losses) -> Option<Level> {
+        if requested == Level::Off && !self.thinks_anyway(losses) {
+            return Some(requested);
         }
         match self.levels.is_empty() {
-            true => Some(wish).filter(|wish| *wish != Level::Off),
-            false => self.nearest(wish, &Level::ALL, losses),
+            true => Some(requested).filter(|requested| *requested != Level::Off),
+            false => self.nearest(requested, &Level::ALL, losses),
         }
     }
 
     /// Limits a budget to the model's range.
     pub(crate) fn clamp(&self, budget: u64) -> u64 {
-        self.budget.map_or(budget, |(least, most)| budget.min(most).max(least))
+        self.budget.map_or(budget, |(min, max)| budget.min(max).max(min))
     }
 
     /// Records a loss and returns true if the model thinks although thinking was switched off.
@@ -94,7 +94,7 @@ impl Steering {
 }
 
 /// Version number in the name of a Claude model.
-fn claude(model: &str) -> Option<(u32, u32)> {
+fn claude_version(model: &str) -> Option<(u32, u32)> {
     let (_, rest) = model.split_once("claude-")?;
     // Longer numbers are dates.
     let mut numbers = rest
@@ -105,7 +105,7 @@ fn claude(model: &str) -> Option<(u32, u32)> {
 }
 
 /// Generation in the name of a Gemini model.
-fn gemini(model: &str) -> Option<u32> {
+fn gemini_generation(model: &str) -> Option<u32> {
     let (_, rest) = model.split_once("gemini-")?;
     rest.split(['-', '.']).next()?.parse().ok()
 }
@@ -117,7 +117,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn a_name_tells_what_a_model_takes() {
+    fn guesses_by_model_name() {
         for (model, budget, levels) in [
             ("claude-3-7-sonnet-20250219", true, false),
             ("claude-opus-4-20250514", true, false),
@@ -140,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_level_is_the_next_lower_one_or_the_lowest() {
+    fn nearest_level_is_the_next_lower_or_the_lowest() {
         let known = Steering { levels: vec![Level::Low, Level::High], ..Steering::default() };
-        for (wish, words, found, told) in [
+        for (requested, words, found, told) in [
             (Level::High, &Level::ALL[..], Some(Level::High), false),
             (Level::Medium, &Level::ALL[..], Some(Level::Low), true),
             (Level::Max, &Level::ALL[..], Some(Level::High), true),
@@ -151,8 +151,8 @@ mod tests {
             (Level::High, &[][..], None, false),
         ] {
             let mut losses = Losses::new();
-            assert_eq!(known.nearest(wish, words, &mut losses), found, "{wish:?}");
-            assert_eq!(!losses.is_empty(), told, "{wish:?}");
+            assert_eq!(known.nearest(requested, words, &mut losses), found, "{requested:?}");
+            assert_eq!(!losses.is_empty(), told, "{requested:?}");
         }
     }
 
@@ -174,19 +174,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_model_goes_before_its_name() {
+    fn catalog_entry_overrides_the_name() {
         let levels = vec![Level::Low, Level::Medium, Level::High];
         let by_level = Steering { dynamic: true, levels, ..Steering::default() };
         let by_budget = Steering { budget: Some((2_048, 30_000)), ..Steering::default() };
-        let wish = Thinking::default();
-        let high = Thinking { level: Some(Level::High), ..wish };
-        let highest = Thinking { level: Some(Level::Max), ..wish };
-        let off = Thinking { level: Some(Level::Off), ..wish };
-        let tokens = Thinking { budget: Some(9_000), ..wish };
+        let requested = Thinking::default();
+        let high = Thinking { level: Some(Level::High), ..requested };
+        let highest = Thinking { level: Some(Level::Max), ..requested };
+        let off = Thinking { level: Some(Level::Off), ..requested };
+        let tokens = Thinking { budget: Some(9_000), ..requested };
         let enabled = |tokens: u64| json!([{"type": "enabled", "budget_tokens": tokens}, null]);
         let (native, messages) = (Origin::Native, Origin::Messages);
         let nothing: [&str; 0] = [];
-        for (origin, steering, wish, said, lost) in [
+        for (origin, steering, requested, said, lost) in [
             (native, &by_level, high, json!({"thinkingLevel": "HIGH"}), &nothing[..]),
             (native, &by_level, tokens, json!({"thinkingLevel": "MEDIUM"}), &["thinking.budget"]),
             (native, &by_level, off, json!({"thinkingLevel": "LOW"}), &["thinking"]),
@@ -206,21 +206,21 @@ mod tests {
             (messages, &by_budget, tokens, enabled(9_000), &nothing),
             (messages, &by_budget, highest, enabled(30_000), &nothing),
         ] {
-            let got = sent(origin, steering, wish);
+            let got = sent(origin, steering, requested);
             let lost: Vec<String> = lost.iter().map(|what| (*what).to_owned()).collect();
-            assert_eq!(got, (said, lost), "{origin} {steering:?} {wish:?}");
+            assert_eq!(got, (said, lost), "{origin} {steering:?} {requested:?}");
         }
     }
 
     #[test]
-    fn a_model_is_asked_for_a_level_it_has() {
+    fn requests_a_supported_level() {
         use Level::{High, Low, Max, Medium, Minimal, Off, XHigh};
         let of = |levels: &[Level], can_disable| Steering {
             levels: levels.to_vec(),
             can_disable,
             ..Steering::default()
         };
-        for (steering, wish, asked, lost) in [
+        for (steering, requested, asked, lost) in [
             (of(&[Low, Medium, High], true), Off, Some(Off), None),
             (of(&[Low, Medium, High], true), Minimal, Some(Low), None),
             (of(&[Low, Medium, High], true), Max, Some(High), Some("thinking.level")),
@@ -229,9 +229,13 @@ mod tests {
             (of(&[], true), XHigh, Some(XHigh), None),
         ] {
             let mut losses = Losses::new();
-            assert_eq!(steering.effort(wish, &mut losses), asked, "{steering:?} {wish:?}");
+            assert_eq!(
+                steering.effort(requested, &mut losses),
+                asked,
+                "{steering:?} {requested:?}"
+            );
             let told = losses.iter().map(|loss| loss.what.as_str()).next();
-            assert_eq!(told, lost, "{steering:?} {wish:?}");
+            assert_eq!(told, lost, "{steering:?} {requested:?}");
         }
     }
 }

@@ -20,12 +20,12 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 /// Parses span names. Malformed names are skipped.
-pub(crate) fn named(seals: Vec<(String, Seal)>) -> Vec<Stretch> {
-    let read = |(name, seal): (String, Seal)| {
+pub(crate) fn named(signatures: Vec<(String, Seal)>) -> Vec<Stretch> {
+    let read = |(name, signature): (String, Seal)| {
         let (start, end) = name.strip_prefix("text:")?.split_once(':')?;
-        Some((start.parse().ok()?, end.parse().ok()?, seal))
+        Some((start.parse().ok()?, end.parse().ok()?, signature))
     };
-    seals.into_iter().filter_map(read).collect()
+    signatures.into_iter().filter_map(read).collect()
 }
 
 /// Splits a text so that each signed span is a part of its own. A span outside of the text is
@@ -34,12 +34,14 @@ pub(crate) fn cut(text: &str, mut stretches: Vec<Stretch>) -> Vec<Part> {
     stretches.sort_by_key(|(start, end, _)| (*start, *end));
     let all: Vec<char> = text.chars().collect();
     let (mut parts, mut at) = (Vec::new(), 0);
-    for (start, end, seal) in stretches {
-        let (Some(before), Some(own)) = (all.get(at..start), all.get(start..end)) else { continue };
+    for (start, end, signature) in stretches {
+        let (Some(before), Some(signed)) = (all.get(at..start), all.get(start..end)) else {
+            continue;
+        };
         if !before.is_empty() {
             parts.push(Part::text(before.iter().collect::<String>()));
         }
-        parts.push(Part::text(own.iter().collect::<String>()).sealed(Some(seal)));
+        parts.push(Part::text(signed.iter().collect::<String>()).sealed(Some(signature)));
         at = end;
     }
     let rest: String = all.into_iter().skip(at).collect();
@@ -52,19 +54,19 @@ pub(crate) fn cut(text: &str, mut stretches: Vec<Stretch>) -> Vec<Part> {
 /// Splits a text part in the same way. Other parts are returned unchanged. Citations and extras
 /// stay on the first piece, the cache mark on the last.
 pub(crate) fn cut_part(part: Part, stretches: Vec<Stretch>) -> Vec<Part> {
-    let Part { kind: Kind::Text { text, citations }, seal, cache, extras } = part else {
+    let Part { kind: Kind::Text { text, citations }, seal: signature, cache, extras } = part else {
         return vec![part];
     };
     let mut pieces = cut(&text, stretches);
     if let Some(last) = pieces.last_mut() {
         last.cache = cache;
     }
-    if let Some(Part { kind, seal: own, extras: none, .. }) = pieces.first_mut() {
+    if let Some(Part { kind, seal: first_signature, extras: none, .. }) = pieces.first_mut() {
         if let Kind::Text { citations: none, .. } = kind {
             *none = citations;
         }
-        if own.is_none() {
-            *own = seal;
+        if first_signature.is_none() {
+            *first_signature = signature;
         }
         *none = extras;
     }
@@ -77,12 +79,16 @@ mod tests {
     use canon::Origin;
 
     #[test]
-    fn a_sealed_stretch_is_a_part_of_its_own_and_one_that_does_not_fit_is_left_out() {
-        let seal = |token: &str| Seal::new(Origin::Native, token);
+    fn splits_signed_spans_and_skips_spans_outside_the_text() {
+        let signature = |token: &str| Seal::new(Origin::Native, token);
         let marks = |list: &[(usize, usize)]| {
-            named(list.iter().map(|(start, length)| (name(*start, *length), seal("s"))).collect())
+            named(
+                list.iter()
+                    .map(|(start, length)| (name(*start, *length), signature("s")))
+                    .collect(),
+            )
         };
-        let sealed = |text: &str| Part::text(text).sealed(Some(seal("s")));
+        let sealed = |text: &str| Part::text(text).sealed(Some(signature("s")));
         assert_eq!(
             cut("aé, b.", marks(&[(0, 2), (6, 0)])),
             [sealed("aé"), Part::text(", b."), sealed("")]

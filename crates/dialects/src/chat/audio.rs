@@ -19,7 +19,7 @@ use crate::text;
 
 /// The `audio` object of a message or of a stream delta.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Audio<'a> {
+pub(super) struct ChatAudio<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     data: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -28,17 +28,17 @@ pub(super) struct Audio<'a> {
 
 /// Decoded audio so far. Each delta is base64-encoded separately.
 #[derive(Debug, Default)]
-pub(super) struct Sound(Vec<u8>);
+pub(super) struct AudioBuffer(Vec<u8>);
 
-impl Sound {
+impl AudioBuffer {
     /// Appends a piece. Invalid base64 is skipped.
-    pub(super) fn add(&mut self, audio: &Audio<'_>) {
+    pub(super) fn add(&mut self, audio: &ChatAudio<'_>) {
         let more = audio.data.as_deref().and_then(envelope::decode).unwrap_or_default();
         self.0.extend(more);
     }
 
     /// Returns the audio as one part. `None` if there is none.
-    pub(super) fn part(self) -> Option<Part> {
+    pub(super) fn into_part(self) -> Option<Part> {
         let Self(bytes) = self;
         if bytes.is_empty() {
             return None;

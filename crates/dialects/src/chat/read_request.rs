@@ -7,7 +7,9 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::{ME, seals, wire};
+use super::names::{ORIGIN, REASONING_DETAILS};
+use super::signatures::{self, DetailsAuthor};
+use super::wire;
 use crate::fields::{Fields, Path};
 use crate::{json, stretch};
 
@@ -73,7 +75,7 @@ pub(super) fn read(body: &[u8]) -> Result<canon::Chat, Fault> {
         stream,
         state,
         hints,
-        extras: fields.extras(ME),
+        extras: fields.extras(ORIGIN),
     })
 }
 
@@ -143,7 +145,7 @@ fn turns(messages: Vec<Value>) -> Result<Vec<Turn>, Fault> {
             "function" => (Role::User, vec![function_result(&mut fields, &turns, name)?], None),
             _ => return Err(fields.fault("role", "is not a role of this format")),
         };
-        turns.push(Turn { role, parts, name, extras: fields.extras(ME) });
+        turns.push(Turn { role, parts, name, extras: fields.extras(ORIGIN) });
     }
     Ok(turns)
 }
@@ -217,11 +219,11 @@ fn part(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
             rest = inner.rest();
             kind
         }
-        _ => Kind::Foreign { origin: ME, value: original },
+        _ => Kind::Foreign { origin: ORIGIN, value: original },
     };
     let mut extras = match &kind {
         Kind::Foreign { .. } => Extras::none(),
-        _ => fields.extras(ME),
+        _ => fields.extras(ORIGIN),
     };
     keep_inside(&mut extras, &word, rest);
     Ok(Part { kind, seal: None, cache, extras })
@@ -230,14 +232,14 @@ fn part(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
 /// Keeps the unread fields of an inner object under its name.
 fn keep_inside(extras: &mut Extras, name: &str, rest: Map<String, Value>) {
     if !rest.is_empty() {
-        extras.put(ME, name, Value::Object(rest));
+        extras.put(ORIGIN, name, Value::Object(rest));
     }
 }
 
 fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     let name = fields.string("filename")?;
     if let Some(id) = fields.string("file_id")? {
-        let source = Source::File { origin: ME, id };
+        let source = Source::File { origin: ORIGIN, id };
         return Ok(Kind::Media(Media {
             kind: MediaKind::Document,
             source,
@@ -284,18 +286,18 @@ fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
     let calls = fields.list("tool_calls")?.unwrap_or_default().into_iter().enumerate();
     let calls = calls.map(|(at, call)| tool_call(call, &path.item(at)));
     let mut calls = calls.collect::<Result<Vec<Part>, Fault>>()?;
-    let details = fields.list(seals::DETAILS)?.unwrap_or_default();
-    let (details, on_text) = seals::restore(details, &mut calls);
-    let mut parts = thoughts(details, fields, seals::Side::History)?;
-    let mut said = content(fields)?;
-    if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = said.as_slice()
+    let details = fields.list(REASONING_DETAILS)?.unwrap_or_default();
+    let (details, on_text) = signatures::split_details(details, &mut calls);
+    let mut parts = thoughts(details, fields, DetailsAuthor::Client)?;
+    let mut texts = content(fields)?;
+    if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = texts.as_slice()
         && extras.is_empty()
     {
-        said = stretch::cut(text, stretch::named(on_text));
-    } else if said.is_empty() && !on_text.is_empty() {
-        said = stretch::cut("", stretch::named(on_text));
+        texts = stretch::cut(text, stretch::named(on_text));
+    } else if texts.is_empty() && !on_text.is_empty() {
+        texts = stretch::cut("", stretch::named(on_text));
     }
-    parts.extend(said);
+    parts.extend(texts);
     if let Some(refusal) = fields.string("refusal")? {
         parts.push(Part::new(Kind::Refusal(refusal)));
     }
@@ -320,19 +322,19 @@ pub(super) fn function_call(call: Map<String, Value>, path: &Path<'_>) -> Result
 pub(super) fn thoughts(
     details: Vec<Value>,
     fields: &mut Fields<'_>,
-    side: seals::Side,
+    author: DetailsAuthor,
 ) -> Result<Vec<Part>, Fault> {
     let plain = fields.string("reasoning_content")?;
     let other = fields.string("reasoning")?;
     let (mut parts, mut unknown) = (Vec::new(), Vec::new());
     for detail in details {
-        match seals::read_detail(&detail, side) {
+        match signatures::read_detail(&detail, author) {
             Some(part) => parts.push(part),
             None => unknown.push(detail),
         }
     }
     if !unknown.is_empty() {
-        fields.leave(seals::DETAILS, Value::Array(unknown));
+        fields.leave(REASONING_DETAILS, Value::Array(unknown));
     }
     if !parts.is_empty() {
         return Ok(parts);
@@ -350,7 +352,7 @@ pub(super) fn tool_call(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
     let id = fields.string("id")?.unwrap_or_default();
     fields.take("type");
     fields.take("index");
-    let seal = fields.take("extra_content").as_ref().and_then(seals::read_on_call);
+    let signature = fields.take("extra_content").as_ref().and_then(signatures::read_call_signature);
     let (inner, custom) = match fields.object("custom")? {
         Some(inner) => (inner, true),
         None => (fields.object("function")?.unwrap_or_default(), false),
@@ -364,10 +366,10 @@ pub(super) fn tool_call(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
         Some(object) => object.to_string(),
         None => String::new(),
     };
-    let mut extras = fields.extras(ME);
+    let mut extras = fields.extras(ORIGIN);
     keep_inside(&mut extras, word, inner.rest());
     let call = ToolCall { id, name, arguments, custom };
-    Ok(Part::new(Kind::ToolCall(call)).sealed(seal).with(extras))
+    Ok(Part::new(Kind::ToolCall(call)).sealed(signature).with(extras))
 }
 
 fn tool_result(fields: &mut Fields<'_>) -> Result<Part, Fault> {
@@ -414,7 +416,7 @@ fn tool(value: Value, path: &Path<'_>) -> Result<Tool, Fault> {
             let at = path.key("function");
             let mut inner = Fields::of(inner, &at);
             let tool = function(&mut inner)?;
-            let mut extras = fields.extras(ME);
+            let mut extras = fields.extras(ORIGIN);
             keep_inside(&mut extras, "function", inner.rest());
             Ok(Tool::Function(FunctionTool { cache, extras, ..tool }))
         }
@@ -426,10 +428,10 @@ fn tool(value: Value, path: &Path<'_>) -> Result<Tool, Fault> {
                 name: inner.required("name")?,
                 description: inner.string("description")?,
                 grammar: inner.take("format"),
-                extras: inner.extras(ME),
+                extras: inner.extras(ORIGIN),
             })
         }
-        _ => Ok(Tool::Foreign { origin: ME, value: original }),
+        _ => Ok(Tool::Foreign { origin: ORIGIN, value: original }),
     }
 }
 
@@ -468,7 +470,7 @@ fn search(mut options: Map<String, Value>) -> SearchTool {
             timezone: text("timezone"),
         }
     });
-    SearchTool { location, extras: Extras::of(ME, options), ..SearchTool::default() }
+    SearchTool { location, extras: Extras::of(ORIGIN, options), ..SearchTool::default() }
 }
 
 fn tool_choice(value: &Value) -> Choice {

@@ -13,12 +13,12 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-use super::audio::Audio;
+use super::audio::ChatAudio;
 use crate::fields::Object;
-use crate::text;
+use crate::text::{self, BorrowedText};
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Chunk<'a> {
+pub(super) struct ChatChunk<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -26,9 +26,9 @@ pub(super) struct Chunk<'a> {
     #[serde(default)]
     pub(super) created: Option<i64>,
     #[serde(borrow, default)]
-    pub(super) choices: Option<Vec<Choice<'a>>>,
-    #[serde(default, deserialize_with = "counts")]
-    pub(super) usage: Option<Counts>,
+    pub(super) choices: Option<Vec<ChunkChoice<'a>>>,
+    #[serde(default, deserialize_with = "optional_usage")]
+    pub(super) usage: Option<ChatUsage>,
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -39,11 +39,11 @@ pub(super) struct Chunk<'a> {
 
 /// One candidate's part of a chunk.
 #[derive(Debug, Deserialize)]
-pub(super) struct Choice<'a> {
+pub(super) struct ChunkChoice<'a> {
     #[serde(default)]
     pub(super) index: u32,
     #[serde(borrow, default)]
-    pub(super) delta: Option<Delta<'a>>,
+    pub(super) delta: Option<ChunkDelta<'a>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) finish_reason: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -52,36 +52,33 @@ pub(super) struct Choice<'a> {
 
 /// Additions to one candidate's message.
 #[derive(Debug, Default)]
-pub(super) struct Delta<'a> {
-    pub(super) content: Content<'a>,
-    pub(super) refusal: Option<Text<'a>>,
-    pub(super) reasoning_content: Option<Text<'a>>,
-    pub(super) reasoning: Option<Text<'a>>,
+pub(super) struct ChunkDelta<'a> {
+    pub(super) content: DeltaContent<'a>,
+    pub(super) refusal: Option<BorrowedText<'a>>,
+    pub(super) reasoning_content: Option<BorrowedText<'a>>,
+    pub(super) reasoning: Option<BorrowedText<'a>>,
     pub(super) reasoning_details: Option<&'a RawValue>,
-    pub(super) tool_calls: Option<Vec<CallDelta<'a>>>,
+    pub(super) tool_calls: Option<Vec<ToolCallDelta<'a>>>,
     pub(super) annotations: Option<&'a RawValue>,
     pub(super) images: Option<&'a RawValue>,
-    pub(super) audio: Option<Audio<'a>>,
+    pub(super) audio: Option<ChatAudio<'a>>,
     /// Fields only this provider has.
     pub(super) rest: Vec<(String, Value)>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Delta<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ChunkDelta<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Delta<'de>;
+        struct DeltaVisitor;
+        impl<'de> Visitor<'de> for DeltaVisitor {
+            type Value = ChunkDelta<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-                let mut delta = Delta::default();
-                while let Some(Text(name)) = fields.next_key()? {
+                let mut delta = ChunkDelta::default();
+                while let Some(BorrowedText(name)) = fields.next_key()? {
                     match &*name {
                         "content" => delta.content = fields.next_value()?,
                         "refusal" => delta.refusal = fields.next_value()?,
@@ -105,14 +102,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Delta<'a> {
                 Ok(delta)
             }
         }
-        from.deserialize_map(Any)
+        from.deserialize_map(DeltaVisitor)
     }
 }
 
 /// Content of a delta: text, or a list of parts that may include thinking, as Mistral sends it:
 /// <https://docs.mistral.ai/capabilities/reasoning/>.
 #[derive(Debug, Default)]
-pub(super) enum Content<'a> {
+pub(super) enum DeltaContent<'a> {
     #[default]
     Nothing,
     Text(Cow<'a, str>),
@@ -122,42 +119,42 @@ pub(super) enum Content<'a> {
     },
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for DeltaContent<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Content<'de>;
+        struct ContentVisitor;
+        impl<'de> Visitor<'de> for ContentVisitor {
+            type Value = DeltaContent<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string or a list of parts")
             }
 
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Content::Text(Cow::Borrowed(text)))
+                Ok(DeltaContent::Text(Cow::Borrowed(text)))
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Content::Text(Cow::Owned(text.to_owned())))
+                Ok(DeltaContent::Text(Cow::Owned(text.to_owned())))
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Content::Nothing)
+                Ok(DeltaContent::Nothing)
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
                 let (mut thought, mut text) = (String::new(), String::new());
                 while let Some(part) = items.next_element::<Value>()? {
-                    read_said(&part, &mut thought, &mut text);
+                    append_content_part(&part, &mut thought, &mut text);
                 }
-                Ok(Content::Parts { thought, text })
+                Ok(DeltaContent::Parts { thought, text })
             }
         }
-        from.deserialize_any(Any)
+        from.deserialize_any(ContentVisitor)
     }
 }
 
 /// Appends one part of a content list to the thinking or to the text.
-pub(super) fn read_said(part: &Value, thought: &mut String, text: &mut String) {
+pub(super) fn append_content_part(part: &Value, thought: &mut String, text: &mut String) {
     let own = part.get("text").and_then(Value::as_str);
     text.push_str(own.unwrap_or_default());
     let inner = part.get("thinking").and_then(Value::as_array);
@@ -167,7 +164,7 @@ pub(super) fn read_said(part: &Value, thought: &mut String, text: &mut String) {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct CallDelta<'a> {
+pub(super) struct ToolCallDelta<'a> {
     #[serde(default)]
     pub(super) index: Option<u32>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -193,19 +190,19 @@ pub(super) struct FunctionDelta<'a> {
 
 /// Token counts.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(super) struct Counts {
+pub(super) struct ChatUsage {
     #[serde(default)]
     prompt_tokens: Option<u64>,
     #[serde(default)]
     completion_tokens: Option<u64>,
     #[serde(default)]
-    prompt_tokens_details: Option<PromptDetails>,
+    prompt_tokens_details: Option<PromptTokenDetails>,
     #[serde(default)]
-    completion_tokens_details: Option<CompletionDetails>,
+    completion_tokens_details: Option<CompletionTokenDetails>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct PromptDetails {
+struct PromptTokenDetails {
     #[serde(default)]
     cached_tokens: Option<u64>,
     #[serde(default)]
@@ -217,7 +214,7 @@ struct PromptDetails {
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct CompletionDetails {
+struct CompletionTokenDetails {
     #[serde(default)]
     reasoning_tokens: Option<u64>,
     #[serde(default)]
@@ -225,14 +222,16 @@ struct CompletionDetails {
 }
 
 /// Deserializes token counts. Malformed counts are ignored rather than failing the whole reply.
-pub(super) fn counts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Counts>, D::Error> {
+pub(super) fn optional_usage<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<ChatUsage>, D::Error> {
     let raw = Option::<&RawValue>::deserialize(from)?;
     Ok(raw.and_then(|raw| serde_json::from_str(raw.get()).ok()))
 }
 
-impl Counts {
+impl ChatUsage {
     /// Converts to canon usage. Both count cached tokens as part of the input.
-    pub(super) fn read(self) -> Usage {
+    pub(super) fn into_canon(self) -> Usage {
         let prompt = self.prompt_tokens_details.unwrap_or_default();
         let output = self.completion_tokens_details.unwrap_or_default();
         Usage {
@@ -289,11 +288,8 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         .into()
 }
 
-/// Extras key for message fields only the provider's format has.
-pub(super) const MESSAGE: &str = "message";
-
 /// Reads a `finish_reason`.
-pub(super) fn read_why(word: &str) -> Why {
+pub(super) fn read_finish_reason(word: &str) -> Why {
     match word {
         "stop" => Why::Stop,
         "length" => Why::Length,
@@ -304,7 +300,7 @@ pub(super) fn read_why(word: &str) -> Why {
 }
 
 /// Returns the `finish_reason`.
-pub(super) const fn write_why(why: Why) -> &'static str {
+pub(super) const fn write_finish_reason(why: Why) -> &'static str {
     match why {
         Why::Stop | Why::StopText | Why::Paused | Why::Malformed | Why::Other => "stop",
         Why::Length => "length",

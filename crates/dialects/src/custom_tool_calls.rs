@@ -88,7 +88,7 @@ mod tests {
     use canon::{Candidate, Extras, Fold, Part, unfold};
 
     #[test]
-    fn a_wrapped_call_comes_back_as_free_text_whole_and_streamed() {
+    fn converts_wrapped_calls_whole_and_streamed() {
         let tool = |name: &str| Tool::Custom {
             name: name.to_owned(),
             description: None,
