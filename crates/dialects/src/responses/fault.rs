@@ -6,7 +6,8 @@
 use canon::{Fault, Trouble};
 use serde_json::Value;
 
-use super::echo::{self, Echo, Moment};
+use super::response_object::{self, ResponseEcho, ResponseState};
+use super::sse::write_event;
 use crate::Dialect as _;
 use crate::fault::{UpstreamWords, of_upstream};
 use crate::fields::Object;
@@ -32,11 +33,11 @@ pub(super) fn read(error: &Value) -> Fault {
         code: text("code"),
         param: error.get("param").and_then(Value::as_str).map(str::to_owned),
     };
-    of_upstream(status(&words.code, &words.kind), Some(words))
+    of_upstream(status_of(&words.code, &words.kind), Some(words))
 }
 
 /// Returns the HTTP status for an error code.
-fn status(code: &str, kind: &str) -> u16 {
+fn status_of(code: &str, kind: &str) -> u16 {
     match (code, kind) {
         ("rate_limit_exceeded" | "429", _) | (_, "rate_limit_error" | "requests" | "tokens") => 429,
         ("insufficient_quota", _) | (_, "insufficient_quota") => 402,
@@ -62,9 +63,9 @@ pub(super) fn unreadable(why: &str) -> Fault {
 /// Writes the last two events of a failed stream: `error` and `response.failed`. The `error` event
 /// has its fields twice: flat, as the reference documents it, and nested, as the service sends it.
 /// See <https://platform.openai.com/docs/api-reference/responses-streaming/error>.
-pub(super) fn write_stream(
+pub(super) fn write_stream_error(
     fault: &Fault,
-    echo: &Echo,
+    echo: &ResponseEcho,
     output: Vec<Value>,
     sequence: u64,
     out: &mut Vec<u8>,
@@ -80,21 +81,18 @@ pub(super) fn write_stream(
         .set("message", field("message"))
         .set("param", field("param"))
         .set("error", nested.clone());
-    event_lines("error", &Value::from(event).to_string(), out);
-    let moment =
-        Moment { status: "failed", error: Some(echo::error(fault)), output, ..Moment::default() };
+    write_event("error", &Value::from(event).to_string(), out);
+    let state = ResponseState {
+        status: "failed",
+        error: Some(response_object::write_error(fault)),
+        output,
+        ..ResponseState::default()
+    };
     let event = Object::new()
         .set("type", "response.failed")
         .set("sequence_number", sequence + 1)
-        .set("response", echo.at(moment));
-    event_lines("response.failed", &Value::from(event).to_string(), out);
-}
-
-/// Writes one event with its `event:` and `data:` lines.
-pub(super) fn event_lines(name: &str, data: &str, out: &mut Vec<u8>) {
-    for piece in ["event: ", name, "\ndata: ", data, "\n\n"] {
-        out.extend_from_slice(piece.as_bytes());
-    }
+        .set("response", echo.with_state(state));
+    write_event("response.failed", &Value::from(event).to_string(), out);
 }
 
 #[cfg(test)]
@@ -103,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn codes_of_failed_responses_are_understood() {
+    fn maps_error_codes() {
         for (code, trouble) in [
             ("server_error", Trouble::Unavailable),
             ("rate_limit_exceeded", Trouble::RateLimit),
@@ -126,10 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_serve_both_kinds_of_readers() {
+    fn error_event_has_flat_and_nested_fields() {
         let fault = Fault::new(Trouble::Interrupted, "it \"broke\"\noff");
         let mut out = Vec::new();
-        write_stream(&fault, &Echo::unknown("req_1"), Vec::new(), 7, &mut out);
+        write_stream_error(
+            &fault,
+            &ResponseEcho::without_request("req_1"),
+            Vec::new(),
+            7,
+            &mut out,
+        );
         let text = String::from_utf8(out).unwrap();
         let data: Vec<Value> = text
             .lines()

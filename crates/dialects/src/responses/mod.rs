@@ -4,29 +4,32 @@
 //! a list of items instead of messages: text, thinking, calls and results are separate items.
 //! Consecutive items of the model become one turn of canon, and the same items again on the way
 //! back. Fields only an item has are kept in the extras of its part. `signatures` describes how
-//! signatures travel, `names` how tools in namespaces do.
+//! signatures travel, `tool_names` how tools in namespaces do.
 
-mod cut;
-mod echo;
 mod fault;
-mod head;
-mod items;
-mod judge;
-mod live;
+mod input_rules;
+mod item_writer;
 mod names;
-mod output;
-mod passage;
+mod partial_response;
+mod pass_through;
+mod read_items;
 mod read_reply;
 mod read_request;
 mod read_stream;
 mod read_tools;
+mod reply_items;
+mod request_view;
+mod response_object;
 mod rules;
-mod seals;
+mod signatures;
+mod sse;
 #[cfg(test)]
 mod tests;
-mod whole;
+mod tool_names;
+mod whole_parts;
 mod wire;
 mod write_items;
+mod write_output;
 mod write_reply;
 mod write_request;
 mod write_stream;
@@ -39,16 +42,13 @@ use canon::{Chat, Fault, Lossy, Origin, Reply};
 #[derive(Clone, Copy, Debug)]
 pub struct Responses;
 
-const ME: Origin = Origin::Responses;
-const PATH: &str = "/v1/responses";
-
 impl Dialect for Responses {
     fn origin(&self) -> Origin {
-        ME
+        names::ORIGIN
     }
 
     fn ends(&self) -> Ends {
-        Ends { stop_texts: 0, tells_stop: false, least_output: write_request::LEAST_OUTPUT }
+        Ends { stop_texts: 0, tells_stop: false, least_output: names::MIN_OUTPUT_TOKENS }
     }
 
     fn read_request(&self, _target: &Target, body: &[u8]) -> Result<Chat, Fault> {
@@ -68,11 +68,11 @@ impl Dialect for Responses {
     }
 
     fn reader(&self) -> Box<dyn Reader> {
-        Box::new(read_stream::ResponsesReader::default())
+        Box::new(read_stream::ResponsesStreamReader::default())
     }
 
     fn writer(&self, chat: &Chat, stamp: &Stamp) -> Box<dyn Writer> {
-        Box::new(write_stream::ResponsesWriter::new(chat, stamp))
+        Box::new(write_stream::ResponsesStreamWriter::new(chat, stamp))
     }
 
     fn read_fault(&self, status: u16, body: &[u8]) -> Fault {

@@ -1,108 +1,42 @@
-//! Tools in namespaces, for formats with flat tool names.
-//!
-//! A tool `spawn` in the namespace `agents` becomes `agents__spawn` in canon, in declarations,
-//! calls and choices. The declaration keeps its namespace in the extras, so that calls get both
-//! names again and the group can be rebuilt. A call whose namespace equals its name stays as it is;
-//! the service sends such calls for tools found by tool search.
+//! Constants that the readers and the writers of the responses format share.
 
-use canon::{Extras, Tool};
-use serde_json::Value;
+use canon::Origin;
 
-use super::ME;
+/// This format, as other formats name it.
+pub(super) const ORIGIN: Origin = Origin::Responses;
+
+/// Path of the endpoint, <https://platform.openai.com/docs/api-reference/responses/create>.
+pub(super) const PATH: &str = "/v1/responses";
+
+/// Smallest `max_output_tokens` the service accepts.
+pub(super) const MIN_OUTPUT_TOKENS: u64 = 16;
+
+/// `include` value for encrypted reasoning.
+pub(super) const INCLUDE_ENCRYPTED_REASONING: &str = "reasoning.encrypted_content";
+
+/// `include` value for log probabilities.
+pub(super) const INCLUDE_LOGPROBS: &str = "message.output_text.logprobs";
+
+/// Field of a call for its namespace.
+pub(super) const NAMESPACE_FIELD: &str = "namespace";
 
 /// Extras key of a tool for its namespace.
-pub(super) const NAMESPACE: &str = "portunus.namespace";
-/// Field of a call for its namespace.
-pub(super) const SPACE: &str = "namespace";
+pub(super) const NAMESPACE_EXTRA: &str = "portunus.namespace";
 
-/// Returns the canon name of a tool in a namespace.
-pub(super) fn flat(namespace: Option<&str>, name: &str) -> String {
-    match namespace {
-        Some(space) if space != name && !space.is_empty() => format!("{space}__{name}"),
-        _ => name.to_owned(),
-    }
-}
+/// Extras key of a tool that was declared inside the conversation.
+pub(super) const ADDED_TOOLS_EXTRA: &str = "portunus.added";
 
-/// Returns the name inside the namespace for a canon name.
-pub(super) fn bare<'a>(namespace: &str, flat: &'a str) -> &'a str {
-    flat.strip_prefix(namespace).and_then(|rest| rest.strip_prefix("__")).unwrap_or(flat)
-}
+/// Extras key of a message part for the fields of its message.
+pub(super) const MESSAGE_EXTRA: &str = "portunus.message";
 
-/// Names of the declared tools.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Names {
-    /// Pairs of flat name and namespace.
-    spaced: Vec<(String, String)>,
-    custom: Vec<String>,
-}
+/// Extras key that marks an unknown part inside a message, as opposed to an unknown item.
+pub(super) const NESTED_PART_EXTRA: &str = "portunus.inside";
 
-impl Names {
-    /// Collects the names of the tools.
-    pub(super) fn of(tools: &[Tool]) -> Self {
-        let mut names = Self::default();
-        for tool in tools {
-            let (name, extras) = match tool {
-                Tool::Function(tool) => (&tool.name, &tool.extras),
-                Tool::Custom { name, extras, .. } => {
-                    names.custom.push(name.clone());
-                    (name, extras)
-                }
-                Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) | Tool::Foreign { .. } => continue,
-            };
-            if let Some(space) = space_of(extras) {
-                names.spaced.push((name.clone(), space.to_owned()));
-            }
-        }
-        names
-    }
+/// Extras key that marks the result of a custom tool call if the call is not in the request.
+pub(super) const CUSTOM_RESULT_EXTRA: &str = "portunus.custom";
 
-    /// Returns the namespace, if any, and the name the caller declared.
-    pub(super) fn split<'a>(&'a self, flat: &'a str) -> (Option<&'a str>, &'a str) {
-        match self.spaced.iter().find(|(name, _)| name == flat) {
-            Some((_, space)) => (Some(space), bare(space, flat)),
-            None => (None, flat),
-        }
-    }
+/// Loss text for a foreign signature.
+pub(super) const FOREIGN_SIGNATURE: &str = "a seal of another provider's is of no use to this one";
 
-    /// Returns true for a custom tool.
-    pub(super) fn is_custom(&self, flat: &str) -> bool {
-        self.custom.iter().any(|name| name == flat)
-    }
-}
-
-/// Returns the namespace of a declared tool.
-pub(super) fn space_of(extras: &Extras) -> Option<&str> {
-    extras.get(ME, NAMESPACE)?.get("name").and_then(Value::as_str)
-}
-
-/// Returns the input of a custom tool that was offered as a function with one string, `input`.
-pub(super) fn unwrapped(arguments: &str) -> String {
-    match serde_json::from_str::<Value>(arguments) {
-        Ok(Value::Object(mut object)) if object.len() == 1 => match object.remove("input") {
-            Some(Value::String(text)) => text,
-            _ => arguments.to_owned(),
-        },
-        _ => arguments.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_come_apart_as_they_were_put_together() {
-        assert_eq!(flat(Some("agents"), "spawn"), "agents__spawn");
-        assert_eq!(bare("agents", "agents__spawn"), "spawn");
-        assert_eq!(flat(Some("rate"), "rate"), "rate");
-        assert_eq!(bare("rate", "rate"), "rate");
-        assert_eq!(flat(None, "a__b"), "a__b");
-    }
-
-    #[test]
-    fn free_text_is_unwrapped_only_when_it_was_wrapped() {
-        assert_eq!(unwrapped(r#"{"input":"a\nb"}"#), "a\nb");
-        assert_eq!(unwrapped(r#"{"input":"a","x":1}"#), r#"{"input":"a","x":1}"#);
-        assert_eq!(unwrapped("plain"), "plain");
-    }
-}
+/// Loss text for a thought with a foreign signature.
+pub(super) const FOREIGN_THOUGHT: &str = "thinking comes back only with this provider's own seal";

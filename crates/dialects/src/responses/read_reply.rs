@@ -3,13 +3,14 @@
 use canon::{Candidate, Extras, Fault, Finish, Kind, Part, Raw, Reply, Usage, Why};
 use serde_json::Value;
 
-use super::items::{Item, Items};
-use super::seals::Side;
-use super::{ME, fault, wire};
+use super::names::ORIGIN;
+use super::read_items::{ItemReader, ResponseItem};
+use super::signatures::ItemSender;
+use super::{fault, wire};
 use crate::fields::{Fields, Path};
 
 /// Fields that repeat the request, or that are read elsewhere.
-const ECHOES: [&str; 36] = [
+const ECHOED_FIELDS: [&str; 36] = [
     "object",
     "background",
     "billing",
@@ -52,8 +53,8 @@ const ECHOES: [&str; 36] = [
 pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     let value: Value =
         serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
-    let whole = Whole::read(value)?;
-    let mut items = Items::of(Side::Provider);
+    let whole = ResponseFields::read(value)?;
+    let mut items = ItemReader::new(ItemSender::Provider);
     let mut parts = Vec::new();
     for item in whole.output {
         let item = items.read(item, &Path::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
@@ -63,7 +64,7 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     let candidate = Candidate {
         index: 0,
         parts,
-        finish: whole.finish.map(|finish| with_calls(finish, calls)),
+        finish: whole.finish.map(|finish| with_tool_calls(finish, calls)),
         logprobs: items.logprobs,
         extras: Extras::none(),
     };
@@ -79,7 +80,7 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
 
 /// Fields of a response, with its items unread.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct ResponseFields {
     pub(super) id: Option<String>,
     pub(super) model: Option<String>,
     pub(super) created: Option<i64>,
@@ -89,7 +90,7 @@ pub(super) struct Whole {
     pub(super) extras: Extras,
 }
 
-impl Whole {
+impl ResponseFields {
     /// Reads the fields of a response.
     pub(super) fn read(value: Value) -> Result<Self, Fault> {
         let mut fields = Fields::new(value, &Path::Root).map_err(|e| fault::unreadable(e.say()))?;
@@ -111,8 +112,8 @@ impl Whole {
                 .count();
             let usage = fields
                 .take("usage")
-                .and_then(|counts| serde_json::from_value::<wire::Counts>(counts).ok())
-                .map(|counts| counts.read(tools, searched as u64));
+                .and_then(|counts| serde_json::from_value::<wire::ResponsesUsage>(counts).ok())
+                .map(|counts| counts.into_canon(tools, searched as u64));
             #[expect(
                 clippy::cast_possible_truncation,
                 reason = "seconds, at times with a fraction"
@@ -123,7 +124,7 @@ impl Whole {
                 model: fields.string("model")?,
                 created,
                 output,
-                finish: finish(status.as_deref(), reason)?,
+                finish: read_finish(status.as_deref(), reason)?,
                 usage,
                 extras: Extras::none(),
             })
@@ -133,15 +134,15 @@ impl Whole {
         let mut rest = fields.rest();
         rest.retain(|name, value| {
             let usual = name == "service_tier" && (value == "default" || value == "auto");
-            !usual && !ECHOES.contains(&name.as_str())
+            !usual && !ECHOED_FIELDS.contains(&name.as_str())
         });
-        whole.extras = Extras::of(ME, rest);
+        whole.extras = Extras::of(ORIGIN, rest);
         Ok(whole)
     }
 }
 
 /// Returns the finish reason. `None` if the response has not ended.
-fn finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Finish>, Fault> {
+fn read_finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Finish>, Fault> {
     let word = match status {
         None | Some("completed") => "completed".to_owned(),
         Some("incomplete") => reason.unwrap_or_else(|| "incomplete".to_owned()),
@@ -151,11 +152,11 @@ fn finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Finish>
         // The prefix keeps an unknown status apart from the reasons above.
         Some(other) => format!("status:{other}"),
     };
-    Ok(Some(Finish::new(wire::read_why(&word), Raw::new(ME, word))))
+    Ok(Some(Finish::new(wire::read_finish_reason(&word), Raw::new(ORIGIN, word))))
 }
 
 /// Sets the finish reason for a response with tool calls. This format has no word for it.
-pub(super) fn with_calls(mut finish: Finish, calls: bool) -> Finish {
+pub(super) fn with_tool_calls(mut finish: Finish, calls: bool) -> Finish {
     if calls && finish.why == Why::Stop {
         finish.why = Why::ToolCalls;
     }
@@ -163,12 +164,15 @@ pub(super) fn with_calls(mut finish: Finish, calls: bool) -> Finish {
 }
 
 /// Returns the parts of a response item.
-pub(super) fn parts_of(item: Item) -> Vec<Part> {
+pub(super) fn parts_of(item: ResponseItem) -> Vec<Part> {
     match item {
-        Item::Said(parts) | Item::Did(parts) => parts,
-        Item::Given(part) => vec![part],
-        Item::Turn(turn) => turn.parts,
+        ResponseItem::AssistantMessage(parts) | ResponseItem::ModelItem(parts) => parts,
+        ResponseItem::CallerItem(part) => vec![part],
+        ResponseItem::Turn(turn) => turn.parts,
         // Envelopes are not opened in a provider's response.
-        Item::OnCall(..) | Item::OnNext(_) | Item::OnPrev(_) | Item::OnCode(_) => Vec::new(),
+        ResponseItem::CallSignature(..)
+        | ResponseItem::NextSignature(_)
+        | ResponseItem::PreviousSignature(_)
+        | ResponseItem::CodeSignature(_) => Vec::new(),
     }
 }

@@ -17,7 +17,7 @@ use crate::{json, served, text};
 
 /// One stream event of any type.
 #[derive(Debug, Deserialize)]
-pub(super) struct Piece<'a> {
+pub(super) struct ResponsesEvent<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -39,7 +39,7 @@ pub(super) struct Piece<'a> {
     pub(super) logprobs: Option<&'a RawValue>,
 }
 
-impl Piece<'_> {
+impl ResponsesEvent<'_> {
     /// Returns the text this event adds.
     pub(super) fn text(&self) -> String {
         self.delta.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
@@ -48,7 +48,7 @@ impl Piece<'_> {
 
 /// Fields of a whole response that are metered, also found in the last event of a stream.
 #[derive(Debug, Deserialize)]
-pub(super) struct Final<'a> {
+pub(super) struct FinalResponse<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) status: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -63,7 +63,7 @@ pub(super) struct Final<'a> {
     service_tier: Option<&'a RawValue>,
 }
 
-impl Final<'_> {
+impl FinalResponse<'_> {
     /// Service tier, if reported.
     pub(super) fn tier(&self) -> Option<Tier> {
         json::word(self.service_tier).map(|word| served::read(Origin::Responses, &word))
@@ -71,43 +71,43 @@ impl Final<'_> {
 
     /// Usage, if reported.
     pub(super) fn usage(&self) -> Option<Usage> {
-        let counts: Counts = serde_json::from_str(self.usage?.get()).ok()?;
+        let counts: ResponsesUsage = serde_json::from_str(self.usage?.get()).ok()?;
         let tools = self.tool_usage.and_then(|raw| serde_json::from_str(raw.get()).ok());
-        Some(counts.read(tools, self.searches()))
+        Some(counts.into_canon(tools, self.searches()))
     }
 
     /// Number of searches in the output.
     fn searches(&self) -> u64 {
         #[derive(Deserialize)]
-        struct Item<'a> {
+        struct OutputTypeView<'a> {
             #[serde(borrow, default, deserialize_with = "text::maybe")]
             r#type: Option<Cow<'a, str>>,
         }
-        const SEARCH: &str = "web_search_call";
+        const SEARCH_ITEM: &str = "web_search_call";
         let text = self.output.map(RawValue::get).unwrap_or_default();
-        if memmem::find(text.as_bytes(), SEARCH.as_bytes()).is_none() {
+        if memmem::find(text.as_bytes(), SEARCH_ITEM.as_bytes()).is_none() {
             return 0;
         }
-        let items: Vec<Item<'_>> = serde_json::from_str(text).unwrap_or_default();
-        items.iter().filter(|item| item.r#type.as_deref() == Some(SEARCH)).count() as u64
+        let items: Vec<OutputTypeView<'_>> = serde_json::from_str(text).unwrap_or_default();
+        items.iter().filter(|item| item.r#type.as_deref() == Some(SEARCH_ITEM)).count() as u64
     }
 }
 
 /// Token counts.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(super) struct Counts {
+pub(super) struct ResponsesUsage {
     #[serde(default)]
     input_tokens: Option<u64>,
     #[serde(default)]
     output_tokens: Option<u64>,
     #[serde(default)]
-    input_tokens_details: Option<InputDetails>,
+    input_tokens_details: Option<InputTokenDetails>,
     #[serde(default)]
-    output_tokens_details: Option<OutputDetails>,
+    output_tokens_details: Option<OutputTokenDetails>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct InputDetails {
+struct InputTokenDetails {
     #[serde(default)]
     cached_tokens: Option<u64>,
     #[serde(default)]
@@ -115,28 +115,28 @@ struct InputDetails {
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct OutputDetails {
+struct OutputTokenDetails {
     #[serde(default)]
     reasoning_tokens: Option<u64>,
 }
 
 /// Usage of the provider's own tools.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(super) struct ToolCounts {
+pub(super) struct ToolUsage {
     #[serde(default)]
-    web_search: Option<SearchCounts>,
+    web_search: Option<SearchUsage>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct SearchCounts {
+struct SearchUsage {
     #[serde(default)]
     num_requests: Option<u64>,
 }
 
-impl Counts {
+impl ResponsesUsage {
     /// Converts to canon usage. Both count cached tokens as part of the input. Searches are those
     /// the provider counted, or else those in the output.
-    pub(super) fn read(self, tools: Option<ToolCounts>, searched: u64) -> Usage {
+    pub(super) fn into_canon(self, tools: Option<ToolUsage>, searched: u64) -> Usage {
         let input = self.input_tokens_details.unwrap_or_default();
         let output = self.output_tokens_details.unwrap_or_default();
         let counted = tools.and_then(|tools| tools.web_search?.num_requests);
@@ -182,7 +182,7 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
 }
 
 /// Reads a finish reason from `incomplete_details.reason` or the status.
-pub(super) fn read_why(word: &str) -> Why {
+pub(super) fn read_finish_reason(word: &str) -> Why {
     match word {
         "completed" => Why::Stop,
         "max_output_tokens" => Why::Length,

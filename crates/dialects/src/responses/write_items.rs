@@ -6,24 +6,26 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::items::{CUSTOM, INSIDE, ITEM};
-use super::names::Names;
-use super::read_tools::ADDED;
-use super::{ME, names, output, seals, wire};
+use super::names::{
+    ADDED_TOOLS_EXTRA, CUSTOM_RESULT_EXTRA, FOREIGN_SIGNATURE, FOREIGN_THOUGHT, MESSAGE_EXTRA,
+    NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN,
+};
+use super::tool_names::ToolNames;
+use super::{signatures, tool_names, wire, write_output};
 use crate::fields::{Object, note_foreign};
 
 /// Writes turns as a list of items.
-pub(super) struct Writer<'a> {
+pub(super) struct ItemListWriter<'a> {
     items: Vec<Value>,
     losses: &'a mut Losses,
     /// Ids of custom tool calls. Their results have an item type of their own.
     custom: Vec<&'a str>,
-    names: Names,
+    names: ToolNames,
     /// Number of messages with a generated id.
-    named: usize,
+    generated_ids: usize,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> ItemListWriter<'a> {
     /// Creates a writer for those turns.
     pub(super) fn new(turns: &'a [Turn], tools: &[Tool], losses: &'a mut Losses) -> Self {
         let mut custom = Vec::new();
@@ -34,7 +36,7 @@ impl<'a> Writer<'a> {
                 custom.push(call.id.as_str());
             }
         }
-        Self { items: Vec::new(), losses, custom, names: Names::of(tools), named: 0 }
+        Self { items: Vec::new(), losses, custom, names: ToolNames::new(tools), generated_ids: 0 }
     }
 
     /// Adds an item unchanged.
@@ -46,9 +48,9 @@ impl<'a> Writer<'a> {
     pub(super) fn turn(&mut self, turn: &Turn) {
         let Turn { role, parts, name, extras } = turn;
         self.losses.add_if(name.is_some(), "turn.name", "the responses format names no speakers");
-        note_foreign(extras, ME, "turn", self.losses);
+        note_foreign(extras, ORIGIN, "turn", self.losses);
         for part in parts {
-            note_foreign(&part.extras, ME, "part", self.losses);
+            note_foreign(&part.extras, ORIGIN, "part", self.losses);
         }
         match role {
             Role::Assistant => self.assistant(parts),
@@ -82,7 +84,7 @@ impl<'a> Writer<'a> {
 
     fn message(&mut self, role: &str, parts: &[Part], extras: &canon::Extras) {
         let content = self.content(parts.iter());
-        let item = Object::new().set("role", role).set("content", content).with(extras, ME);
+        let item = Object::new().set("role", role).set("content", content).with(extras, ORIGIN);
         self.items.push(item.into());
     }
 
@@ -92,8 +94,8 @@ impl<'a> Writer<'a> {
         for part in parts {
             let item = if let Kind::ToolResult(result) = &part.kind {
                 Some(self.result(part, result))
-            } else if let Kind::Foreign { origin: ME, value } = &part.kind
-                && part.extras.get(ME, INSIDE).is_none()
+            } else if let Kind::Foreign { origin: ORIGIN, value } = &part.kind
+                && part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_none()
             {
                 Some(value.clone())
             } else {
@@ -119,22 +121,22 @@ impl<'a> Writer<'a> {
     fn content<'p>(&mut self, parts: impl Iterator<Item = &'p Part>) -> Value {
         let parts: Vec<&Part> = parts.collect();
         if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = parts.as_slice()
-            && extras.for_origin(ME).is_none()
+            && extras.for_origin(ORIGIN).is_none()
         {
             return Value::from(text.as_str());
         }
-        Value::Array(parts.into_iter().filter_map(|part| self.input(part)).collect())
+        Value::Array(parts.into_iter().filter_map(|part| self.input_part(part)).collect())
     }
 
     /// Writes a part of a user message or a tool result.
-    fn input(&mut self, part: &Part) -> Option<Value> {
+    fn input_part(&mut self, part: &Part) -> Option<Value> {
         let text = |text: &str| Object::new().set("type", "input_text").set("text", text);
         let object = match &part.kind {
             Kind::Text { text: said, .. } | Kind::Refusal(said) => text(said),
             Kind::Media(media) => self.media(media)?,
-            Kind::Foreign { origin, value } if *origin == ME => return Some(value.clone()),
-            Kind::Code(code) => text(&output::fenced(&code.language, &code.code)),
-            Kind::CodeOutcome(outcome) => text(&output::fenced("", &outcome.output)),
+            Kind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
+            Kind::Code(code) => text(&write_output::code_block(&code.language, &code.code)),
+            Kind::CodeOutcome(outcome) => text(&write_output::code_block("", &outcome.output)),
             Kind::Foreign { .. } => {
                 self.losses.add("part", "a part only the caller's format has");
                 return None;
@@ -149,7 +151,7 @@ impl<'a> Writer<'a> {
             }
         };
         let mark = part.cache.as_ref().map(write_cache);
-        Some(object.maybe("prompt_cache_breakpoint", mark).with(&part.extras, ME).into())
+        Some(object.maybe("prompt_cache_breakpoint", mark).with(&part.extras, ORIGIN).into())
     }
 
     fn media(&mut self, media: &Media) -> Option<Object> {
@@ -187,7 +189,7 @@ impl<'a> Writer<'a> {
             Source::Url { url, .. } => {
                 object.maybe("filename", name.as_deref()).set("file_url", url.as_str())
             }
-            Source::File { origin, id } if *origin == ME => {
+            Source::File { origin, id } if *origin == ORIGIN => {
                 object.maybe("filename", name.as_deref()).set("file_id", id.as_str())
             }
             Source::File { .. } => {
@@ -228,28 +230,29 @@ impl<'a> Writer<'a> {
         } else {
             self.content(parts.iter())
         };
-        let custom = part.extras.get(ME, CUSTOM).is_some() || self.custom.contains(&call.as_str());
+        let custom = part.extras.get(ORIGIN, CUSTOM_RESULT_EXTRA).is_some()
+            || self.custom.contains(&call.as_str());
         let kind = if custom { "custom_tool_call_output" } else { "function_call_output" };
         let item = Object::new()
             .set("type", kind)
             .set("call_id", call.as_str())
             .set("output", content)
-            .with(&part.extras, ME);
-        without(item, CUSTOM)
+            .with(&part.extras, ORIGIN);
+        without_field(item, CUSTOM_RESULT_EXTRA)
     }
 
     fn assistant(&mut self, parts: &[Part]) {
-        let mut message = Message::default();
+        let mut message = PendingAssistantMessage::default();
         let empty = parts.is_empty();
         let mut parts = parts.iter().peekable();
         while let Some(part) = parts.next() {
-            let own = part.seal.as_ref().and_then(seals::native);
+            let own = part.seal.as_ref().and_then(signatures::own_signature_item);
             if !matches!(part.kind, Kind::Thought(_)) {
                 if let Some(thinking) = own {
                     message.close(self);
                     self.items.push(thinking.into());
                 } else {
-                    self.losses.add_if(part.seal.is_some(), "part.seal", seals::FOREIGN);
+                    self.losses.add_if(part.seal.is_some(), "part.seal", FOREIGN_SIGNATURE);
                 }
             }
             self.losses.add_if(
@@ -257,22 +260,22 @@ impl<'a> Writer<'a> {
                 "part.cache",
                 "only what is put in has a place for a cache breakpoint here",
             );
-            if let Some(mut said) = self.said(part) {
+            if let Some(mut said) = self.output_part(part) {
                 if let Value::Object(fields) = &mut said {
-                    for (name, value) in part.extras.for_origin(ME).into_iter().flatten() {
-                        if name != ITEM && name != INSIDE {
+                    for (name, value) in part.extras.for_origin(ORIGIN).into_iter().flatten() {
+                        if name != MESSAGE_EXTRA && name != NESTED_PART_EXTRA {
                             fields.entry(name.clone()).or_insert_with(|| value.clone());
                         }
                     }
                 }
-                message.add(said, part.extras.get(ME, ITEM), self);
+                message.add(said, part.extras.get(ORIGIN, MESSAGE_EXTRA), self);
                 continue;
             }
             let outcome = parts.next_if(|next| {
                 matches!((&part.kind, &next.kind), (Kind::Code(code), Kind::CodeOutcome(outcome))
                     if outcome.id == code.id)
             });
-            if let Some(item) = self.done(part, outcome) {
+            if let Some(item) = self.model_item(part, outcome) {
                 message.close(self);
                 self.items.push(item);
             }
@@ -285,25 +288,30 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a message part of the assistant. `None` for parts that are items of their own.
-    fn said(&mut self, part: &Part) -> Option<Value> {
+    fn output_part(&mut self, part: &Part) -> Option<Value> {
         match &part.kind {
             Kind::Text { text, citations } => {
-                let chances = part.extras.get(ME, "logprobs").cloned();
-                Some(output::text(text, citations, chances, self.losses))
+                let chances = part.extras.get(ORIGIN, "logprobs").cloned();
+                Some(write_output::text_part(text, citations, chances, self.losses))
             }
-            Kind::Refusal(text) => Some(output::refusal(text)),
+            Kind::Refusal(text) => Some(write_output::refusal_part(text)),
             // A container of another provider cannot be named here, so its code is written as text.
-            Kind::Code(code) if part.extras.get(ME, "container_id").is_none() => {
+            Kind::Code(code) if part.extras.get(ORIGIN, "container_id").is_none() => {
                 let Code { id: _, language, code } = code;
-                let text = output::fenced(language, code);
-                Some(output::text(&text, &[], None, self.losses))
+                let text = write_output::code_block(language, code);
+                Some(write_output::text_part(&text, &[], None, self.losses))
             }
             Kind::CodeOutcome(outcome) => {
                 let CodeOutcome { id: _, output: text, failed: _ } = outcome;
-                Some(output::text(&output::fenced("", text), &[], None, self.losses))
+                Some(write_output::text_part(
+                    &write_output::code_block("", text),
+                    &[],
+                    None,
+                    self.losses,
+                ))
             }
             Kind::Foreign { origin, value }
-                if *origin == ME && part.extras.get(ME, INSIDE).is_some() =>
+                if *origin == ORIGIN && part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_some() =>
             {
                 Some(value.clone())
             }
@@ -318,34 +326,38 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes an item the model produced.
-    fn done(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
+    fn model_item(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
         match &part.kind {
             Kind::Thought(thought) => {
                 let own = match &part.seal {
-                    Some(seal) => seal.for_origin(ME).is_some(),
+                    Some(signature) => signature.for_origin(ORIGIN).is_some(),
                     // A thought stored by the service is identified by its id alone.
-                    None => part.extras.get(ME, "id").is_some(),
+                    None => part.extras.get(ORIGIN, "id").is_some(),
                 };
                 if !own {
                     let what = if part.seal.is_some() { "thought.seal" } else { "thought" };
-                    self.losses.add(what, seals::FOREIGN_THOUGHT);
+                    self.losses.add(what, FOREIGN_THOUGHT);
                     return None;
                 }
-                Some(seals::write(part, thought, None).into())
+                Some(signatures::write(part, thought, None).into())
             }
             Kind::ToolCall(call) => Some(write_call(part, call, &self.names)),
             Kind::ToolResult(result) => Some(self.result(part, result)),
-            Kind::Code(code) => Some(output::code(Some((part, code)), outcome, None, None).into()),
-            Kind::Search(search) if search.id.as_deref().is_some_and(output::is_own_search) => {
+            Kind::Code(code) => {
+                Some(write_output::code_item(Some((part, code)), outcome, None, None).into())
+            }
+            Kind::Search(search)
+                if search.id.as_deref().is_some_and(write_output::is_own_search) =>
+            {
                 let Search { id, queries: _, found: _ } = search;
-                Some(output::search(part, search, id.clone()).into())
+                Some(write_output::search_item(part, search, id.clone()).into())
             }
             Kind::Search(_) => {
                 self.losses.add("part.search", "a search another provider ran has no place here");
                 None
             }
-            Kind::Media(media) if part.extras.get(ME, "id").is_some() => {
-                output::picture(part, media, None).map(Value::from)
+            Kind::Media(media) if part.extras.get(ORIGIN, "id").is_some() => {
+                write_output::image_item(part, media, None).map(Value::from)
             }
             Kind::Media(media) => {
                 // Assistant messages cannot hold images, so the image goes into a user message.
@@ -354,7 +366,7 @@ impl<'a> Writer<'a> {
                 let content = vec![Value::from(shown)];
                 Some(Object::new().set("role", "user").set("content", content).into())
             }
-            Kind::Foreign { origin, value } if *origin == ME => Some(value.clone()),
+            Kind::Foreign { origin, value } if *origin == ORIGIN => Some(value.clone()),
             Kind::Foreign { .. } => {
                 self.losses.add("part", "a part only the caller's format has");
                 None
@@ -366,14 +378,14 @@ impl<'a> Writer<'a> {
 
 /// The assistant message in progress.
 #[derive(Default)]
-struct Message {
+struct PendingAssistantMessage {
     item: Option<Value>,
     parts: Vec<Value>,
 }
 
-impl Message {
+impl PendingAssistantMessage {
     /// Adds a part. Closes the message first if the part belongs to another one.
-    fn add(&mut self, part: Value, item: Option<&Value>, to: &mut Writer<'_>) {
+    fn add(&mut self, part: Value, item: Option<&Value>, to: &mut ItemListWriter<'_>) {
         if !self.parts.is_empty() && self.item.as_ref() != item {
             self.close(to);
         }
@@ -381,7 +393,7 @@ impl Message {
         self.parts.push(part);
     }
 
-    fn close(&mut self, to: &mut Writer<'_>) {
+    fn close(&mut self, to: &mut ItemListWriter<'_>) {
         let parts = std::mem::take(&mut self.parts);
         let item = self.item.take();
         if parts.is_empty() {
@@ -398,8 +410,9 @@ impl Message {
             _ => None,
         };
         if plain.is_none() {
-            to.named += 1;
-            fields.insert("id".to_owned(), Value::from(format!("msg_history_{}", to.named)));
+            to.generated_ids += 1;
+            fields
+                .insert("id".to_owned(), Value::from(format!("msg_history_{}", to.generated_ids)));
             fields.entry("status").or_insert_with(|| Value::from("completed"));
         }
         let object = Object::new();
@@ -409,7 +422,7 @@ impl Message {
             Some(text) => object.set("content", text),
             None => object.set("content", parts),
         };
-        to.items.push(object.with(&canon::Extras::of(ME, fields), ME).into());
+        to.items.push(object.with(&canon::Extras::of(ORIGIN, fields), ORIGIN).into());
     }
 }
 
@@ -422,11 +435,11 @@ fn plain_text(part: &Value) -> Option<String> {
 }
 
 /// Writes a past tool call.
-fn write_call(part: &Part, call: &ToolCall, names: &Names) -> Value {
+fn write_call(part: &Part, call: &ToolCall, names: &ToolNames) -> Value {
     let ToolCall { id, name, arguments, custom } = call;
-    let kept = part.extras.get(ME, names::SPACE).and_then(Value::as_str);
+    let kept = part.extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str);
     let (space, name) = match kept {
-        Some(space) => (Some(space), names::bare(space, name)),
+        Some(space) => (Some(space), tool_names::bare_name(space, name)),
         None => names.split(name),
     };
     let (kind, field) =
@@ -438,12 +451,12 @@ fn write_call(part: &Part, call: &ToolCall, names: &Names) -> Value {
         .set("name", name)
         .maybe("namespace", space)
         .set(field, arguments)
-        .with(&part.extras, ME)
+        .with(&part.extras, ORIGIN)
         .into()
 }
 
 /// Removes one field of an object.
-pub(super) fn without(object: Object, name: &str) -> Value {
+pub(super) fn without_field(object: Object, name: &str) -> Value {
     let mut map = object.into_map();
     map.shift_remove(name);
     Value::Object(map)
@@ -462,5 +475,5 @@ pub(super) fn write_cache(mark: &CacheMark) -> Value {
 
 /// Position in the conversation at which a tool was declared, with the fields of its item.
 pub(super) fn added_at(extras: &canon::Extras) -> Option<&Value> {
-    extras.get(ME, ADDED)
+    extras.get(ORIGIN, ADDED_TOOLS_EXTRA)
 }

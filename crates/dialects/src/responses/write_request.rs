@@ -11,17 +11,17 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::read_request::{ENCRYPTED, LOGPROBS};
-use super::write_items::Writer;
-use super::{ME, PATH, wire, write_tools};
+use super::names::{
+    INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MIN_OUTPUT_TOKENS, ORIGIN, PATH,
+};
+use super::write_items::ItemListWriter;
+use super::{wire, write_tools};
 use crate::fields::{Object, number};
 use crate::json::Segments;
 use crate::{Lane, Outgoing, Steering};
 
-/// Smallest `max_output_tokens` the service accepts.
-pub(super) const LEAST_OUTPUT: u64 = 16;
 /// Maximum length of `safety_identifier`. Longer ids go into `user`.
-const LONGEST_SAFETY_ID: usize = 64;
+const MAX_SAFETY_ID_BYTES: usize = 64;
 
 /// Writes a request for a lane.
 pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
@@ -42,13 +42,13 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     } = chat;
     let mut losses = Losses::new();
     // Streams of this format always report usage.
-    for name in extras.foreign_to(ME).filter(|name| *name != "stream_options") {
+    for name in extras.foreign_to(ORIGIN).filter(|name| *name != "stream_options") {
         losses.add(name, "only the caller's format has this field");
     }
     let declared = write_tools::write(tools, &mut losses);
     let has_added = !declared.added.is_empty();
     let mut instructions = None;
-    let mut items = Writer::new(turns, tools, &mut losses);
+    let mut items = ItemListWriter::new(turns, tools, &mut losses);
     let mut added = declared.added.into_iter().peekable();
     for (at, turn) in turns.iter().enumerate() {
         while let Some((_, item)) = added.next_if(|(turn, _)| *turn <= at) {
@@ -73,13 +73,13 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     // The service rejects these fields without tools.
     let has_tools = tool_list.is_some() || has_added;
     // A choice that canon cannot express was kept whole.
-    let picked = match extras.get(ME, "tool_choice") {
+    let tool_choice = match extras.get(ORIGIN, "tool_choice") {
         Some(kept) => Some(kept.clone()),
         None => write_tools::write_choice(choice, tools).filter(|_| has_tools),
     };
     let body = body
         .maybe("tools", tool_list)
-        .maybe("tool_choice", picked)
+        .maybe("tool_choice", tool_choice)
         .maybe("parallel_tool_calls", parallel.filter(|_| has_tools));
     let body = write_sampling(body, sampling, lane, &mut losses);
     let Thinking { level: _, budget: _, dynamic: _, show } = *thinking;
@@ -99,7 +99,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         "modalities",
         "the responses format answers in text, and in pictures only by a tool",
     );
-    let mut body = body.set("include", write_include(sampling, extras)).with(extras, ME);
+    let mut body = body.set("include", write_include(sampling, extras)).with(extras, ORIGIN);
     if *stream {
         body = body.set("stream", true);
     }
@@ -110,9 +110,9 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
 /// Returns the text of a turn that can become `instructions`: a plain system text.
 pub(super) fn instructions_of(turn: &Turn) -> Option<&str> {
     let Turn { role, parts, name, extras } = turn;
-    let plain = *role == Role::System && name.is_none() && extras.for_origin(ME).is_none();
+    let plain = *role == Role::System && name.is_none() && extras.for_origin(ORIGIN).is_none();
     match parts.as_slice() {
-        [part] if plain && part.cache.is_none() && part.extras.for_origin(ME).is_none() => {
+        [part] if plain && part.cache.is_none() && part.extras.for_origin(ORIGIN).is_none() => {
             part.as_text()
         }
         _ => None,
@@ -137,23 +137,23 @@ fn write_sampling(
         candidates,
         logprobs,
     } = sampling;
-    const NONE: &str = "the responses format has no such field";
-    losses.add_if(top_k.is_some(), "sampling.top_k", NONE);
-    losses.add_if(presence_penalty.is_some(), "sampling.presence_penalty", NONE);
-    losses.add_if(frequency_penalty.is_some(), "sampling.frequency_penalty", NONE);
-    losses.add_if(seed.is_some(), "sampling.seed", NONE);
-    losses.add_if(!stop.is_empty(), "sampling.stop", NONE);
+    const NO_SUCH_FIELD: &str = "the responses format has no such field";
+    losses.add_if(top_k.is_some(), "sampling.top_k", NO_SUCH_FIELD);
+    losses.add_if(presence_penalty.is_some(), "sampling.presence_penalty", NO_SUCH_FIELD);
+    losses.add_if(frequency_penalty.is_some(), "sampling.frequency_penalty", NO_SUCH_FIELD);
+    losses.add_if(seed.is_some(), "sampling.seed", NO_SUCH_FIELD);
+    losses.add_if(!stop.is_empty(), "sampling.stop", NO_SUCH_FIELD);
     losses.add_if(
         candidates.is_some_and(|n| n > 1),
         "sampling.candidates",
         "the responses format gives one answer",
     );
     losses.add_if(
-        lane.limit.is_none() && max_output.is_some_and(|limit| limit < LEAST_OUTPUT),
+        lane.limit.is_none() && max_output.is_some_and(|limit| limit < MIN_OUTPUT_TOKENS),
         "sampling.max_output",
         "the responses format takes no limit below 16 tokens, so 16 it is",
     );
-    let limit = lane.limit.or(*max_output).map(|limit| limit.max(LEAST_OUTPUT));
+    let limit = lane.limit.or(*max_output).map(|limit| limit.max(MIN_OUTPUT_TOKENS));
     body.maybe("max_output_tokens", limit)
         .maybe("temperature", temperature.map(number))
         .maybe("top_p", top_p.map(number))
@@ -166,11 +166,11 @@ pub(super) fn write_thinking(
     show: Option<Show>,
     extras: &canon::Extras,
 ) -> Option<Value> {
-    let kept = extras.get(ME, "reasoning").and_then(Value::as_object).cloned();
+    let kept = extras.get(ORIGIN, "reasoning").and_then(Value::as_object).cloned();
     let object = Object::new()
         .maybe("effort", level.map(Level::word))
         .maybe("summary", show.and_then(wire::write_show))
-        .with(&canon::Extras::of(ME, kept.unwrap_or_default()), ME)
+        .with(&canon::Extras::of(ORIGIN, kept.unwrap_or_default()), ORIGIN)
         .into_map();
     (!object.is_empty()).then(|| Value::Object(object))
 }
@@ -193,11 +193,11 @@ pub(super) fn write_text(
                 .maybe("strict", *strict),
         ),
     };
-    let kept = extras.get(ME, "text").and_then(Value::as_object).cloned();
+    let kept = extras.get(ORIGIN, "text").and_then(Value::as_object).cloned();
     let object = Object::new()
         .maybe("format", format)
         .maybe("verbosity", verbosity)
-        .with(&canon::Extras::of(ME, kept.unwrap_or_default()), ME)
+        .with(&canon::Extras::of(ORIGIN, kept.unwrap_or_default()), ORIGIN)
         .into_map();
     (!object.is_empty()).then(|| Value::Object(object))
 }
@@ -205,11 +205,11 @@ pub(super) fn write_text(
 /// Writes `include`: always the encrypted thinking, because only that can be sent back, and the
 /// requested values.
 fn write_include(sampling: &Sampling, extras: &canon::Extras) -> Value {
-    let mut include = vec![Value::from(ENCRYPTED)];
+    let mut include = vec![Value::from(INCLUDE_ENCRYPTED_REASONING)];
     if sampling.logprobs.is_some() {
-        include.push(Value::from(LOGPROBS));
+        include.push(Value::from(INCLUDE_LOGPROBS));
     }
-    let kept = extras.get(ME, "include").and_then(Value::as_array);
+    let kept = extras.get(ORIGIN, "include").and_then(Value::as_array);
     include.extend(kept.into_iter().flatten().cloned());
     Value::Array(include)
 }
@@ -224,8 +224,8 @@ fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) 
         "the responses format lacks this tier",
     );
     let user = user.as_deref();
-    let short = user.filter(|user| user.len() <= LONGEST_SAFETY_ID);
-    let long = user.filter(|user| user.len() > LONGEST_SAFETY_ID);
+    let short = user.filter(|user| user.len() <= MAX_SAFETY_ID_BYTES);
+    let long = user.filter(|user| user.len() > MAX_SAFETY_ID_BYTES);
     body.maybe("safety_identifier", short)
         .maybe("user", long)
         .maybe("metadata", (!metadata.is_empty()).then(|| metadata.clone()))

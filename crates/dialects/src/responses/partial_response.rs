@@ -7,56 +7,57 @@ use bytes::Bytes;
 use canon::Usage;
 use serde_json::{Map, Value};
 
-use super::fault::event_lines;
+use super::sse::write_event;
 use super::wire;
 use crate::fields::Object;
 
 /// Copy of the response so far.
 #[derive(Default)]
-pub(super) struct SoFar {
+pub(super) struct PartialResponse {
     /// The `response.created` event.
-    opened: Bytes,
+    created_event: Bytes,
     /// The `response.output_item.done` events.
-    finished: Vec<Bytes>,
+    done_events: Vec<Bytes>,
     /// The `response.output_item.added` event of the item in progress, and its text with JSON
     /// escapes.
-    growing: Option<(Bytes, Vec<u8>)>,
+    open_item: Option<(Bytes, Vec<u8>)>,
 }
 
-impl SoFar {
+impl PartialResponse {
     /// Records an event other than the last one.
-    pub(super) fn see(&mut self, name: &str, data: &[u8]) {
+    pub(super) fn record_event(&mut self, name: &str, data: &[u8]) {
         // Copied, because a slice would keep the whole received buffer alive.
         let copy = || Bytes::copy_from_slice(data);
         match name {
-            "response.created" => self.opened = copy(),
-            "response.output_item.added" => self.growing = Some((copy(), Vec::new())),
+            "response.created" => self.created_event = copy(),
+            "response.output_item.added" => self.open_item = Some((copy(), Vec::new())),
             "response.output_item.done" => {
-                self.growing = None;
-                self.finished.push(copy());
+                self.open_item = None;
+                self.done_events.push(copy());
             }
             _ => {}
         }
     }
 
     /// Appends text to the item in progress.
-    pub(super) fn grow(&mut self, text: &[u8]) {
-        if let Some((_, said)) = &mut self.growing {
-            said.extend_from_slice(text);
+    pub(super) fn append_text(&mut self, text: &[u8]) {
+        if let Some((_, text_so_far)) = &mut self.open_item {
+            text_so_far.extend_from_slice(text);
         }
     }
 
     /// Writes the events that end the response. The first one gets the given sequence number.
-    pub(super) fn cut(&mut self, usage: &Usage, mut sequence: u64, out: &mut Vec<u8>) {
+    pub(super) fn write_end(&mut self, usage: &Usage, mut sequence: u64, out: &mut Vec<u8>) {
         let mut send = |name: &str, event: Object| {
             let head = Object::new().set("type", name).set("sequence_number", sequence);
             let event =
                 event.into_map().into_iter().fold(head, |all, (name, value)| all.set(&name, value));
             sequence += 1;
-            event_lines(name, &Value::from(event).to_string(), out);
+            write_event(name, &Value::from(event).to_string(), out);
         };
-        let mut output: Vec<Value> = self.finished.iter().filter_map(|event| item(event)).collect();
-        if let Some((event, text)) = self.growing.take()
+        let mut output: Vec<Value> =
+            self.done_events.iter().filter_map(|event| item(event)).collect();
+        if let Some((event, text)) = self.open_item.take()
             && let Some(Value::Object(mut item)) = item(&event)
             && item.get("type").and_then(Value::as_str) == Some("message")
         {
@@ -86,7 +87,7 @@ impl SoFar {
             send("response.output_item.done", done);
             output.push(item);
         }
-        let mut response = match field(&self.opened, "response") {
+        let mut response = match field(&self.created_event, "response") {
             Some(Value::Object(response)) => response,
             _ => Map::new(),
         };

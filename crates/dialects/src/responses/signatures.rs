@@ -24,65 +24,60 @@
 use canon::{Kind, Origin, Part, Seal, Thought};
 use serde_json::{Map, Value};
 
-use super::ME;
+use super::names::{FOREIGN_SIGNATURE, FOREIGN_THOUGHT, ORIGIN};
 use crate::envelope;
 use crate::fields::Object;
 
-/// Loss text for a foreign signature.
-pub(super) const FOREIGN: &str = "a seal of another provider's is of no use to this one";
-/// Loss text for a thought with a foreign signature.
-pub(super) const FOREIGN_THOUGHT: &str = "thinking comes back only with this provider's own seal";
-
 /// First letters of every envelope in base64.
-const ENVELOPE: &str = "pttQVD";
+const ENVELOPE_PREFIX: &str = "pttQVD";
 /// Extras key for raw reasoning content.
-const RAW: &str = "portunus.content";
-const JOINT: &str = "\n\n";
+const RAW_CONTENT_EXTRA: &str = "portunus.content";
+const PARAGRAPH_BREAK: &str = "\n\n";
 
 /// Sender of a reasoning item. Only callers return envelopes. Everything a provider sends is its
 /// own, even if the provider is another gateway of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum ItemSender {
     Caller,
     Provider,
 }
 
 /// Content of a reasoning item.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Carried {
+pub(super) enum ReasoningContent {
     Thought(Part),
     /// Signature of a call.
-    OnCall(String, Seal),
+    CallSignature(String, Seal),
     /// Signature of the next item.
-    OnNext(Seal),
+    NextSignature(Seal),
     /// Signature of the previous item.
-    OnPrev(Seal),
+    PreviousSignature(Seal),
     /// Signature of the code in the previous item, which also holds the code's output.
-    OnCode(Seal),
+    CodeSignature(Seal),
 }
 
 /// Returns true if a token is an envelope of the gateway.
 pub(super) fn is_envelope(token: &str) -> bool {
-    token.starts_with(ENVELOPE) && opened(token).is_some()
+    token.starts_with(ENVELOPE_PREFIX) && open_envelope(token).is_some()
 }
 
 /// Returns the loss for an envelope that is removed, with its reason.
-pub(super) fn loss(token: &str) -> (&'static str, &'static str) {
-    let seal = opened(token);
-    match seal.as_ref().and_then(note) {
+pub(super) fn envelope_loss(token: &str) -> (&'static str, &'static str) {
+    let signature = open_envelope(token);
+    match signature.as_ref().and_then(read_note) {
         None | Some(("redacted", ..)) => ("thought.seal", FOREIGN_THOUGHT),
-        Some(_) => ("part.seal", FOREIGN),
+        Some(_) => ("part.seal", FOREIGN_SIGNATURE),
     }
 }
 
-fn opened(token: &str) -> Option<Seal> {
+fn open_envelope(token: &str) -> Option<Seal> {
     // `Images` has no signatures, so it marks a token that is not an envelope.
-    let seal = envelope::unwrap(token, Origin::Images);
-    seal.for_origin(Origin::Images).is_none().then_some(seal)
+    let signature = envelope::unwrap(token, Origin::Images);
+    signature.for_origin(Origin::Images).is_none().then_some(signature)
 }
 
 /// Splits an own token into the item id and the encrypted content.
-fn split(token: &str) -> (Option<&str>, &str) {
+fn split_token(token: &str) -> (Option<&str>, &str) {
     match token.split_once(':') {
         Some((id, rest)) if id.starts_with("rs_") => (Some(id), rest),
         _ => (None, token),
@@ -90,16 +85,16 @@ fn split(token: &str) -> (Option<&str>, &str) {
 }
 
 /// Reads a reasoning item.
-pub(super) fn read(mut item: Map<String, Value>, side: Side) -> Carried {
+pub(super) fn read(mut item: Map<String, Value>, sender: ItemSender) -> ReasoningContent {
     item.retain(|_, value| !value.is_null());
     item.shift_remove("type");
     let encrypted = match item.shift_remove("encrypted_content") {
         Some(Value::String(token)) if !token.is_empty() => Some(token),
         _ => None,
     };
-    let (mut redacted, mut seal) = (false, None);
+    let (mut redacted, mut signature) = (false, None);
     if let Some(token) = encrypted {
-        let foreign = if side == Side::Caller { opened(&token) } else { None };
+        let foreign = if sender == ItemSender::Caller { open_envelope(&token) } else { None };
         if foreign.is_some() {
             // The gateway assigned this id.
             item.shift_remove("id");
@@ -110,47 +105,49 @@ pub(super) fn read(mut item: Map<String, Value>, side: Side) -> Carried {
                 // it.
                 let id = item.get("id").and_then(Value::as_str).filter(|id| id.starts_with("rs_"));
                 let own = id.map_or_else(|| token.clone(), |id| format!("{id}:{token}"));
-                if split(&own).0.is_some() {
+                if split_token(&own).0.is_some() {
                     item.shift_remove("id");
                 }
-                seal = Some(Seal::new(ME, own));
+                signature = Some(Seal::new(ORIGIN, own));
             }
-            Some(envelope) => match note(&envelope) {
+            Some(envelope) => match read_note(&envelope) {
                 Some(("redacted", "", inner)) => {
                     redacted = true;
-                    seal = Some(inner);
+                    signature = Some(inner);
                 }
-                Some(("call", id, inner)) => return Carried::OnCall(id.to_owned(), inner),
-                Some(("next", "", inner)) => return Carried::OnNext(inner),
-                Some(("prev", "", inner)) => return Carried::OnPrev(inner),
-                Some(("code", "", inner)) => return Carried::OnCode(inner),
-                _ => seal = Some(envelope),
+                Some(("call", id, inner)) => {
+                    return ReasoningContent::CallSignature(id.to_owned(), inner);
+                }
+                Some(("next", "", inner)) => return ReasoningContent::NextSignature(inner),
+                Some(("prev", "", inner)) => return ReasoningContent::PreviousSignature(inner),
+                Some(("code", "", inner)) => return ReasoningContent::CodeSignature(inner),
+                _ => signature = Some(envelope),
             },
         }
     }
     let summary = texts(item.get("summary"));
     let content = texts(item.get("content"));
-    let text = summary.iter().chain(&content).copied().collect::<Vec<_>>().join(JOINT);
+    let text = summary.iter().chain(&content).copied().collect::<Vec<_>>().join(PARAGRAPH_BREAK);
     item.shift_remove("summary");
     item.shift_remove("status");
     // The words are part of the text. The extra keeps their structure for the way back.
     if let Some(raw) = item.shift_remove("content")
         && raw != Value::Array(Vec::new())
     {
-        item.insert(RAW.to_owned(), raw);
+        item.insert(RAW_CONTENT_EXTRA.to_owned(), raw);
     }
-    let own = seal.as_ref().is_some_and(|seal| seal.origin() == ME);
+    let own = signature.as_ref().is_some_and(|signature| signature.origin() == ORIGIN);
     let redacted = redacted || (own && text.is_empty());
-    let part = Part::new(Kind::Thought(Thought { text, redacted })).sealed(seal);
-    Carried::Thought(part.with(canon::Extras::of(ME, item)))
+    let part = Part::new(Kind::Thought(Thought { text, redacted })).sealed(signature);
+    ReasoningContent::Thought(part.with(canon::Extras::of(ORIGIN, item)))
 }
 
 /// Keyword, its argument, and the signature inside an envelope of this format.
-fn note(envelope: &Seal) -> Option<(&str, &str, Seal)> {
-    let token = envelope.for_origin(ME)?;
+fn read_note(envelope: &Seal) -> Option<(&str, &str, Seal)> {
+    let token = envelope.for_origin(ORIGIN)?;
     let (head, inner) = token.split_once('\n')?;
     let (word, object) = head.split_once(' ').unwrap_or((head, ""));
-    Some((word, object, opened(inner)?))
+    Some((word, object, open_envelope(inner)?))
 }
 
 fn texts(list: Option<&Value>) -> Vec<&str> {
@@ -163,40 +160,43 @@ fn texts(list: Option<&Value>) -> Vec<&str> {
 pub(super) fn write(part: &Part, thought: &Thought, id: Option<String>) -> Object {
     let Thought { text, redacted } = thought;
     let (own_id, encrypted) = match &part.seal {
-        Some(seal) => match seal.for_origin(ME) {
+        Some(signature) => match signature.for_origin(ORIGIN) {
             Some(token) => {
-                let (id, encrypted) = split(token);
+                let (id, encrypted) = split_token(token);
                 (id.map(str::to_owned), Some(encrypted.to_owned()))
             }
-            None if *redacted => (None, Some(noted("redacted", "", seal))),
-            None => (None, Some(envelope::wrap(seal))),
+            None if *redacted => (None, Some(write_note("redacted", "", signature))),
+            None => (None, Some(envelope::wrap(signature))),
         },
         None => (None, None),
     };
-    let kept = part.extras.get(ME, "id").and_then(Value::as_str).map(str::to_owned);
-    let (summary, content) = shown(part, text);
+    let kept = part.extras.get(ORIGIN, "id").and_then(Value::as_str).map(str::to_owned);
+    let (summary, content) = split_summary(part, text);
     Object::new()
         .set("type", "reasoning")
         .maybe("id", own_id.or(kept).or(id))
         .set("summary", summary)
         .maybe("content", content)
         .maybe("encrypted_content", encrypted)
-        .with(&part.extras, ME)
+        .with(&part.extras, ORIGIN)
 }
 
 /// Returns the summary and the raw content. The text is one summary, except for raw content, which
 /// keeps its structure.
-fn shown(part: &Part, text: &str) -> (Value, Option<Value>) {
-    let raw = part.extras.get(ME, RAW);
-    let said = texts(raw).join(JOINT);
+fn split_summary(part: &Part, text: &str) -> (Value, Option<Value>) {
+    let raw = part.extras.get(ORIGIN, RAW_CONTENT_EXTRA);
+    let said = texts(raw).join(PARAGRAPH_BREAK);
     let summary = match text.strip_suffix(&said) {
-        Some(rest) if raw.is_some() => rest.strip_suffix(JOINT).unwrap_or(rest),
+        Some(rest) if raw.is_some() => rest.strip_suffix(PARAGRAPH_BREAK).unwrap_or(rest),
         _ => text,
     };
-    (if summary.is_empty() { Value::Array(Vec::new()) } else { one(summary) }, raw.cloned())
+    (
+        if summary.is_empty() { Value::Array(Vec::new()) } else { summary_list(summary) },
+        raw.cloned(),
+    )
 }
 
-fn one(text: &str) -> Value {
+fn summary_list(text: &str) -> Value {
     Value::Array(vec![summary_text(text)])
 }
 
@@ -206,33 +206,33 @@ pub(super) fn summary_text(text: &str) -> Value {
 }
 
 /// `encrypted_content` for the signature of a call.
-pub(super) fn on_call(seal: &Seal, call: &str) -> String {
-    noted("call", call, seal)
+pub(super) fn call_signature(signature: &Seal, call: &str) -> String {
+    write_note("call", call, signature)
 }
 
 /// `encrypted_content` for the signature of a neighbouring item.
-pub(super) fn on_neighbour(seal: &Seal, behind: bool) -> String {
-    noted(if behind { "prev" } else { "next" }, "", seal)
+pub(super) fn neighbour_signature(signature: &Seal, behind: bool) -> String {
+    write_note(if behind { "prev" } else { "next" }, "", signature)
 }
 
 /// `encrypted_content` for the signature of the code in the previous item.
-pub(super) fn on_code(seal: &Seal) -> String {
-    noted("code", "", seal)
+pub(super) fn code_signature(signature: &Seal) -> String {
+    write_note("code", "", signature)
 }
 
 /// `encrypted_content` for a thought whose id differs from the one its signature is bound to.
-pub(super) fn wrapped(seal: &Seal, redacted: bool) -> String {
-    if redacted { noted("redacted", "", seal) } else { envelope::wrap(seal) }
+pub(super) fn thought_signature(signature: &Seal, redacted: bool) -> String {
+    if redacted { write_note("redacted", "", signature) } else { envelope::wrap(signature) }
 }
 
-fn noted(word: &str, object: &str, seal: &Seal) -> String {
+fn write_note(word: &str, object: &str, signature: &Seal) -> String {
     let space = if object.is_empty() { "" } else { " " };
-    let note = format!("{word}{space}{object}\n{}", envelope::wrap(seal));
-    envelope::wrap(&Seal::new(ME, note))
+    let note = format!("{word}{space}{object}\n{}", envelope::wrap(signature));
+    envelope::wrap(&Seal::new(ORIGIN, note))
 }
 
 /// Writes a reasoning item that only carries a signature.
-pub(super) fn loose(encrypted: String, id: Option<String>) -> Object {
+pub(super) fn signature_item(encrypted: String, id: Option<String>) -> Object {
     Object::new()
         .set("type", "reasoning")
         .maybe("id", id)
@@ -242,9 +242,9 @@ pub(super) fn loose(encrypted: String, id: Option<String>) -> Object {
 
 /// Writes an own signature of a part that is not a thought, as the reasoning item the provider
 /// issued.
-pub(super) fn native(seal: &Seal) -> Option<Object> {
-    let (id, encrypted) = split(seal.for_origin(ME)?);
-    Some(loose(encrypted.to_owned(), id.map(str::to_owned)))
+pub(super) fn own_signature_item(signature: &Seal) -> Option<Object> {
+    let (id, encrypted) = split_token(signature.for_origin(ORIGIN)?);
+    Some(signature_item(encrypted.to_owned(), id.map(str::to_owned)))
 }
 
 #[cfg(test)]
@@ -258,68 +258,81 @@ mod tests {
         }
     }
 
-    fn there_and_back(part: &Part) -> Carried {
+    fn there_and_back(part: &Part) -> ReasoningContent {
         let Kind::Thought(thought) = &part.kind else { panic!("no thought") };
         let written = write(part, thought, Some("rs_new".to_owned()));
-        read(written.into_map(), Side::Caller)
+        read(written.into_map(), ItemSender::Caller)
     }
 
     #[test]
-    fn an_own_seal_keeps_its_id_and_bytes() {
+    fn own_signature_keeps_its_id_and_bytes() {
         let json = serde_json::json!({"type":"reasoning","id":"rs_1","summary":[
             {"type":"summary_text","text":"a\n\nb"}],"encrypted_content":"gAAA+/=="});
-        let Carried::Thought(part) = read(item(json.clone()), Side::Provider) else { panic!() };
-        assert_eq!(part.seal, Some(Seal::new(ME, "rs_1:gAAA+/==")));
+        let ReasoningContent::Thought(part) = read(item(json.clone()), ItemSender::Provider) else {
+            panic!()
+        };
+        assert_eq!(part.seal, Some(Seal::new(ORIGIN, "rs_1:gAAA+/==")));
         let Kind::Thought(thought) = &part.kind else { panic!() };
         assert_eq!(thought.text, "a\n\nb");
         assert_eq!(Value::from(write(&part, thought, None)), json);
     }
 
     #[test]
-    fn raw_thinking_stays_where_it_stood() {
+    fn raw_content_keeps_its_structure() {
         let json = serde_json::json!({"type":"reasoning","id":"rs_1",
             "summary":[{"type":"summary_text","text":"s"}],
             "content":[{"type":"reasoning_text","text":"raw"}]});
-        let Carried::Thought(part) = read(item(json.clone()), Side::Provider) else { panic!() };
+        let ReasoningContent::Thought(part) = read(item(json.clone()), ItemSender::Provider) else {
+            panic!()
+        };
         let Kind::Thought(thought) = &part.kind else { panic!() };
         assert_eq!(thought.text, "s\n\nraw");
         assert_eq!(Value::from(write(&part, thought, None)), json);
     }
 
     #[test]
-    fn foreign_seals_come_back_with_their_thoughts() {
+    fn foreign_signatures_return_with_their_thoughts() {
         for redacted in [false, true] {
             for text in ["", "hm"] {
-                let seal = Seal::new(Origin::Messages, "EqQB+/=");
+                let signature = Seal::new(Origin::Messages, "EqQB+/=");
                 let thought = Thought { text: text.to_owned(), redacted };
-                let part = Part::new(Kind::Thought(thought)).sealed(Some(seal));
-                let Carried::Thought(back) = there_and_back(&part) else { panic!() };
+                let part = Part::new(Kind::Thought(thought)).sealed(Some(signature));
+                let ReasoningContent::Thought(back) = there_and_back(&part) else { panic!() };
                 assert_eq!((&back.kind, &back.seal), (&part.kind, &part.seal));
             }
         }
     }
 
     #[test]
-    fn seals_of_other_parts_tell_where_they_belong() {
-        let seal = Seal::new(Origin::Native, "c2ln");
+    fn signatures_of_other_parts_name_their_position() {
+        let signature = Seal::new(Origin::Native, "c2ln");
         let read_loose = |encrypted: String| {
             assert!(is_envelope(&encrypted), "{encrypted}");
-            read(loose(encrypted, None).into_map(), Side::Caller)
+            read(signature_item(encrypted, None).into_map(), ItemSender::Caller)
         };
         assert_eq!(
-            read_loose(on_call(&seal, "call_1")),
-            Carried::OnCall("call_1".into(), seal.clone())
+            read_loose(call_signature(&signature, "call_1")),
+            ReasoningContent::CallSignature("call_1".into(), signature.clone())
         );
-        assert_eq!(read_loose(on_neighbour(&seal, true)), Carried::OnPrev(seal.clone()));
-        assert_eq!(read_loose(on_code(&seal)), Carried::OnCode(seal.clone()));
-        assert_eq!(read_loose(on_neighbour(&seal, false)), Carried::OnNext(seal));
+        assert_eq!(
+            read_loose(neighbour_signature(&signature, true)),
+            ReasoningContent::PreviousSignature(signature.clone())
+        );
+        assert_eq!(
+            read_loose(code_signature(&signature)),
+            ReasoningContent::CodeSignature(signature.clone())
+        );
+        assert_eq!(
+            read_loose(neighbour_signature(&signature, false)),
+            ReasoningContent::NextSignature(signature)
+        );
     }
 
     #[test]
-    fn a_provider_never_speaks_in_our_envelopes() {
-        let token = on_call(&Seal::new(Origin::Native, "c2ln"), "call_1");
-        let json = item(loose(token.clone(), Some("rs_9".to_owned())).into());
-        let Carried::Thought(part) = read(json, Side::Provider) else { panic!() };
-        assert_eq!(part.seal, Some(Seal::new(ME, format!("rs_9:{token}"))));
+    fn does_not_open_envelopes_of_a_provider() {
+        let token = call_signature(&Seal::new(Origin::Native, "c2ln"), "call_1");
+        let json = item(signature_item(token.clone(), Some("rs_9".to_owned())).into());
+        let ReasoningContent::Thought(part) = read(json, ItemSender::Provider) else { panic!() };
+        assert_eq!(part.seal, Some(Seal::new(ORIGIN, format!("rs_9:{token}"))));
     }
 }

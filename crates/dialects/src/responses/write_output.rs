@@ -7,16 +7,16 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::ME;
+use super::names::ORIGIN;
 use crate::fields::{Object, number};
 
 /// Writes code or its output as a Markdown code block.
-pub(super) fn fenced(language: &str, code: &str) -> String {
+pub(super) fn code_block(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
 /// Writes an `output_text` part. SDKs expect its lists even if they are empty.
-pub(super) fn text(
+pub(super) fn text_part(
     text: &str,
     citations: &[Citation],
     logprobs: Option<Value>,
@@ -34,7 +34,7 @@ pub(super) fn text(
 }
 
 /// Writes a `refusal` part.
-pub(super) fn refusal(text: &str) -> Value {
+pub(super) fn refusal_part(text: &str) -> Value {
     Object::new().set("type", "refusal").set("refusal", text).into()
 }
 
@@ -43,8 +43,8 @@ pub(super) fn refusal(text: &str) -> Value {
 pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses) -> Value {
     let Citation { url, title, quote, span, extras } = citation;
     losses.add_if(quote.is_some(), "citation.quote", "the responses format quotes no sources");
-    if url.is_none() && extras.get(ME, "type").is_some() {
-        return Object::new().with(extras, ME).into();
+    if url.is_none() && extras.get(ORIGIN, "type").is_some() {
+        return Object::new().with(extras, ORIGIN).into();
     }
     let (start, end) = span.unwrap_or((0, length));
     Object::new()
@@ -53,7 +53,7 @@ pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses
         .set("title", title.as_deref().unwrap_or_default())
         .set("start_index", start)
         .set("end_index", end)
-        .with(extras, ME)
+        .with(extras, ORIGIN)
         .into()
 }
 
@@ -82,14 +82,14 @@ pub(super) fn is_own_search(id: &str) -> bool {
 }
 
 /// Writes a `web_search_call` item.
-pub(super) fn search(part: &Part, search: &Search, id: Option<String>) -> Object {
+pub(super) fn search_item(part: &Part, search: &Search, id: Option<String>) -> Object {
     let Search { id: _, queries, found } = search;
     let item = Object::new().set("type", "web_search_call").maybe("id", id);
-    let item = match part.extras.get(ME, "status") {
+    let item = match part.extras.get(ORIGIN, "status") {
         Some(status) => item.set("status", status.clone()),
         None => item.set("status", "completed"),
     };
-    let ours = part.extras.for_origin(ME).is_some();
+    let ours = part.extras.for_origin(ORIGIN).is_some();
     let known = !queries.is_empty() || !found.is_empty();
     let action = (known && !ours).then(|| {
         let sources: Vec<Value> = found
@@ -102,12 +102,12 @@ pub(super) fn search(part: &Part, search: &Search, id: Option<String>) -> Object
             .set("queries", queries.as_slice())
             .maybe("sources", (!sources.is_empty()).then_some(sources))
     });
-    item.maybe("action", action).with(&part.extras, ME)
+    item.maybe("action", action).with(&part.extras, ORIGIN)
 }
 
 /// Writes a `web_search_call` item of a response, where `action` is required.
-pub(super) fn shown_search(part: &Part, search: &Search, id: String) -> Value {
-    let mut item = self::search(part, search, Some(id)).into_map();
+pub(super) fn reply_search_item(part: &Part, search: &Search, id: String) -> Value {
+    let mut item = search_item(part, search, Some(id)).into_map();
     item.entry("action")
         .or_insert_with(|| Object::new().set("type", "search").set("query", "").into());
     Value::Object(item)
@@ -115,7 +115,7 @@ pub(super) fn shown_search(part: &Part, search: &Search, id: String) -> Value {
 
 /// Writes a `code_interpreter_call` item. `container_id` is required even if there was no
 /// container.
-pub(super) fn code(
+pub(super) fn code_item(
     code: Option<(&Part, &Code)>,
     outcome: Option<&Part>,
     id: Option<String>,
@@ -132,15 +132,15 @@ pub(super) fn code(
         .maybe("id", id.or(own_id))
         .set("status", if failed { "failed" } else { "completed" })
         .set("code", source.map_or(Value::Null, Value::from));
-    let item = match kept.and_then(|extras| extras.get(ME, "container_id")) {
+    let item = match kept.and_then(|extras| extras.get(ORIGIN, "container_id")) {
         Some(container) => item.set("container_id", container.clone()),
         None => item.maybe("container_id", container),
     };
     let item = item.set("outputs", outputs);
     match kept {
         Some(extras) => {
-            let status = extras.get(ME, "status").cloned();
-            item.maybe("status", status).with(extras, ME)
+            let status = extras.get(ORIGIN, "status").cloned();
+            item.maybe("status", status).with(extras, ORIGIN)
         }
         None => item,
     }
@@ -150,7 +150,7 @@ fn outputs(part: &Part) -> (Value, bool) {
     let canon::Kind::CodeOutcome(CodeOutcome { id: _, output, failed }) = &part.kind else {
         return (Value::Null, false);
     };
-    let outputs = match part.extras.get(ME, "outputs") {
+    let outputs = match part.extras.get(ORIGIN, "outputs") {
         Some(outputs) => outputs.clone(),
         None => {
             let logs = Object::new().set("type", "logs").set("logs", output.as_str());
@@ -161,7 +161,7 @@ fn outputs(part: &Part) -> (Value, bool) {
 }
 
 /// Writes an `image_generation_call` item. `None` if the image is not inline.
-pub(super) fn picture(part: &Part, media: &Media, id: Option<String>) -> Option<Object> {
+pub(super) fn image_item(part: &Part, media: &Media, id: Option<String>) -> Option<Object> {
     let Media { kind, source, name: _, detail: _, clip: _ } = media;
     let (MediaKind::Image, Source::Inline { mime, data }) = (kind, source) else { return None };
     let format = match mime.strip_prefix("image/").unwrap_or("png") {
@@ -169,14 +169,14 @@ pub(super) fn picture(part: &Part, media: &Media, id: Option<String>) -> Option<
         "svg+xml" => "svg",
         format => format,
     };
-    let status = part.extras.get(ME, "status").cloned();
+    let status = part.extras.get(ORIGIN, "status").cloned();
     Some(
         Object::new()
             .set("type", "image_generation_call")
-            .maybe("id", part.extras.get(ME, "id").cloned().or(id.map(Value::from)))
+            .maybe("id", part.extras.get(ORIGIN, "id").cloned().or(id.map(Value::from)))
             .set("status", status.unwrap_or_else(|| "completed".into()))
             .set("result", data.as_str())
             .set("output_format", format)
-            .with(&part.extras, ME),
+            .with(&part.extras, ORIGIN),
     )
 }
