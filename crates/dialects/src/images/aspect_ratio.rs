@@ -3,7 +3,7 @@
 use canon::{Extent, Picture};
 
 /// Aspect ratios of the native format.
-pub(super) const NATIVE: [&str; 10] =
+pub(super) const NATIVE_RATIOS: [&str; 10] =
     ["1:1", "2:3", "3:2", "3:4", "4:3", "4:5", "5:4", "9:16", "16:9", "21:9"];
 
 /// Parses an aspect ratio. The inner `None` stands for `auto`, the outer one for a malformed ratio.

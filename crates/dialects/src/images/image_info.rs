@@ -24,11 +24,11 @@ impl Measure {
 }
 
 /// Number of bytes examined. A JPEG may have large metadata before its size.
-const HEAD: usize = 256 << 10;
+const MAX_HEADER_BYTES: usize = 256 << 10;
 
 /// Reads the header of an image. `None` for an unsupported format.
 pub fn measure(bytes: &[u8]) -> Option<Measure> {
-    let bytes = bytes.get(..HEAD.min(bytes.len()))?;
+    let bytes = bytes.get(..MAX_HEADER_BYTES.min(bytes.len()))?;
     if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         return Some(png(bytes));
     }
@@ -49,19 +49,21 @@ pub fn measure(bytes: &[u8]) -> Option<Measure> {
 /// Reads the header of a base64-encoded image.
 pub fn measure_base64(data: &str) -> Option<Measure> {
     // Four characters encode three bytes, and only whole groups can be decoded (RFC 4648).
-    let most = (HEAD / 3 * 4).min(data.len()) / 4 * 4;
+    let most = (MAX_HEADER_BYTES / 3 * 4).min(data.len()) / 4 * 4;
     let head = data.get(..most)?;
-    measure(&LENIENT.decode(head).ok()?)
+    measure(&LENIENT_BASE64.decode(head).ok()?)
 }
 
 /// Standard alphabet, with optional padding.
-const LENIENT: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, CONFIG);
-const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new().with_decode_padding_mode(PADDING);
-const PADDING: DecodePaddingMode = Indifferent;
+const LENIENT_BASE64: GeneralPurpose =
+    GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT_CONFIG);
+const LENIENT_CONFIG: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(OPTIONAL_PADDING);
+const OPTIONAL_PADDING: DecodePaddingMode = Indifferent;
 
 /// Decodes base64. `None` if it is invalid.
 pub fn decode(data: &str) -> Option<Vec<u8>> {
-    LENIENT.decode(data).ok()
+    LENIENT_BASE64.decode(data).ok()
 }
 
 /// Encodes bytes as base64.
@@ -139,7 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn heads_tell_kind_and_size() {
+    fn reads_format_and_size() {
         let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x04\0\0\0\x03\0\x08\x06".to_vec();
         let told = Measure { format: "png", size: Some((1_024, 768)), alpha: true };
         assert_eq!(measure(&png), Some(told));
@@ -158,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(front in 0_usize..4, rest in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn never_panics_on_arbitrary_bytes(front in 0_usize..4, rest in prop::collection::vec(any::<u8>(), 0..64)) {
             let fronts: [&[u8]; 4] =
                 [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF\0\0\0\0WEBPVP8L", b"GIF89a"];
             measure(&[fronts[front], &rest].concat());
