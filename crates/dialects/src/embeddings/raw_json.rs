@@ -7,8 +7,9 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use crate::json;
+use crate::text::BorrowedText;
 
-const LONGEST_MODEL: usize = 256;
+const MAX_MODEL_NAME_BYTES: usize = 256;
 
 /// Parses the top-level object.
 pub(super) fn body<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Fault> {
@@ -42,9 +43,7 @@ pub(super) fn list(value: &RawValue) -> Option<Vec<&RawValue>> {
 
 /// Returns a string. `None` for other values.
 pub(super) fn string(value: &RawValue) -> Option<Cow<'_, str>> {
-    #[derive(Deserialize)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-    let Text(text) = serde_json::from_str(value.get()).ok()?;
+    let BorrowedText(text) = serde_json::from_str(value.get()).ok()?;
     Some(text)
 }
 
@@ -55,8 +54,11 @@ pub(super) fn count(value: &RawValue) -> Option<u64> {
 
 /// Checks a model name.
 pub(super) fn model(name: &str) -> Result<String, Fault> {
-    if name.is_empty() || name.len() > LONGEST_MODEL || name.chars().any(char::is_control) {
-        return Err(refuse("model", &format!("must have 1 to {LONGEST_MODEL} plain characters")));
+    if name.is_empty() || name.len() > MAX_MODEL_NAME_BYTES || name.chars().any(char::is_control) {
+        return Err(refuse(
+            "model",
+            &format!("must have 1 to {MAX_MODEL_NAME_BYTES} plain characters"),
+        ));
     }
     Ok(name.to_owned())
 }
