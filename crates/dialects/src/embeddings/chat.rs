@@ -14,7 +14,7 @@ use std::fmt;
 
 use super::raw_json::{self, refuse};
 use super::reply::{Embedded, error_of, finite, numbers, unreadable};
-use super::request::{Embed, Encoding, Glimpse, Input};
+use super::request::{Embed, Glimpse, Input, VectorEncoding};
 use crate::fields::{Fields, Object, Path};
 use crate::json::{self, Edit, Segments};
 use crate::{Outgoing, Passage as _};
@@ -66,10 +66,10 @@ pub(super) fn read_facts(body: &[u8]) -> Result<Glimpse, Fault> {
     Ok(Glimpse { model, weight, named: vec![json::range_of(text, named)] })
 }
 
-fn encoding(word: &str) -> Option<Encoding> {
+fn encoding(word: &str) -> Option<VectorEncoding> {
     match word {
-        "float" => Some(Encoding::Float),
-        "base64" => Some(Encoding::Base64),
+        "float" => Some(VectorEncoding::Float),
+        "base64" => Some(VectorEncoding::Base64),
         _ => None,
     }
 }
@@ -138,7 +138,7 @@ pub(super) fn read_request(body: &[u8]) -> Result<Embed, Fault> {
         .ok_or_else(|| fields.fault("input", "must be a text, or a list of texts or tokens"))?;
     let dimensions = fields.count("dimensions")?;
     let encoding = match fields.string("encoding_format")? {
-        None => Encoding::default(),
+        None => VectorEncoding::default(),
         Some(word) => encoding(&word)
             .ok_or_else(|| fields.fault("encoding_format", "must be `float` or `base64`"))?,
     };
@@ -314,10 +314,10 @@ pub(super) fn write_reply(embedded: &Embedded, embed: &Embed) -> Lossy<Vec<u8>> 
     (body.into_bytes(), losses.into_vec())
 }
 
-fn written(vector: &[f32], encoding: Encoding) -> String {
+fn written(vector: &[f32], encoding: VectorEncoding) -> String {
     match encoding {
-        Encoding::Float => numbers(vector),
-        Encoding::Base64 => {
+        VectorEncoding::Float => numbers(vector),
+        VectorEncoding::Base64 => {
             let bytes: Vec<u8> = vector.iter().flat_map(|number| number.to_le_bytes()).collect();
             format!("\"{}\"", STANDARD.encode(bytes))
         }

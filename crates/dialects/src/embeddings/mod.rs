@@ -15,4 +15,4 @@ mod tests;
 
 pub use endpoint::Form;
 pub use reply::Embedded;
-pub use request::{Embed, Encoding, Glimpse, Input};
+pub use request::{Embed, Glimpse, Input, VectorEncoding};

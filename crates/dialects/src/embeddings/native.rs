@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::raw_json::{self, refuse};
 use super::reply::{Embedded, error_of, finite, numbers, unreadable};
-use super::request::{Embed, Encoding, Glimpse, Input};
+use super::request::{Embed, Glimpse, Input, VectorEncoding};
 use crate::fields::Object;
 use crate::json::{self, Edit, Segments};
 use crate::{Lane, Outgoing, Passage, Peek, Target};
@@ -227,7 +227,7 @@ fn empty_request(target: &Target) -> Embed {
         dimensions: None,
         task: None,
         title: None,
-        encoding: Encoding::Float,
+        encoding: VectorEncoding::Float,
         user: None,
         extras: Extras::none(),
     }

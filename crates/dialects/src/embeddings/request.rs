@@ -17,7 +17,7 @@ pub struct Embed {
     /// Title of the document. In a batch, the first one.
     pub title: Option<String>,
     /// Requested encoding of the vectors.
-    pub encoding: Encoding,
+    pub encoding: VectorEncoding,
     /// End user id.
     pub user: Option<String>,
     /// Fields only the caller's format has.
@@ -35,7 +35,7 @@ pub enum Input {
 
 /// Encoding of vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Encoding {
+pub enum VectorEncoding {
     /// JSON numbers.
     #[default]
     Float,

@@ -32,7 +32,7 @@ fn embed(inputs: Vec<Input>) -> Embed {
         dimensions: None,
         task: None,
         title: None,
-        encoding: Encoding::Float,
+        encoding: VectorEncoding::Float,
         user: None,
         extras: Extras::none(),
     }
@@ -283,7 +283,7 @@ proptest! {
         packed in any::<bool>(),
     ) {
         let inputs = vec![Input::Text("x".to_owned()); vectors.len()];
-        let encoding = if packed { Encoding::Base64 } else { Encoding::Float };
+        let encoding = if packed { VectorEncoding::Base64 } else { VectorEncoding::Float };
         let embed = Embed { encoding, ..embed(inputs) };
         let embedded = Embedded { vectors, ..Embedded::default() };
         for form in [Form::List, Form::Batch] {

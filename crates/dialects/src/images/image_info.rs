@@ -7,7 +7,7 @@ use canon::{Made, Source};
 
 /// Properties found in the header of an image file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measure {
+pub struct ImageInfo {
     /// File format in the API's words: `png`, `jpeg`, `webp` or `gif`.
     pub format: &'static str,
     /// Width and height, if the header has them.
@@ -16,7 +16,7 @@ pub struct Measure {
     pub alpha: bool,
 }
 
-impl Measure {
+impl ImageInfo {
     /// Returns the media type.
     pub fn mime(&self) -> String {
         format!("image/{}", self.format)
@@ -27,13 +27,13 @@ impl Measure {
 const MAX_HEADER_BYTES: usize = 256 << 10;
 
 /// Reads the header of an image. `None` for an unsupported format.
-pub fn measure(bytes: &[u8]) -> Option<Measure> {
+pub fn measure(bytes: &[u8]) -> Option<ImageInfo> {
     let bytes = bytes.get(..MAX_HEADER_BYTES.min(bytes.len()))?;
     if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         return Some(png(bytes));
     }
     if bytes.starts_with(b"\xff\xd8\xff") {
-        return Some(Measure { format: "jpeg", size: jpeg(bytes), alpha: false });
+        return Some(ImageInfo { format: "jpeg", size: jpeg(bytes), alpha: false });
     }
     if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
         return Some(webp(bytes));
@@ -41,13 +41,13 @@ pub fn measure(bytes: &[u8]) -> Option<Measure> {
     if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
         let side = |at| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)));
         let size = side(6).zip(side(8));
-        return Some(Measure { format: "gif", size, alpha: false });
+        return Some(ImageInfo { format: "gif", size, alpha: false });
     }
     None
 }
 
 /// Reads the header of a base64-encoded image.
-pub fn measure_base64(data: &str) -> Option<Measure> {
+pub fn base64_image_info(data: &str) -> Option<ImageInfo> {
     // Four characters encode three bytes, and only whole groups can be decoded (RFC 4648).
     let most = (MAX_HEADER_BYTES / 3 * 4).min(data.len()) / 4 * 4;
     let head = data.get(..most)?;
@@ -72,9 +72,9 @@ pub fn encode(bytes: &[u8]) -> String {
 }
 
 /// Measures a generated image if it is inline.
-pub fn of_made(made: &Made) -> Option<Measure> {
+pub fn generated_image_info(made: &Made) -> Option<ImageInfo> {
     match made {
-        Made::Picture { source: Source::Inline { data, .. }, .. } => measure_base64(data),
+        Made::Picture { source: Source::Inline { data, .. }, .. } => base64_image_info(data),
         Made::Picture { .. } | Made::Failed { .. } => None,
     }
 }
@@ -83,13 +83,13 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
-fn png(bytes: &[u8]) -> Measure {
+fn png(bytes: &[u8]) -> ImageInfo {
     let side = |at| Some(u32::from_be_bytes(array(bytes, at)?));
     let kind = bytes.get(25).copied().unwrap_or_default();
     // A `tRNS` chunk makes palette and RGB images transparent. See
     // <https://www.w3.org/TR/png-3/#11tRNS>.
     let chunk = memchr::memmem::find(bytes, b"tRNS").is_some();
-    Measure { format: "png", size: side(16).zip(side(20)), alpha: matches!(kind, 4 | 6) || chunk }
+    ImageInfo { format: "png", size: side(16).zip(side(20)), alpha: matches!(kind, 4 | 6) || chunk }
 }
 
 /// Returns the size from the first frame header, after segments that each state their length.
@@ -113,7 +113,7 @@ fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-fn webp(bytes: &[u8]) -> Measure {
+fn webp(bytes: &[u8]) -> ImageInfo {
     let wide = |at| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)) & 0x3fff);
     let long = |at| {
         let [a, b, c] = array(bytes, at)?;
@@ -132,7 +132,7 @@ fn webp(bytes: &[u8]) -> Measure {
         }
         _ => (None, false),
     };
-    Measure { format: "webp", size, alpha }
+    ImageInfo { format: "webp", size, alpha }
 }
 
 #[cfg(test)]
@@ -143,15 +143,15 @@ mod tests {
     #[test]
     fn reads_format_and_size() {
         let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x04\0\0\0\x03\0\x08\x06".to_vec();
-        let told = Measure { format: "png", size: Some((1_024, 768)), alpha: true };
+        let told = ImageInfo { format: "png", size: Some((1_024, 768)), alpha: true };
         assert_eq!(measure(&png), Some(told));
-        assert_eq!(measure_base64(&encode(&png)), Some(told));
+        assert_eq!(base64_image_info(&encode(&png)), Some(told));
         png[25] = 2;
         assert!(!measure(&png).unwrap().alpha);
         let jpeg = b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08\x01\0\x02\0";
         assert_eq!(measure(jpeg).unwrap().size, Some((512, 256)));
         let webp = b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\x10\0\0\0\x3f\0\0\x1f\0\0";
-        let told = Measure { format: "webp", size: Some((64, 32)), alpha: true };
+        let told = ImageInfo { format: "webp", size: Some((64, 32)), alpha: true };
         assert_eq!(measure(webp), Some(told));
         assert_eq!(measure(b"GIF89a\x02\0\x01\0").unwrap().size, Some((2, 1)));
         assert_eq!(measure(b"<svg/>"), None);

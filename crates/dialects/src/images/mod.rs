@@ -27,11 +27,11 @@ mod write_reply;
 mod xai;
 
 pub use form::Form;
-pub use image_info::{Measure, decode, encode, measure, measure_base64, of_made};
+pub use image_info::{ImageInfo, base64_image_info, decode, encode, generated_image_info, measure};
 pub use multipart::boundary;
 pub use parsed_request::{Later, OURS, Order};
 pub use protocol::Spoken;
 pub use provider::{Answer, Written};
-pub use rules::{check_inputs, extent};
+pub use rules::{check_inputs, parse_size};
 pub use stream::{completed, failed, sniffer};
 pub use write_reply::write as write_reply;

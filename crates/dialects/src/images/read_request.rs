@@ -127,7 +127,7 @@ fn read(
     };
     let extent = match fields.string("size")? {
         None => Extent::Auto,
-        Some(word) => rules::extent(&word).ok_or_else(|| {
+        Some(word) => rules::parse_size(&word).ok_or_else(|| {
             fields.fault(
                 "size",
                 "must be `auto`, WIDTHxHEIGHT such as `1024x1024`, or a class such as `2K`",

@@ -4,7 +4,7 @@
 use canon::{Extent, Fault, Picture, Source};
 
 use super::aspect_ratio;
-use super::image_info::{self, Measure};
+use super::image_info::{self, ImageInfo};
 use crate::judge::refuse;
 
 /// Maximum number of images per request.
@@ -21,7 +21,7 @@ const MAX_PARTIAL_IMAGES: u64 = 3;
 const MAX_INPUT_PIXELS: u64 = 100_000_000;
 
 /// Parses a size. `None` if it is malformed.
-pub fn extent(word: &str) -> Option<Extent> {
+pub fn parse_size(word: &str) -> Option<Extent> {
     if word == "auto" {
         return Some(Extent::Auto);
     }
@@ -95,7 +95,7 @@ pub fn check_inputs(picture: &Picture) -> Result<(), Fault> {
     if picture.inputs.len() > MAX_INPUT_IMAGES {
         return Err(refuse("image", &format!("must be at most {MAX_INPUT_IMAGES} images")));
     }
-    let info: Vec<Option<Measure>> = picture.inputs.iter().map(inline_info).collect();
+    let info: Vec<Option<ImageInfo>> = picture.inputs.iter().map(inline_info).collect();
     for (at, info) in info.iter().enumerate() {
         let size = info.as_ref().and_then(|info| info.size);
         if size
@@ -121,9 +121,9 @@ pub fn check_inputs(picture: &Picture) -> Result<(), Fault> {
     }
 }
 
-fn inline_info(source: &Source) -> Option<Measure> {
+fn inline_info(source: &Source) -> Option<ImageInfo> {
     match source {
-        Source::Inline { data, .. } => image_info::measure_base64(data),
+        Source::Inline { data, .. } => image_info::base64_image_info(data),
         Source::Url { .. } | Source::File { .. } | Source::Text(_) => None,
     }
 }

@@ -6,7 +6,7 @@
 use canon::{Family, Fault, Made, Picture, Pictures, Source, Trouble, Usage};
 use serde_json::{Value, json};
 
-use super::image_info::measure_base64;
+use super::image_info::base64_image_info;
 use super::provider::unreadable;
 use super::tasks;
 use super::write_reply::{ImageProperties, usage as write_usage};
@@ -148,7 +148,7 @@ impl Sniffer for GptImageStreamMeter {
         if head.error.is_some() || name == b"error" || head.kind == "error" {
             return Verdict::Fault(error_in(&frame.data));
         }
-        if head.b64_json.is_some_and(|data| measure_base64(&data).is_none()) {
+        if head.b64_json.is_some_and(|data| base64_image_info(&data).is_none()) {
             return Verdict::Fault(unreadable("the image data is not an image"));
         }
         let name = if head.kind.is_empty() { String::from_utf8_lossy(name) } else { head.kind };

@@ -218,7 +218,7 @@ fn read_image(item: &Value) -> Result<Made, Fault> {
 
 /// Checks that base64 data is an image. Anything else is not forwarded as one.
 pub(super) fn inline(data: &str) -> Result<Source, Fault> {
-    let info = image_info::measure_base64(data)
+    let info = image_info::base64_image_info(data)
         .ok_or_else(|| unreadable("the image data is not an image"))?;
     Ok(Source::Inline { mime: info.mime(), data: data.to_owned() })
 }

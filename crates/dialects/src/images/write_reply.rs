@@ -35,7 +35,7 @@ impl ImageProperties {
     /// Takes each property from the provider's reply, or else from the first image.
     pub(super) fn of(pictures: &Pictures, picture: &Picture) -> Self {
         let first = pictures.made.iter().find(|made| made.is_picture());
-        let info = first.and_then(image_info::of_made);
+        let info = first.and_then(image_info::generated_image_info);
         let reported_size = first.and_then(|made| match made {
             Made::Picture { size, .. } => size.clone(),
             Made::Failed { .. } => None,
