@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn writes_the_tier_in_the_callers_format() {
-        for (from, value, me, said, lost) in [
+        for (from, value, me, expected, lost) in [
             (Origin::Chat, json!("default"), Origin::Messages, Some("standard"), false),
             (Origin::Responses, json!("priority"), Origin::Messages, Some("priority"), false),
             (Origin::Chat, json!("flex"), Origin::Messages, None, true),
@@ -140,7 +140,7 @@ mod tests {
             extras.put(from, name, value.clone());
             extras.put(from, "system_fingerprint", json!("fp"));
             let mut losses = Losses::new();
-            assert_eq!(note(&extras, me, &mut losses), said, "{from} {value} for {me}");
+            assert_eq!(note(&extras, me, &mut losses), expected, "{from} {value} for {me}");
             let names: Vec<&str> = losses.iter().map(|loss| loss.what.as_str()).collect();
             let expected: &[&str] = if lost { &["reply.service_tier"] } else { &[] };
             assert_eq!(names, expected, "{from} {value} for {me}");

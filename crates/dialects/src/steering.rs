@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn nearest_level_is_the_next_lower_or_the_lowest() {
         let known = Steering { levels: vec![Level::Low, Level::High], ..Steering::default() };
-        for (requested, words, found, told) in [
+        for (requested, words, found, recorded) in [
             (Level::High, &Level::ALL[..], Some(Level::High), false),
             (Level::Medium, &Level::ALL[..], Some(Level::Low), true),
             (Level::Max, &Level::ALL[..], Some(Level::High), true),
@@ -152,7 +152,7 @@ mod tests {
         ] {
             let mut losses = Losses::new();
             assert_eq!(known.nearest(requested, words, &mut losses), found, "{requested:?}");
-            assert_eq!(!losses.is_empty(), told, "{requested:?}");
+            assert_eq!(!losses.is_empty(), recorded, "{requested:?}");
         }
     }
 
@@ -166,11 +166,11 @@ mod tests {
         let lane = Lane { model, limit, max_output, steering: Some(steering) };
         let (out, losses) = crate::get(origin).unwrap().write_request(&chat, &lane).unwrap();
         let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();
-        let said = match origin {
+        let sent_value = match origin {
             Origin::Native => body["generationConfig"]["thinkingConfig"].clone(),
             _ => json!([body["thinking"], body["output_config"]["effort"]]),
         };
-        (said, losses.into_iter().map(|loss| loss.what).collect())
+        (sent_value, losses.into_iter().map(|loss| loss.what).collect())
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         let enabled = |tokens: u64| json!([{"type": "enabled", "budget_tokens": tokens}, null]);
         let (native, messages) = (Origin::Native, Origin::Messages);
         let nothing: [&str; 0] = [];
-        for (origin, steering, requested, said, lost) in [
+        for (origin, steering, requested, sent_value, lost) in [
             (native, &by_level, high, json!({"thinkingLevel": "HIGH"}), &nothing[..]),
             (native, &by_level, tokens, json!({"thinkingLevel": "MEDIUM"}), &["thinking.budget"]),
             (native, &by_level, off, json!({"thinkingLevel": "LOW"}), &["thinking"]),
@@ -208,7 +208,7 @@ mod tests {
         ] {
             let got = sent(origin, steering, requested);
             let lost: Vec<String> = lost.iter().map(|what| (*what).to_owned()).collect();
-            assert_eq!(got, (said, lost), "{origin} {steering:?} {requested:?}");
+            assert_eq!(got, (sent_value, lost), "{origin} {steering:?} {requested:?}");
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
             can_disable,
             ..Steering::default()
         };
-        for (steering, requested, asked, lost) in [
+        for (steering, requested, expected, lost) in [
             (of(&[Low, Medium, High], true), Off, Some(Off), None),
             (of(&[Low, Medium, High], true), Minimal, Some(Low), None),
             (of(&[Low, Medium, High], true), Max, Some(High), Some("thinking.level")),
@@ -231,11 +231,11 @@ mod tests {
             let mut losses = Losses::new();
             assert_eq!(
                 steering.effort(requested, &mut losses),
-                asked,
+                expected,
                 "{steering:?} {requested:?}"
             );
-            let told = losses.iter().map(|loss| loss.what.as_str()).next();
-            assert_eq!(told, lost, "{steering:?} {requested:?}");
+            let recorded = losses.iter().map(|loss| loss.what.as_str()).next();
+            assert_eq!(recorded, lost, "{steering:?} {requested:?}");
         }
     }
 }

@@ -22,7 +22,7 @@ pub struct Brake {
     scale: Scale,
     /// Usage the provider reported so far.
     reported: Option<Usage>,
-    candidates: BTreeMap<u32, CandidateText>,
+    candidates: BTreeMap<u32, EnforcedCandidate>,
     /// Candidates the provider ended itself.
     ended: Vec<u32>,
 }
@@ -38,12 +38,12 @@ pub struct Scale {
 
 /// State of one candidate.
 #[derive(Debug, Default)]
-struct CandidateText {
+struct EnforcedCandidate {
     /// Open parts. A text part holds the text kept back.
     open: BTreeMap<Place, Option<String>>,
     /// Estimated tokens forwarded so far.
     spent_tokens: u64,
-    over: bool,
+    is_cut: bool,
 }
 
 impl Brake {
@@ -57,11 +57,12 @@ impl Brake {
     ) -> Option<Self> {
         let (origin, ends) = lane;
         let stop_texts = &mut chat.sampling.stop;
-        let unable = stop_texts.len() > ends.stop_texts || (caller.tells_stop && !ends.tells_stop);
-        let mut stop_texts = if unable { std::mem::take(stop_texts) } else { Vec::new() };
+        let is_unsupported =
+            stop_texts.len() > ends.stop_texts || (caller.tells_stop && !ends.tells_stop);
+        let mut stop_texts = if is_unsupported { std::mem::take(stop_texts) } else { Vec::new() };
         stop_texts.retain(|stop| !stop.is_empty());
-        let asked = limit.into_iter().chain(chat.sampling.max_output).min();
-        let limit = asked.filter(|asked| *asked < ends.least_output);
+        let requested = limit.into_iter().chain(chat.sampling.max_output).min();
+        let limit = requested.filter(|requested| *requested < ends.least_output);
         if stop_texts.is_empty() && limit.is_none() {
             return None;
         }
@@ -120,7 +121,7 @@ impl Brake {
     /// Returns true if the caller has received the whole answer, so that the provider's connection
     /// can be dropped.
     pub fn is_over(&self) -> bool {
-        self.single_candidate && self.candidates.values().any(|candidate_text| candidate_text.over)
+        self.single_candidate && self.candidates.values().any(|state| state.is_cut)
     }
 
     /// Returns true if the last usage event was estimated because the provider was dropped before
@@ -133,12 +134,12 @@ impl Brake {
     pub fn event(&mut self, event: Event, out: &mut dyn FnMut(Event)) {
         match event {
             Event::Open(place, opening) => {
-                let candidate_text = self.candidates.entry(place.candidate).or_default();
-                if candidate_text.over {
+                let state = self.candidates.entry(place.candidate).or_default();
+                if state.is_cut {
                     return;
                 }
                 let held = matches!(opening, Opening::Text).then(String::new);
-                candidate_text.open.insert(place, held);
+                state.open.insert(place, held);
                 out(Event::Open(place, opening));
             }
             Event::Grow(place, Growth::Text(text)) => self.grow(place, text, out),
@@ -151,8 +152,8 @@ impl Brake {
                 if self.is_cut(place.candidate) {
                     return;
                 }
-                let candidate_text = self.candidates.entry(place.candidate).or_default();
-                if let Some(Some(held)) = candidate_text.open.remove(&place) {
+                let state = self.candidates.entry(place.candidate).or_default();
+                if let Some(Some(held)) = state.open.remove(&place) {
                     send_text(place, held, out);
                 }
                 out(Event::Close(place));
@@ -179,22 +180,22 @@ impl Brake {
     }
 
     fn is_cut(&self, candidate: u32) -> bool {
-        self.candidates.get(&candidate).is_some_and(|candidate_text| candidate_text.over)
+        self.candidates.get(&candidate).is_some_and(|state| state.is_cut)
     }
 
     fn grow(&mut self, place: Place, text: String, out: &mut dyn FnMut(Event)) {
         let of_text = self.scale.of_text;
-        let candidate_text = self.candidates.entry(place.candidate).or_default();
-        if candidate_text.over {
+        let state = self.candidates.entry(place.candidate).or_default();
+        if state.is_cut {
             return;
         }
-        let left = self.limit.map(|limit| limit.saturating_sub(candidate_text.spent_tokens));
+        let left = self.limit.map(|limit| limit.saturating_sub(state.spent_tokens));
         let (text, cut) = match left.and_then(|left| fitting_length(&text, left, of_text)) {
             Some(fits) => (text.get(..fits).unwrap_or_default().to_owned(), true),
             None => (text, false),
         };
-        candidate_text.spent_tokens += of_text(&text);
-        let Some(Some(held)) = candidate_text.open.get_mut(&place) else {
+        state.spent_tokens += of_text(&text);
+        let Some(Some(held)) = state.open.get_mut(&place) else {
             send_text(place, text, out);
             if cut {
                 self.end(place.candidate, Why::Length, None, out);
@@ -210,20 +211,20 @@ impl Brake {
         if cut {
             return self.end(place.candidate, Why::Length, None, out);
         }
-        let sure = held.len() - held_length(held, &self.stop_texts);
-        let kept = held.split_off(sure);
+        let safe_length = held.len() - held_length(held, &self.stop_texts);
+        let kept = held.split_off(safe_length);
         send_text(place, std::mem::replace(held, kept), out);
     }
 
     /// Closes the open parts of a candidate and ends it.
     fn end(&mut self, candidate: u32, why: Why, stop: Option<String>, out: &mut dyn FnMut(Event)) {
-        let candidate_text = self.candidates.entry(candidate).or_default();
-        candidate_text.over = true;
-        for (place, held) in std::mem::take(&mut candidate_text.open) {
+        let state = self.candidates.entry(candidate).or_default();
+        state.is_cut = true;
+        for (place, held) in std::mem::take(&mut state.open) {
             send_text(place, held.unwrap_or_default(), out);
             out(Event::Close(place));
         }
-        let spent_tokens = candidate_text.spent_tokens;
+        let spent_tokens = state.spent_tokens;
         if self.estimated() {
             let reported = self.reported.unwrap_or_default();
             let input = if reported.input == 0 { self.scale.input } else { reported.input };
@@ -311,9 +312,9 @@ mod tests {
             });
         }
         grammar.finish().unwrap();
-        let over = brake.is_over();
-        assert_eq!(brake.estimated(), over);
-        (fold.finish(), over)
+        let finished = brake.is_over();
+        assert_eq!(brake.estimated(), finished);
+        (fold.finish(), finished)
     }
 
     fn only(reply: &Reply) -> (&str, &Finish) {

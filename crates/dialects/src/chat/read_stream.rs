@@ -15,7 +15,7 @@ use crate::{Frame, Reader};
 /// slot.
 #[derive(Default)]
 pub(super) struct ChatStreamReader {
-    begun: bool,
+    started: bool,
     done: bool,
     candidates: Vec<ChatCandidate>,
 }
@@ -68,8 +68,8 @@ impl Reader for ChatStreamReader {
         if let Some(error) = chunk.error {
             return Err(fault::read_object(error.get()));
         }
-        if !self.begun {
-            self.begun = true;
+        if !self.started {
+            self.started = true;
             out.push(Event::Begin {
                 id: chunk.id.map(|id| id.into_owned()).filter(|id| !id.is_empty()),
                 model: chunk.model.map(|model| model.into_owned()).filter(|m| !m.is_empty()),

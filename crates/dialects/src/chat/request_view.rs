@@ -271,18 +271,18 @@ impl<'a> ChatMessageList<'a> {
     }
 
     fn find_problem(&self, message: &ChatMessageView<'_>) -> Option<(&'static str, String)> {
-        let wrong = |field, why: &str| Some((field, why.to_owned()));
+        let problem = |field, why: &str| Some((field, why.to_owned()));
         let Some(role) = message.role.as_deref() else {
-            return wrong("role", "is required");
+            return problem("role", "is required");
         };
         if let Some(name) = message.name.as_deref()
             && (name.len() > 256 || name.chars().any(char::is_control))
         {
-            return wrong("name", "must be at most 256 bytes without control characters");
+            return problem("name", "must be at most 256 bytes without control characters");
         }
         match &message.content {
             ChatContentView::Parts { count: 0, .. } => {
-                return wrong("content", "must not be an empty list");
+                return problem("content", "must not be an empty list");
             }
             ChatContentView::Parts { problem: Some((at, why)), .. } => {
                 return Some(("content", format!("part {at} {why}")));
@@ -293,7 +293,7 @@ impl<'a> ChatMessageList<'a> {
         }
         let is_empty = matches!(message.content, ChatContentView::Absent);
         match role {
-            "system" | "developer" | "user" if is_empty => wrong("content", "is required"),
+            "system" | "developer" | "user" if is_empty => problem("content", "is required"),
             "system" | "developer" | "user" => None,
             "assistant" => {
                 let has_other_content = message.tool_calls.is_some()
@@ -301,28 +301,28 @@ impl<'a> ChatMessageList<'a> {
                     || message.refusal.is_some()
                     || message.audio.is_some();
                 if is_empty && !has_other_content {
-                    return wrong("content", "is required unless there are `tool_calls`");
+                    return problem("content", "is required unless there are `tool_calls`");
                 }
                 None
             }
             "tool" => match (&message.tool_call_id, is_empty) {
-                (None, _) => wrong("tool_call_id", "is required in a tool message"),
-                (Some(_), true) => wrong("content", "is required"),
-                (Some(id), false) if !self.calls.contains(id) => wrong(
+                (None, _) => problem("tool_call_id", "is required in a tool message"),
+                (Some(_), true) => problem("content", "is required"),
+                (Some(id), false) if !self.calls.contains(id) => problem(
                     "tool_call_id",
                     "answers no call: no earlier assistant message has a `tool_calls` entry \
                      with this id",
                 ),
                 (Some(id), false) if self.results.iter().any(|(_, seen)| seen == id) => {
-                    wrong("tool_call_id", "was answered before")
+                    problem("tool_call_id", "was answered before")
                 }
                 (Some(_), false) => None,
             },
             "function" if message.name.is_none() => {
-                wrong("name", "is required in a function message")
+                problem("name", "is required in a function message")
             }
             "function" => None,
-            _ => wrong(
+            _ => problem(
                 "role",
                 "must be one of `system`, `developer`, `user`, `assistant`, `tool`, `function`",
             ),

@@ -117,13 +117,13 @@ fn check_tools(view: &ChatRequestView<'_>) -> Result<(), Fault> {
     }
     let mut names: Vec<&str> = Vec::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
-        let own = match tool.r#type.as_deref() {
+        let declared = match tool.r#type.as_deref() {
             None => return Err(refuse(&format!("tools[{at}].type"), "is required")),
             Some("function") => Some(("function", &tool.function)),
             Some("custom") => Some(("custom", &tool.custom)),
             Some(_) => None,
         };
-        if let Some((kind, tool)) = own {
+        if let Some((kind, tool)) = declared {
             match tool.as_ref().and_then(|tool| tool.name.as_deref()) {
                 Some(name) if !name.is_empty() => names.push(name),
                 _ => return Err(refuse(&format!("tools[{at}].{kind}.name"), "is required")),

@@ -121,12 +121,13 @@ pub(super) fn split_details(
         let token = text("data").filter(|_| text("type") == Some("reasoning.encrypted"));
         if let (Some(token), Some(id)) = (token, text("id")) {
             let signature = Seal::new(origin_of(text("format")), token);
-            let own = |part: &&mut Part| matches!(&part.kind, Kind::ToolCall(c) if c.id == id);
+            let is_target =
+                |part: &&mut Part| matches!(&part.kind, Kind::ToolCall(c) if c.id == id);
             if stretch::is_name(id) {
                 on_text.push((id.to_owned(), signature));
                 continue;
             }
-            if let Some(call) = calls.iter_mut().find(own) {
+            if let Some(call) = calls.iter_mut().find(is_target) {
                 call.seal.get_or_insert(signature);
                 continue;
             }
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!(part.seal.as_ref().map(Seal::origin), Some(ORIGIN));
         let Kind::Thought(thought) = &part.kind else { panic!("{part:?}") };
         assert_eq!(write_detail(&part, thought, 0), entry);
-        let told = read_detail(&entry, DetailsAuthor::Client).unwrap();
-        assert_eq!(told.seal, Some(Seal::new(Origin::Messages, "EqQB")));
+        let entry_part = read_detail(&entry, DetailsAuthor::Client).unwrap();
+        assert_eq!(entry_part.seal, Some(Seal::new(Origin::Messages, "EqQB")));
     }
 }

@@ -155,8 +155,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for DeltaContent<'a> {
 
 /// Appends one part of a content list to the thinking or to the text.
 pub(super) fn append_content_part(part: &Value, thought: &mut String, text: &mut String) {
-    let own = part.get("text").and_then(Value::as_str);
-    text.push_str(own.unwrap_or_default());
+    let plain = part.get("text").and_then(Value::as_str);
+    text.push_str(plain.unwrap_or_default());
     let inner = part.get("thinking").and_then(Value::as_array);
     for piece in inner.into_iter().flatten() {
         thought.push_str(piece.get("text").and_then(Value::as_str).unwrap_or_default());

@@ -41,8 +41,8 @@ fn choice(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Valu
     }
     let rest = extras.get(ORIGIN, MESSAGE_EXTRA).and_then(Value::as_object).cloned();
     let rest = Extras::of(ORIGIN, rest.unwrap_or_default());
-    let asked = chat.sampling.logprobs.is_some();
-    let logprobs = if asked { write_logprobs(&logprobs) } else { Value::Null };
+    let requested = chat.sampling.logprobs.is_some();
+    let logprobs = if requested { write_logprobs(&logprobs) } else { Value::Null };
     Object::new()
         .set("index", index)
         .set("message", message.into_message().with(&rest, ORIGIN))
@@ -102,9 +102,9 @@ impl ChatMessageBuilder {
             }
             Kind::ToolCall(call) => {
                 self.calls.push(write_request::write_call(call, part));
-                let own = signature
+                let separate = signature
                     .filter(|signature| signatures::write_call_signature(signature).is_none());
-                self.add_signature(own, &call.id);
+                self.add_signature(separate, &call.id);
             }
             Kind::Media(media) => match (write_image(media), audio::write(media)) {
                 (Some(image), _) => self.images.push(image),

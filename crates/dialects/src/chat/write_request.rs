@@ -194,10 +194,10 @@ fn write_turn(turn: &Turn, lane: &Lane<'_>, messages: &mut Vec<Value>, losses: &
                 .filter(|part| !matches!(part.kind, Kind::ToolResult(_)))
                 .chain(&attachments)
                 .collect();
-            let said = content(rest, losses);
-            if said != Value::Array(Vec::new()) || parts.is_empty() {
+            let content = content(rest, losses);
+            if content != Value::Array(Vec::new()) || parts.is_empty() {
                 let message = Object::new().set("role", "user").maybe("name", name.as_deref());
-                messages.push(message.set("content", said).with(extras, ORIGIN).into());
+                messages.push(message.set("content", content).with(extras, ORIGIN).into());
             }
         }
     }
@@ -351,7 +351,7 @@ fn tool_result(
 }
 
 fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
-    let mut said = Vec::new();
+    let mut content_parts = Vec::new();
     let mut calls = Vec::new();
     let mut thoughts = Vec::new();
     let mut details = Vec::new();
@@ -392,11 +392,14 @@ fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
             | Kind::Code(_)
             | Kind::CodeOutcome(_)
             | Kind::Search(_)
-            | Kind::Foreign { .. } => said.push(part),
+            | Kind::Foreign { .. } => content_parts.push(part),
         }
     }
-    let content =
-        if said.is_empty() && !calls.is_empty() { Value::Null } else { content(said, losses) };
+    let content = if content_parts.is_empty() && !calls.is_empty() {
+        Value::Null
+    } else {
+        content(content_parts, losses)
+    };
     let content = if content == Value::Array(Vec::new()) { Value::from("") } else { content };
     Object::new()
         .set("role", "assistant")

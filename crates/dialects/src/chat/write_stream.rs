@@ -41,7 +41,7 @@ enum ChatPartState {
 /// Output of one candidate so far.
 #[derive(Default)]
 struct ChatCandidateOutput {
-    begun: bool,
+    started: bool,
     chars: usize,
     /// True if the text so far does not end with a newline.
     midline: bool,
@@ -170,8 +170,8 @@ impl ChatStreamWriter {
     /// Writes the first chunk of a candidate. SDKs need it before any other.
     fn begin(&mut self, candidate: u32, out: &mut Vec<u8>) {
         let state = self.candidates.entry(candidate).or_default();
-        if !state.begun {
-            state.begun = true;
+        if !state.started {
+            state.started = true;
             let delta = "{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null}";
             self.raw_delta(candidate, delta, None, "null", out);
         }
@@ -358,8 +358,8 @@ impl ChatStreamWriter {
                 }
             }
             // Written at the end, when the whole text is known.
-            Some(ChatPartState::Text { signature: own, .. }) => {
-                *own = Some(signature.clone());
+            Some(ChatPartState::Text { signature: stored, .. }) => {
+                *stored = Some(signature.clone());
                 return;
             }
             Some(ChatPartState::Refusal | ChatPartState::Whole { thought: None }) | None => {

@@ -337,8 +337,8 @@ fn requests(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Value>>, Fault> {
     for name in extras.foreign_to(ORIGIN) {
         losses.add(name, "only the caller's format has this field");
     }
-    let own = extras.for_origin(ORIGIN).into_iter().flatten();
-    let (inner, own): (Vec<_>, Vec<_>) = own.partition(|(name, _)| name.contains('.'));
+    let kept = extras.for_origin(ORIGIN).into_iter().flatten();
+    let (inner, kept): (Vec<_>, Vec<_>) = kept.partition(|(name, _)| name.contains('.'));
     for (name, _) in inner {
         losses.add(name, "texts are put into contents of our own");
     }
@@ -351,7 +351,7 @@ fn requests(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Value>>, Fault> {
                 .maybe("taskType", task.as_deref())
                 .maybe("title", title.as_deref())
                 .maybe("outputDimensionality", *dimensions);
-            let all = own
+            let all = kept
                 .iter()
                 .fold(request, |request, (name, value)| request.set(name, Value::clone(value)));
             Ok(all.into())

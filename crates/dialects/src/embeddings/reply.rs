@@ -39,11 +39,11 @@ impl Embedded {
 
     /// Returns an error if the number of vectors differs from the number of inputs.
     pub fn answers(&self, embed: &Embed) -> Result<(), Fault> {
-        let (asked, given) = (embed.inputs.len(), self.vectors.len());
-        if asked == given {
+        let (expected, received) = (embed.inputs.len(), self.vectors.len());
+        if expected == received {
             return Ok(());
         }
-        Err(unreadable(&format!("{asked} vectors were asked for and {given} came")))
+        Err(unreadable(&format!("expected {expected} vectors and received {received}")))
     }
 }
 

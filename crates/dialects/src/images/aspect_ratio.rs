@@ -32,8 +32,9 @@ pub(super) fn ratio_of<'a>(picture: &'a Picture, known: &[&'a str]) -> Result<Op
         return Ok(Some(word));
     }
     let Extent::Pixels(width, height) = picture.extent else { return Ok(None) };
-    let asked = f64::from(width) / f64::from(height);
-    let fits = |word: &&&str| read_ratio(word).flatten().is_some_and(|ratio| is_near(ratio, asked));
+    let requested = f64::from(width) / f64::from(height);
+    let fits =
+        |word: &&&str| read_ratio(word).flatten().is_some_and(|ratio| is_near(ratio, requested));
     known.iter().find(fits).map(|word| Some(*word)).ok_or(())
 }
 

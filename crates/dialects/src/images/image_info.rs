@@ -143,16 +143,16 @@ mod tests {
     #[test]
     fn reads_format_and_size() {
         let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x04\0\0\0\x03\0\x08\x06".to_vec();
-        let told = ImageInfo { format: "png", size: Some((1_024, 768)), alpha: true };
-        assert_eq!(measure(&png), Some(told));
-        assert_eq!(base64_image_info(&encode(&png)), Some(told));
+        let expected = ImageInfo { format: "png", size: Some((1_024, 768)), alpha: true };
+        assert_eq!(measure(&png), Some(expected));
+        assert_eq!(base64_image_info(&encode(&png)), Some(expected));
         png[25] = 2;
         assert!(!measure(&png).unwrap().alpha);
         let jpeg = b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08\x01\0\x02\0";
         assert_eq!(measure(jpeg).unwrap().size, Some((512, 256)));
         let webp = b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\x10\0\0\0\x3f\0\0\x1f\0\0";
-        let told = ImageInfo { format: "webp", size: Some((64, 32)), alpha: true };
-        assert_eq!(measure(webp), Some(told));
+        let expected = ImageInfo { format: "webp", size: Some((64, 32)), alpha: true };
+        assert_eq!(measure(webp), Some(expected));
         assert_eq!(measure(b"GIF89a\x02\0\x01\0").unwrap().size, Some((2, 1)));
         assert_eq!(measure(b"<svg/>"), None);
         assert_eq!(measure(b"MM\0*"), None);

@@ -65,7 +65,7 @@ pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, Fault>
         false => finder.find(body).ok_or_else(|| malformed("there is no boundary in it"))? + 2,
     };
     loop {
-        let begun = at;
+        let part_start = at;
         at += mark.len();
         let rest = body.get(at..).unwrap_or_default();
         if rest.starts_with(b"--") {
@@ -75,24 +75,24 @@ pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, Fault>
             return Err(malformed("a boundary is not followed by a line end"));
         };
         at += 2;
-        let near = rest.get(..MAX_PART_HEADER_BYTES.min(rest.len())).unwrap_or_default();
-        let head = match near.starts_with(b"\r\n") {
+        let window = rest.get(..MAX_PART_HEADER_BYTES.min(rest.len())).unwrap_or_default();
+        let head = match window.starts_with(b"\r\n") {
             true => return Err(malformed("a part has no name")),
-            false => {
-                head_end.find(near).ok_or_else(|| malformed("the header of a part is too long"))?
-            }
+            false => head_end
+                .find(window)
+                .ok_or_else(|| malformed("the header of a part is too long"))?,
         };
-        let (name, file) = read_part_header(near.get(..head).unwrap_or_default())?;
+        let (name, file) = read_part_header(window.get(..head).unwrap_or_default())?;
         let from = at + head + 4;
-        let behind = body.get(from..).unwrap_or_default();
+        let remainder = body.get(from..).unwrap_or_default();
         let length =
-            finder.find(behind).ok_or_else(|| malformed("its last boundary is missing"))?;
+            finder.find(remainder).ok_or_else(|| malformed("its last boundary is missing"))?;
         let value = from..from + length;
         at = value.end + 2;
         if parts.len() == MAX_PARTS {
             return Err(malformed(&format!("it has more than {MAX_PARTS} parts")));
         }
-        let part_range = begun..at;
+        let part_range = part_start..at;
         parts.push(FormPart {
             name,
             file,
@@ -144,7 +144,7 @@ impl ContentDisposition {
         let mut rest = value;
         while let Some((_, more)) = rest.split_once(';') {
             let Some((key, value)) = more.split_once('=') else { break };
-            let (word, behind) = match value.trim_start().strip_prefix('"') {
+            let (word, remainder) = match value.trim_start().strip_prefix('"') {
                 Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
                 None => (value.split(';').next().unwrap_or_default(), value),
             };
@@ -154,7 +154,7 @@ impl ContentDisposition {
                 "filename" | "filename*" => disposition.file = true,
                 _ => {}
             }
-            rest = behind;
+            rest = remainder;
         }
         disposition
     }

@@ -111,7 +111,7 @@ pub(super) fn read(body: &[u8]) -> Result<Pictures, Fault> {
                 Kind::Media(media) if media.kind == MediaKind::Image && !thought => {
                     picture = Some(media.source);
                 }
-                Kind::Text { text: said, .. } | Kind::Refusal(said) => text.push_str(&said),
+                Kind::Text { text: more, .. } | Kind::Refusal(more) => text.push_str(&more),
                 Kind::Media(_)
                 | Kind::Thought(_)
                 | Kind::ToolCall(_)
@@ -124,16 +124,16 @@ pub(super) fn read(body: &[u8]) -> Result<Pictures, Fault> {
         }
         let finish = candidate.finish;
         let filtered = finish.as_ref().is_some_and(|finish| finish.why == Why::Filtered);
-        let said: String = text.trim().chars().take(300).collect();
+        let excerpt: String = text.trim().chars().take(300).collect();
         made.push(match picture {
             Some(source) => Made::Picture { source, revised: None, size: None },
             None if filtered => Made::Failed {
                 code: "content_policy_violation".to_owned(),
                 say: "the provider's content policy blocked the image".to_owned(),
             },
-            None if !said.is_empty() => Made::Failed {
+            None if !excerpt.is_empty() => Made::Failed {
                 code: "no_image".to_owned(),
-                say: format!("the model answered with text and no image: {said}"),
+                say: format!("the model answered with text and no image: {excerpt}"),
             },
             None => Made::Failed {
                 code: "no_image".to_owned(),

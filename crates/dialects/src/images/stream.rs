@@ -129,8 +129,8 @@ struct ImageEventView<'a> {
 
 fn error_in(data: &[u8]) -> Fault {
     use crate::Passage as _;
-    let said = crate::chat::Chat.sniff_reply(data);
-    said.err().unwrap_or_else(|| unreadable("an error without a message"))
+    let read = crate::chat::Chat.sniff_reply(data);
+    read.err().unwrap_or_else(|| unreadable("an error without a message"))
 }
 
 impl Sniffer for GptImageStreamMeter {

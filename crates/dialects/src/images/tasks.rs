@@ -33,6 +33,7 @@ struct ReplyPointers {
     error: &'static [&'static str],
 }
 
+/// The images endpoint. Another gateway of this kind may answer with a task.
 const GATEWAY: ReplyPointers = ReplyPointers {
     state: &["/status"],
     id: "/id",
@@ -41,6 +42,7 @@ const GATEWAY: ReplyPointers = ReplyPointers {
     data: &["/data"],
     error: &["/error"],
 };
+/// Alibaba Cloud Model Studio (DashScope).
 const DASHSCOPE: ReplyPointers = ReplyPointers {
     state: &["/output/task_status"],
     id: "/output/task_id",
@@ -49,6 +51,7 @@ const DASHSCOPE: ReplyPointers = ReplyPointers {
     data: &["/output/results"],
     error: &["/output", ""],
 };
+/// Black Forest Labs, <https://docs.bfl.ai>.
 const FLUX: ReplyPointers = ReplyPointers {
     state: &["/status"],
     id: "/id",
@@ -57,6 +60,7 @@ const FLUX: ReplyPointers = ReplyPointers {
     data: &["/result/sample"],
     error: &["/details", ""],
 };
+/// Replicate, <https://replicate.com/docs/reference/http#predictions.get>.
 const PREDICTIONS: ReplyPointers = ReplyPointers {
     state: &["/status"],
     id: "/id",
@@ -112,8 +116,8 @@ pub(super) fn read(family: Family, body: &[u8]) -> Result<Answer, Fault> {
         Some(Value::Array(items)) => items.iter().map(read_image).collect::<Result<Vec<_>, _>>()?,
         Some(one @ (Value::String(_) | Value::Object(_))) => vec![read_image(one)?],
         Some(_) | None => {
-            let said = crate::chat::Chat.sniff_reply(body);
-            return Err(said.err().unwrap_or_else(|| unreadable("there are no images in it")));
+            let read = crate::chat::Chat.sniff_reply(body);
+            return Err(read.err().unwrap_or_else(|| unreadable("there are no images in it")));
         }
     };
     let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);

@@ -62,7 +62,7 @@ pub(super) fn unreadable(why: &str) -> Fault {
 
 /// Writes the last two events of a failed stream: `error` and `response.failed`. The `error` event
 /// has its fields twice: flat, as the reference documents it, and nested, as the service sends it.
-/// See <https://platform.openai.com/docs/api-reference/responses-streaming/error>.
+/// See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 pub(super) fn write_stream_error(
     fault: &Fault,
     echo: &ResponseEcho,

@@ -364,21 +364,21 @@ impl ItemWriter {
         };
         let at = parts.len();
         let head = format!("\"item_id\":\"{id}\",\"output_index\":{index},\"content_index\":{at}");
-        let said = Value::from(text.as_str());
+        let text_json = Value::from(text.as_str());
         let part = if refusal {
-            let rest = format_args!("{head},\"refusal\":{said}");
+            let rest = format_args!("{head},\"refusal\":{text_json}");
             self.events.write_event("response.refusal.done", rest, out);
             write_output::refusal_part(&text)
         } else {
-            let brief = write_output::logprobs(&logprobs, true);
-            let rest = format_args!("{head},\"text\":{said},\"logprobs\":{brief}");
+            let delta_logprobs = write_output::logprobs(&logprobs, true);
+            let rest = format_args!("{head},\"text\":{text_json},\"logprobs\":{delta_logprobs}");
             self.events.write_event("response.output_text.done", rest, out);
-            let full = write_output::logprobs(&logprobs, false);
+            let full_logprobs = write_output::logprobs(&logprobs, false);
             Object::new()
                 .set("type", "output_text")
                 .set("text", text)
                 .set("annotations", annotations)
-                .set("logprobs", full)
+                .set("logprobs", full_logprobs)
                 .into()
         };
         self.events.write_event(
@@ -415,7 +415,7 @@ impl ItemWriter {
                 self.finish_thought(&id, &thought, signature.as_ref(), out)
             }
             OpenItem::Code { id, code, outcome, signatures: (of_code, of_outcome) } => {
-                let own = code.as_ref().and_then(|part| match &part.kind {
+                let source = code.as_ref().and_then(|part| match &part.kind {
                     Kind::Code(code) => Some((part, code)),
                     Kind::Text { .. }
                     | Kind::Refusal(_)
@@ -429,7 +429,7 @@ impl ItemWriter {
                 });
                 let container = Some(self.ids.container());
                 let item =
-                    write_output::code_item(own, outcome.as_ref(), Some(id.clone()), container);
+                    write_output::code_item(source, outcome.as_ref(), Some(id.clone()), container);
                 self.events.write_event(
                     "response.code_interpreter_call.completed",
                     format_args!("\"item_id\":\"{id}\",\"output_index\":{index}"),

@@ -20,7 +20,7 @@ use crate::{Frame, Reader};
 /// Stream reader.
 #[derive(Default)]
 pub(super) struct ResponsesStreamReader {
-    begun: bool,
+    started: bool,
     done: bool,
     slots: u32,
     calls: bool,
@@ -64,7 +64,7 @@ impl Reader for ResponsesStreamReader {
             }
             "response.created" | "response.in_progress" | "response.queued" => {
                 let whole = parse_raw(piece.response);
-                if !self.begun && whole.is_object() {
+                if !self.started && whole.is_object() {
                     self.begin(&whole, out);
                 }
                 return Ok(());
@@ -78,7 +78,7 @@ impl Reader for ResponsesStreamReader {
         if self.items.iter().any(|item| item.index == index && item.done) {
             return Ok(());
         }
-        if !self.begun {
+        if !self.started {
             self.begin(&Value::Null, out);
         }
         match kind {
@@ -156,7 +156,7 @@ fn parse_raw(raw: Option<&RawValue>) -> Value {
 
 impl ResponsesStreamReader {
     fn begin(&mut self, response: &Value, out: &mut Vec<Event>) {
-        self.begun = true;
+        self.started = true;
         let text = |name: &str| response.get(name).and_then(Value::as_str).map(str::to_owned);
         #[expect(clippy::cast_possible_truncation, reason = "seconds, at times with a fraction")]
         let created = response.get("created_at").and_then(Value::as_f64).map(|at| at as i64);
@@ -307,7 +307,7 @@ impl ResponsesStreamReader {
             let error = response.get("error").cloned().unwrap_or_default();
             return Err(fault::read(&error));
         }
-        if !self.begun {
+        if !self.started {
             self.begin(&response, out);
         }
         let whole = ResponseFields::read(response)?;

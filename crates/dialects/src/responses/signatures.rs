@@ -104,11 +104,11 @@ pub(super) fn read(mut item: Map<String, Value>, sender: ItemSender) -> Reasonin
                 // The id becomes part of the token, so that it survives formats without a field for
                 // it.
                 let id = item.get("id").and_then(Value::as_str).filter(|id| id.starts_with("rs_"));
-                let own = id.map_or_else(|| token.clone(), |id| format!("{id}:{token}"));
-                if split_token(&own).0.is_some() {
+                let token = id.map_or_else(|| token.clone(), |id| format!("{id}:{token}"));
+                if split_token(&token).0.is_some() {
                     item.shift_remove("id");
                 }
-                signature = Some(Seal::new(ORIGIN, own));
+                signature = Some(Seal::new(ORIGIN, token));
             }
             Some(envelope) => match read_note(&envelope) {
                 Some(("redacted", "", inner)) => {
@@ -136,8 +136,8 @@ pub(super) fn read(mut item: Map<String, Value>, sender: ItemSender) -> Reasonin
     {
         item.insert(RAW_CONTENT_EXTRA.to_owned(), raw);
     }
-    let own = signature.as_ref().is_some_and(|signature| signature.origin() == ORIGIN);
-    let redacted = redacted || (own && text.is_empty());
+    let is_own = signature.as_ref().is_some_and(|signature| signature.origin() == ORIGIN);
+    let redacted = redacted || (is_own && text.is_empty());
     let part = Part::new(Kind::Thought(Thought { text, redacted })).sealed(signature);
     ReasoningContent::Thought(part.with(canon::Extras::of(ORIGIN, item)))
 }
@@ -185,8 +185,8 @@ pub(super) fn write(part: &Part, thought: &Thought, id: Option<String>) -> Objec
 /// keeps its structure.
 fn split_summary(part: &Part, text: &str) -> (Value, Option<Value>) {
     let raw = part.extras.get(ORIGIN, RAW_CONTENT_EXTRA);
-    let said = texts(raw).join(PARAGRAPH_BREAK);
-    let summary = match text.strip_suffix(&said) {
+    let raw_text = texts(raw).join(PARAGRAPH_BREAK);
+    let summary = match text.strip_suffix(&raw_text) {
         Some(rest) if raw.is_some() => rest.strip_suffix(PARAGRAPH_BREAK).unwrap_or(rest),
         _ => text,
     };
@@ -211,8 +211,8 @@ pub(super) fn call_signature(signature: &Seal, call: &str) -> String {
 }
 
 /// `encrypted_content` for the signature of a neighbouring item.
-pub(super) fn neighbour_signature(signature: &Seal, behind: bool) -> String {
-    write_note(if behind { "prev" } else { "next" }, "", signature)
+pub(super) fn neighbour_signature(signature: &Seal, is_previous: bool) -> String {
+    write_note(if is_previous { "prev" } else { "next" }, "", signature)
 }
 
 /// `encrypted_content` for the signature of the code in the previous item.

@@ -129,8 +129,8 @@ impl ItemWriter {
         out: &mut Vec<u8>,
     ) {
         self.finish_item(false, out);
-        let mut begun = item.clone();
-        if let Value::Object(fields) = &mut begun {
+        let mut started = item.clone();
+        if let Value::Object(fields) = &mut started {
             fields.insert("status".to_owned(), Value::from("in_progress"));
             for late in ["action", "result"] {
                 fields.shift_remove(late);
@@ -139,7 +139,7 @@ impl ItemWriter {
                 fields.insert("result".to_owned(), Value::Null);
             }
         }
-        self.write_added(&begun, out);
+        self.write_added(&started, out);
         let index = self.output.len();
         for word in ["in_progress", busy, "completed"] {
             self.events.write_event(

@@ -89,8 +89,8 @@ impl<'a> ItemListWriter<'a> {
     }
 
     fn user(&mut self, parts: &[Part], extras: &canon::Extras) {
-        let mut said: Vec<Part> = Vec::new();
-        let mut wrote = false;
+        let mut message_parts: Vec<Part> = Vec::new();
+        let mut has_items = false;
         for part in parts {
             let item = if let Kind::ToolResult(result) = &part.kind {
                 Some(self.result(part, result))
@@ -103,17 +103,17 @@ impl<'a> ItemListWriter<'a> {
             };
             match item {
                 Some(item) => {
-                    if !said.is_empty() {
-                        self.message("user", &std::mem::take(&mut said), extras);
+                    if !message_parts.is_empty() {
+                        self.message("user", &std::mem::take(&mut message_parts), extras);
                     }
                     self.items.push(item);
-                    wrote = true;
+                    has_items = true;
                 }
-                None => said.push(part.clone()),
+                None => message_parts.push(part.clone()),
             }
         }
-        if !said.is_empty() || !wrote {
-            self.message("user", &said, extras);
+        if !message_parts.is_empty() || !has_items {
+            self.message("user", &message_parts, extras);
         }
     }
 
@@ -132,7 +132,7 @@ impl<'a> ItemListWriter<'a> {
     fn input_part(&mut self, part: &Part) -> Option<Value> {
         let text = |text: &str| Object::new().set("type", "input_text").set("text", text);
         let object = match &part.kind {
-            Kind::Text { text: said, .. } | Kind::Refusal(said) => text(said),
+            Kind::Text { text: words, .. } | Kind::Refusal(words) => text(words),
             Kind::Media(media) => self.media(media)?,
             Kind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
             Kind::Code(code) => text(&write_output::code_block(&code.language, &code.code)),
@@ -223,8 +223,8 @@ impl<'a> ItemListWriter<'a> {
             Value::from(result.as_text())
         } else if object.is_some() {
             // Media of the result follow its text.
-            let said = Part::text(result.as_text());
-            self.content(std::iter::once(&said).chain(parts))
+            let text_part = Part::text(result.as_text());
+            self.content(std::iter::once(&text_part).chain(parts))
         } else if parts.is_empty() {
             Value::from("")
         } else {
@@ -246,9 +246,9 @@ impl<'a> ItemListWriter<'a> {
         let empty = parts.is_empty();
         let mut parts = parts.iter().peekable();
         while let Some(part) = parts.next() {
-            let own = part.seal.as_ref().and_then(signatures::own_signature_item);
+            let own_item = part.seal.as_ref().and_then(signatures::own_signature_item);
             if !matches!(part.kind, Kind::Thought(_)) {
-                if let Some(thinking) = own {
+                if let Some(thinking) = own_item {
                     message.close(self);
                     self.items.push(thinking.into());
                 } else {
@@ -260,15 +260,15 @@ impl<'a> ItemListWriter<'a> {
                 "part.cache",
                 "only what is put in has a place for a cache breakpoint here",
             );
-            if let Some(mut said) = self.output_part(part) {
-                if let Value::Object(fields) = &mut said {
+            if let Some(mut output) = self.output_part(part) {
+                if let Value::Object(fields) = &mut output {
                     for (name, value) in part.extras.for_origin(ORIGIN).into_iter().flatten() {
                         if name != MESSAGE_EXTRA && name != NESTED_PART_EXTRA {
                             fields.entry(name.clone()).or_insert_with(|| value.clone());
                         }
                     }
                 }
-                message.add(said, part.extras.get(ORIGIN, MESSAGE_EXTRA), self);
+                message.add(output, part.extras.get(ORIGIN, MESSAGE_EXTRA), self);
                 continue;
             }
             let outcome = parts.next_if(|next| {
@@ -329,12 +329,12 @@ impl<'a> ItemListWriter<'a> {
     fn model_item(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
         match &part.kind {
             Kind::Thought(thought) => {
-                let own = match &part.seal {
+                let is_own = match &part.seal {
                     Some(signature) => signature.for_origin(ORIGIN).is_some(),
                     // A thought stored by the service is identified by its id alone.
                     None => part.extras.get(ORIGIN, "id").is_some(),
                 };
-                if !own {
+                if !is_own {
                     let what = if part.seal.is_some() { "thought.seal" } else { "thought" };
                     self.losses.add(what, FOREIGN_THOUGHT);
                     return None;

@@ -76,8 +76,8 @@ impl OutputWriter<'_> {
     fn write_parts(&mut self, parts: &[Part]) {
         let mut parts = parts.iter().peekable();
         while let Some(part) = parts.next() {
-            if let Some(said) = self.message_part(part) {
-                self.add(said, part.extras.get(ORIGIN, MESSAGE_EXTRA));
+            if let Some(output) = self.message_part(part) {
+                self.add(output, part.extras.get(ORIGIN, MESSAGE_EXTRA));
                 // The end of a text may be a separate part because of its signature. It stays in
                 // the same message.
                 if let Some(signature) = &part.seal {
@@ -153,8 +153,8 @@ impl OutputWriter<'_> {
             }
             Kind::ToolCall(call) => self.call(part, call),
             Kind::Code(code) => {
-                let own = part.extras.get(ORIGIN, "container_id").is_some();
-                let id = (!own).then(|| self.ids.next("ci"));
+                let has_container = part.extras.get(ORIGIN, "container_id").is_some();
+                let id = (!has_container).then(|| self.ids.next("ci"));
                 write_output::code_item(Some((part, code)), outcome, id, Some(self.ids.container()))
                     .into()
             }

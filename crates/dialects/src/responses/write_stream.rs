@@ -25,7 +25,7 @@ pub(super) struct ResponsesStreamWriter {
     current: Option<Place>,
     /// Parts that wait, in the order they started, with their events.
     waiting: VecDeque<(Place, Vec<Event>)>,
-    begun: bool,
+    started: bool,
     failed: bool,
     usage: Option<Usage>,
     finish: Option<Finish>,
@@ -40,7 +40,7 @@ impl ResponsesStreamWriter {
             items: ItemWriter::new(chat, stamp),
             current: None,
             waiting: VecDeque::new(),
-            begun: false,
+            started: false,
             failed: false,
             usage: None,
             finish: None,
@@ -50,10 +50,10 @@ impl ResponsesStreamWriter {
 
     /// Writes the two events at the start of each stream.
     fn begin(&mut self, out: &mut Vec<u8>) {
-        if self.begun {
+        if self.started {
             return;
         }
-        self.begun = true;
+        self.started = true;
         for name in ["response.created", "response.in_progress"] {
             let state = ResponseState { status: "in_progress", ..ResponseState::default() };
             let response = self.echo.with_state(state).to_string();
