@@ -72,7 +72,7 @@ pub(crate) fn word(tier: &Tier, me: Origin, losses: &mut Losses) -> Option<&'sta
     losses.add_if(
         word.is_none() && !is_default,
         "reply.service_tier",
-        "the format has no word for the tier the answer was served in",
+        "the format has no word for the service tier of the reply",
     );
     word
 }

@@ -65,7 +65,7 @@ impl Steering {
         losses.add_if(
             found.is_some_and(|found| found != requested && requested > Level::Low),
             "thinking.level",
-            "the model has no such level, and is given the nearest",
+            "the model has no such level, so the nearest one is sent",
         );
         found
     }
@@ -88,7 +88,11 @@ impl Steering {
 
     /// Records a loss and returns true if the model thinks although thinking was switched off.
     pub(crate) fn thinks_anyway(&self, losses: &mut Losses) -> bool {
-        losses.add_if(!self.can_disable, "thinking", "this model cannot be kept from thinking");
+        losses.add_if(
+            !self.can_disable,
+            "thinking",
+            "the thinking of this model cannot be switched off",
+        );
         !self.can_disable
     }
 }

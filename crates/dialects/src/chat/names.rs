@@ -23,7 +23,7 @@ pub(super) const MESSAGE_EXTRA: &str = "message";
 
 /// Loss text for a signature on anything but a thought, a call or a text.
 pub(super) const NO_SIGNATURE_FIELD: &str =
-    "a chat client brings seals back only on thinking, text and calls";
+    "chat clients return signatures only on thinking, text and calls";
 
 /// Loss text for media other than images and one audio clip.
-pub(super) const NO_MEDIA_FIELD: &str = "the chat format has no place for this media";
+pub(super) const NO_MEDIA_FIELD: &str = "the chat format has no field for this media";

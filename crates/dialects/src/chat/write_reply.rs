@@ -118,7 +118,7 @@ impl ChatMessageBuilder {
                 self.add_block(&write_request::code_block("", &outcome.output))
             }
             Kind::Search(_) => {
-                losses.add("reply.search", "the chat format shows sources but not queries");
+                losses.add("reply.search", "the chat format shows citations but no search queries");
             }
             Kind::ToolResult(_) | Kind::Foreign { .. } => {
                 losses.add("reply.part", "a part only the provider's format has");

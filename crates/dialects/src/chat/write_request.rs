@@ -92,7 +92,7 @@ fn write_sampling(
     losses.add_if(
         stop.len() > MAX_STOP_SEQUENCES,
         "sampling.stop",
-        "the chat format takes at most 4 stop texts",
+        "the chat format takes at most 4 stop sequences",
     );
     let stop: Vec<&str> = stop.iter().take(MAX_STOP_SEQUENCES).map(String::as_str).collect();
     body.maybe("temperature", temperature.map(number))
@@ -148,8 +148,12 @@ const fn write_modality(modality: Modality) -> &'static str {
 fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
     let Hints { user, metadata, tier, cache_key, verbosity } = hints;
     let State { store, previous, background } = state;
-    losses.add_if(previous.is_some(), "state.previous", "the chat format keeps no conversations");
-    losses.add_if(*background == Some(true), "state.background", "a chat call cannot run on alone");
+    losses.add_if(previous.is_some(), "state.previous", "the chat format stores no conversations");
+    losses.add_if(
+        *background == Some(true),
+        "state.background",
+        "the chat format has no background mode",
+    );
     let written = tier.as_ref().and_then(wire::write_tier);
     losses.add_if(
         tier.is_some() && written.is_none(),
@@ -209,7 +213,7 @@ fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -
     let cited =
         |part: &&Part| matches!(&part.kind, Kind::Text { citations, .. } if !citations.is_empty());
     let cited = parts.iter().any(cited);
-    losses.add_if(cited, "text.citations", "a chat history has no place for sources");
+    losses.add_if(cited, "text.citations", "a chat history has no field for citations");
     if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = parts.as_slice()
         && extras.is_empty()
     {
@@ -237,7 +241,7 @@ fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
         }
         Kind::Thought(_) | Kind::ToolCall(_) | Kind::ToolResult(_) => return None,
         Kind::Search(_) => {
-            losses.add("part.search", "the chat format has no place for a past search");
+            losses.add("part.search", "the chat format has no field for a past search");
             return None;
         }
     };
@@ -265,7 +269,7 @@ fn write_media(media: &Media, extras: &Extras, losses: &mut Losses) -> Option<Ob
     losses.add_if(
         clip.is_some() && *kind != MediaKind::Video,
         "media.clip",
-        "the chat format has no clips of anything but films",
+        "the chat format has clips only for video",
     );
     let whole = |word: &str, inner: Object| {
         Object::new().set("type", word).set(word, with_inner_extras(inner, extras, word))
@@ -372,7 +376,7 @@ fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
                     losses.add_if(
                         part.seal.is_some(),
                         "thought.seal",
-                        "a seal of another provider's is of no use to this one",
+                        "a signature of another provider is not valid here",
                     );
                 }
             }
@@ -384,7 +388,7 @@ fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
                 });
             }
             Kind::Media(_) => {
-                losses.add("turn.media", "a chat model's own turns hold no media");
+                losses.add("turn.media", "assistant turns hold no media in this format");
             }
             Kind::Text { .. }
             | Kind::Refusal(_)
@@ -456,7 +460,7 @@ fn write_tools(body: Object, tools: &[Tool], choice: &ToolChoice, losses: &mut L
             Tool::Search(tool) => search = Some(write_search(tool, losses)),
             Tool::Foreign { origin, value } if *origin == ORIGIN => list.push(value.clone()),
             Tool::Code(_) => losses.add("tools.code", "the chat format cannot run code"),
-            Tool::Fetch(_) => losses.add("tools.fetch", "the chat format cannot fetch addresses"),
+            Tool::Fetch(_) => losses.add("tools.fetch", "the chat format cannot fetch URLs"),
             Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),
         }
     }
@@ -472,8 +476,8 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
         tool;
     note_foreign(extras, ORIGIN, "tools", losses);
-    losses.add_if(result.is_some(), "tools.result", "the chat format declares no results");
-    losses.add_if(*deferred, "tools.deferred", "the chat format shows every tool at once");
+    losses.add_if(result.is_some(), "tools.result", "the chat format has no result schemas");
+    losses.add_if(*deferred, "tools.deferred", "the chat format has no deferred tools");
     let inner = Object::new()
         .set("name", name.as_str())
         .maybe("description", description.as_deref())
@@ -493,7 +497,7 @@ fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
     losses.add_if(
         !allowed.is_empty() || !blocked.is_empty(),
         "tools.search.domains",
-        "a chat search cannot be kept to domains",
+        "a chat search cannot be limited to domains",
     );
     let location = location.as_ref().map(|location| {
         let near = Object::new()

@@ -240,7 +240,8 @@ impl ChatStreamWriter {
                 return none;
             }
             Kind::Search(_) => {
-                self.losses.add("reply.search", "the chat format shows sources but not queries");
+                self.losses
+                    .add("reply.search", "the chat format shows citations but no search queries");
                 return none;
             }
             Kind::Refusal(_) | Kind::ToolCall(_) | Kind::ToolResult(_) | Kind::Foreign { .. } => {

@@ -172,8 +172,8 @@ pub(super) fn write_request(embed: &Embed, lane: &str) -> Lossy<Vec<Outgoing>> {
     // Requests the default encoding, which every provider supports.
     let Embed { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
     let mut losses = Losses::new();
-    losses.add_if(task.is_some(), "task", "this format does not tell what vectors are for");
-    losses.add_if(title.is_some(), "title", "this format has no titles");
+    losses.add_if(task.is_some(), "task", "the format has no task type");
+    losses.add_if(title.is_some(), "title", "the format has no titles");
     for name in extras.foreign_to(ORIGIN) {
         losses.add(name, "only the caller's format has this field");
     }

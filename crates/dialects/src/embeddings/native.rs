@@ -333,14 +333,14 @@ fn requests(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Value>>, Fault> {
     // The encoding is applied when the reply is written.
     let Embed { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
     let mut losses = Losses::new();
-    losses.add_if(user.is_some(), "user", "this format does not tell who asks");
+    losses.add_if(user.is_some(), "user", "the format has no user id");
     for name in extras.foreign_to(ORIGIN) {
         losses.add(name, "only the caller's format has this field");
     }
     let kept = extras.for_origin(ORIGIN).into_iter().flatten();
     let (inner, kept): (Vec<_>, Vec<_>) = kept.partition(|(name, _)| name.contains('.'));
     for (name, _) in inner {
-        losses.add(name, "texts are put into contents of our own");
+        losses.add(name, "the gateway writes its own contents around texts");
     }
     let write = |input: &Input| match input {
         Input::Text(text) => {

@@ -64,7 +64,7 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
     losses.add_if(
         !aspect_ratio::is_exact(extent),
         "size",
-        "the native format is told a shape and a class of size, not pixels",
+        "the native format takes an aspect ratio and a size class, not pixels",
     );
     for name in extras.for_origin(ORIGIN).into_iter().flat_map(serde_json::Map::keys) {
         losses.add(name, NO_SUCH_FIELD);

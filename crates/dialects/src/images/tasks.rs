@@ -326,12 +326,16 @@ pub(super) fn write_predictions(
     losses.add_if(
         matches!(picture.extent, Extent::Pixels(..)),
         "size",
-        "this family of models is told a shape, not pixels",
+        "this family of models takes an aspect ratio, not pixels",
     );
     let ratio = aspect_ratio::ratio_of(picture, &NATIVE_RATIOS).unwrap_or_default();
     let format = picture.format.as_deref().map(|word| if word == "jpeg" { "jpg" } else { word });
     let image = picture.inputs.first().map(uri).transpose()?;
-    losses.add_if(picture.inputs.len() > 1, "image", "this family of models takes one picture");
+    losses.add_if(
+        picture.inputs.len() > 1,
+        "image",
+        "this family of models takes a single input image",
+    );
     let input = Object::new()
         .set("prompt", picture.prompt.as_str())
         .maybe("negative_prompt", picture.negative.as_deref())

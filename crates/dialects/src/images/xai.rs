@@ -31,7 +31,7 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
     losses.add_if(
         !aspect_ratio::is_exact(&picture.extent),
         "size",
-        "this family of models is told a shape and a class of size, not pixels",
+        "this family of models takes an aspect ratio and a size class, not pixels",
     );
     let ratio = aspect_ratio::ratio_of(picture, &XAI_RATIOS).map_err(|()| {
         let known = XAI_RATIOS.join(", ");

@@ -36,7 +36,7 @@ pub(super) const NESTED_PART_EXTRA: &str = "portunus.inside";
 pub(super) const CUSTOM_RESULT_EXTRA: &str = "portunus.custom";
 
 /// Loss text for a foreign signature.
-pub(super) const FOREIGN_SIGNATURE: &str = "a seal of another provider's is of no use to this one";
+pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
 
 /// Loss text for a thought with a foreign signature.
-pub(super) const FOREIGN_THOUGHT: &str = "thinking comes back only with this provider's own seal";
+pub(super) const FOREIGN_THOUGHT: &str = "the provider accepts only thinking that it signed itself";

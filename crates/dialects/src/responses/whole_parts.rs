@@ -66,7 +66,7 @@ impl ItemWriter {
                     }
                     None => self.drop_part(
                         "reply.media",
-                        "the responses format has no place for this media",
+                        "the responses format has no field for this media",
                         losses,
                         out,
                     ),

@@ -47,7 +47,11 @@ impl<'a> ItemListWriter<'a> {
     /// Adds a turn.
     pub(super) fn turn(&mut self, turn: &Turn) {
         let Turn { role, parts, name, extras } = turn;
-        self.losses.add_if(name.is_some(), "turn.name", "the responses format names no speakers");
+        self.losses.add_if(
+            name.is_some(),
+            "turn.name",
+            "the responses format has no participant names",
+        );
         note_foreign(extras, ORIGIN, "turn", self.losses);
         for part in parts {
             note_foreign(&part.extras, ORIGIN, "part", self.losses);
@@ -70,7 +74,7 @@ impl<'a> ItemListWriter<'a> {
         for item in items.into_iter().rev() {
             let thinking = kind(&item).as_deref() == Some("reasoning");
             if thinking && !followed {
-                losses.add("thought", "thinking without what followed it is refused");
+                losses.add("thought", "the provider refuses thinking without a following item");
                 continue;
             }
             let theirs = item.get("role").and_then(Value::as_str).is_none_or(|r| r == "assistant");
@@ -142,11 +146,14 @@ impl<'a> ItemListWriter<'a> {
                 return None;
             }
             Kind::Search(_) => {
-                self.losses.add("part.search", "a search another provider ran has no place here");
+                self.losses.add(
+                    "part.search",
+                    "a search another provider ran cannot be shown to this one",
+                );
                 return None;
             }
             Kind::Thought(_) | Kind::ToolCall(_) | Kind::ToolResult(_) => {
-                self.losses.add("part", "a part that has no place in a user's turn here");
+                self.losses.add("part", "a part that a user message cannot hold here");
                 return None;
             }
         };
@@ -159,11 +166,11 @@ impl<'a> ItemListWriter<'a> {
         self.losses.add_if(clip.is_some(), "media.clip", "the responses format has no clips");
         match kind {
             MediaKind::Audio => {
-                self.losses.add("media.audio", "the responses format takes no sound");
+                self.losses.add("media.audio", "the responses format takes no audio");
                 return None;
             }
             MediaKind::Video => {
-                self.losses.add("media.video", "the responses format takes no film");
+                self.losses.add("media.video", "the responses format takes no video");
                 return None;
             }
             MediaKind::Image | MediaKind::Document => {}
@@ -217,7 +224,7 @@ impl<'a> ItemListWriter<'a> {
         self.losses.add_if(
             part.cache.is_some(),
             "part.cache",
-            "a result has no place for a cache breakpoint here",
+            "a tool result cannot have a cache breakpoint here",
         );
         let content = if object.is_some() && parts.is_empty() {
             Value::from(result.as_text())
@@ -258,7 +265,7 @@ impl<'a> ItemListWriter<'a> {
             self.losses.add_if(
                 part.cache.is_some(),
                 "part.cache",
-                "only what is put in has a place for a cache breakpoint here",
+                "only input parts can have a cache breakpoint here",
             );
             if let Some(mut output) = self.output_part(part) {
                 if let Value::Object(fields) = &mut output {
@@ -353,7 +360,10 @@ impl<'a> ItemListWriter<'a> {
                 Some(write_output::search_item(part, search, id.clone()).into())
             }
             Kind::Search(_) => {
-                self.losses.add("part.search", "a search another provider ran has no place here");
+                self.losses.add(
+                    "part.search",
+                    "a search another provider ran cannot be shown to this one",
+                );
                 None
             }
             Kind::Media(media) if part.extras.get(ORIGIN, "id").is_some() => {
@@ -362,7 +372,8 @@ impl<'a> ItemListWriter<'a> {
             Kind::Media(media) => {
                 // Assistant messages cannot hold images, so the image goes into a user message.
                 let shown = self.media(media)?;
-                self.losses.add("media.role", "a picture of the model's is shown by the user here");
+                self.losses
+                    .add("media.role", "an image of the model is sent in a user message here");
                 let content = vec![Value::from(shown)];
                 Some(Object::new().set("role", "user").set("content", content).into())
             }

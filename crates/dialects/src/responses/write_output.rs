@@ -42,7 +42,11 @@ pub(super) fn refusal_part(text: &str) -> Value {
 /// it.
 pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses) -> Value {
     let Citation { url, title, quote, span, extras } = citation;
-    losses.add_if(quote.is_some(), "citation.quote", "the responses format quotes no sources");
+    losses.add_if(
+        quote.is_some(),
+        "citation.quote",
+        "the responses format has no quotes in citations",
+    );
     if url.is_none() && extras.get(ORIGIN, "type").is_some() {
         return Object::new().with(extras, ORIGIN).into();
     }

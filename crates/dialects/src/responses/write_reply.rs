@@ -19,7 +19,7 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
     losses.add_if(
         candidates.len() > 1,
         "reply.candidates",
-        "the responses format gives one answer",
+        "the responses format has a single candidate",
     );
     let created = created.unwrap_or(stamp.created);
     let mut echo = ResponseEcho::from_request(chat, stamp, created);
@@ -174,7 +174,7 @@ impl OutputWriter<'_> {
                     Some(item) => item.into(),
                     None => {
                         self.losses
-                            .add("reply.media", "the responses format has no place for this media");
+                            .add("reply.media", "the responses format has no field for this media");
                         return None;
                     }
                 }

@@ -92,12 +92,12 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     losses.add_if(
         *canvas != canon::Canvas::default(),
         "canvas",
-        "the responses format tells no shape of pictures",
+        "the responses format has no image shape",
     );
     losses.add_if(
         modalities.iter().any(|kind| *kind != Modality::Text),
         "modalities",
-        "the responses format answers in text, and in pictures only by a tool",
+        "the responses format replies in text, and in images only through a tool",
     );
     let mut body = body.set("include", write_include(sampling, extras)).with(extras, ORIGIN);
     if *stream {
@@ -146,12 +146,12 @@ fn write_sampling(
     losses.add_if(
         candidates.is_some_and(|n| n > 1),
         "sampling.candidates",
-        "the responses format gives one answer",
+        "the responses format has a single candidate",
     );
     losses.add_if(
         lane.limit.is_none() && max_output.is_some_and(|limit| limit < MIN_OUTPUT_TOKENS),
         "sampling.max_output",
-        "the responses format takes no limit below 16 tokens, so 16 it is",
+        "the responses format takes no limit below 16 tokens, so 16 is sent",
     );
     let limit = lane.limit.or(*max_output).map(|limit| limit.max(MIN_OUTPUT_TOKENS));
     body.maybe("max_output_tokens", limit)

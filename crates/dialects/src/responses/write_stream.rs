@@ -65,7 +65,7 @@ impl ResponsesStreamWriter {
     fn part_event(&mut self, place: Place, event: Event, out: &mut Vec<u8>) {
         self.begin(out);
         if place.candidate != 0 {
-            self.losses.add("reply.candidates", "the responses format gives one answer");
+            self.losses.add("reply.candidates", "the responses format has a single candidate");
             return;
         }
         match self.current {

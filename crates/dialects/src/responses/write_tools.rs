@@ -123,7 +123,7 @@ fn write_tool<'a>(tool: &'a Tool, losses: &mut Losses) -> Option<(Value, Option<
             (value, None)
         }
         Tool::Fetch(_) => {
-            losses.add("tools.fetch", "the responses format cannot fetch addresses");
+            losses.add("tools.fetch", "the responses format cannot fetch URLs");
             return None;
         }
         Tool::Foreign { .. } => {
@@ -165,7 +165,7 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     losses.add_if(
         cache.is_some() && extras.for_origin(ORIGIN).is_none(),
         "tools.cache",
-        "a tool has no place for a cache breakpoint here",
+        "a tool cannot have a cache breakpoint here",
     );
     let name = tool_names::namespace_of(extras)
         .map_or(name.as_str(), |space| tool_names::bare_name(space, name));
@@ -187,7 +187,7 @@ fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
     losses.add_if(
         !blocked.is_empty(),
         "tools.search.blocked",
-        "a search here can be kept to domains, but not off them",
+        "a search here can be limited to domains, but cannot exclude any",
     );
     let filters =
         Object::new().maybe("allowed_domains", (!allowed.is_empty()).then(|| allowed.clone()));
