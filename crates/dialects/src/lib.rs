@@ -6,10 +6,8 @@
 //! `write_stream`, `pass_through` (patches the caller's own bytes) and `fault` (errors). This crate
 //! knows nothing of sockets, keys, prices or async.
 
-mod addresses;
-mod brake;
 pub mod chat;
-mod custom;
+mod custom_tool_calls;
 mod dialect;
 pub mod embeddings;
 mod envelope;
@@ -21,24 +19,26 @@ pub mod images;
 pub mod json;
 mod judge;
 pub mod keepsake;
+mod media_urls;
 pub mod messages;
 pub mod native;
 pub mod responses;
 mod served;
 mod steering;
+mod stop_enforcer;
 mod stretch;
 mod text;
 
-pub use addresses::{Address, addresses};
-pub use brake::{Brake, Scale};
-pub use custom::CustomCalls;
+pub use custom_tool_calls::CustomCalls;
 pub use dialect::{
     Dialect, Ends, Lane, Outgoing, Passage, Peek, Reader, Said, Sniffer, Stamp, Target, Verdict,
     Writer,
 };
 pub use frame::{Cutter, Frame, MAX_FRAME};
+pub use media_urls::{Address, addresses};
 pub use served::tier_told;
 pub use steering::Steering;
+pub use stop_enforcer::{Brake, Scale};
 
 use canon::Origin;
 

@@ -1,61 +1,63 @@
-//! Responses to responses: an answer that the gateway ends at its output limit.
+//! Pass-through of a response that the gateway ends at its output limit.
 //!
-//! The last event of this format repeats the whole answer, so what has been said is kept while it
-//! goes by: finished items as they came, and the text of the one that grows.
+//! The last event of this format repeats the whole response. The meter therefore keeps finished
+//! items as they were received, and the text of the item in progress.
 
 use bytes::Bytes;
 use canon::Usage;
 use serde_json::{Map, Value};
 
-use super::fault::event_lines;
+use super::sse::write_event;
 use super::wire;
 use crate::fields::Object;
 
-/// What an answer has said so far.
+/// Copy of the response so far.
 #[derive(Default)]
-pub(super) struct SoFar {
-    /// The event that opened the answer.
-    opened: Bytes,
-    /// The events of finished items.
-    finished: Vec<Bytes>,
-    /// The event of the item that grows, and its text as it stands in JSON.
-    growing: Option<(Bytes, Vec<u8>)>,
+pub(super) struct PartialResponse {
+    /// The `response.created` event.
+    created_event: Bytes,
+    /// The `response.output_item.done` events.
+    done_events: Vec<Bytes>,
+    /// The `response.output_item.added` event of the item in progress, and its text with JSON
+    /// escapes.
+    open_item: Option<(Bytes, Vec<u8>)>,
 }
 
-impl SoFar {
-    /// Takes an event that is not the last one.
-    pub(super) fn see(&mut self, name: &str, data: &[u8]) {
-        // Copied: a slice would keep the whole piece it came in.
+impl PartialResponse {
+    /// Records an event other than the last one.
+    pub(super) fn record_event(&mut self, name: &str, data: &[u8]) {
+        // Copied, because a slice would keep the whole received buffer alive.
         let copy = || Bytes::copy_from_slice(data);
         match name {
-            "response.created" => self.opened = copy(),
-            "response.output_item.added" => self.growing = Some((copy(), Vec::new())),
+            "response.created" => self.created_event = copy(),
+            "response.output_item.added" => self.open_item = Some((copy(), Vec::new())),
             "response.output_item.done" => {
-                self.growing = None;
-                self.finished.push(copy());
+                self.open_item = None;
+                self.done_events.push(copy());
             }
             _ => {}
         }
     }
 
-    /// Text was added to the item that grows.
-    pub(super) fn grow(&mut self, text: &[u8]) {
-        if let Some((_, said)) = &mut self.growing {
-            said.extend_from_slice(text);
+    /// Appends text to the item in progress.
+    pub(super) fn append_text(&mut self, text: &[u8]) {
+        if let Some((_, text_so_far)) = &mut self.open_item {
+            text_so_far.extend_from_slice(text);
         }
     }
 
-    /// Writes the end of the answer, numbering its events from there.
-    pub(super) fn cut(&mut self, usage: &Usage, mut sequence: u64, out: &mut Vec<u8>) {
+    /// Writes the events that end the response. The first one gets the given sequence number.
+    pub(super) fn write_end(&mut self, usage: &Usage, mut sequence: u64, out: &mut Vec<u8>) {
         let mut send = |name: &str, event: Object| {
             let head = Object::new().set("type", name).set("sequence_number", sequence);
             let event =
                 event.into_map().into_iter().fold(head, |all, (name, value)| all.set(&name, value));
             sequence += 1;
-            event_lines(name, &Value::from(event).to_string(), out);
+            write_event(name, &Value::from(event).to_string(), out);
         };
-        let mut output: Vec<Value> = self.finished.iter().filter_map(|event| item(event)).collect();
-        if let Some((event, text)) = self.growing.take()
+        let mut output: Vec<Value> =
+            self.done_events.iter().filter_map(|event| item(event)).collect();
+        if let Some((event, text)) = self.open_item.take()
             && let Some(Value::Object(mut item)) = item(&event)
             && item.get("type").and_then(Value::as_str) == Some("message")
         {
@@ -85,7 +87,7 @@ impl SoFar {
             send("response.output_item.done", done);
             output.push(item);
         }
-        let mut response = match field(&self.opened, "response") {
+        let mut response = match field(&self.created_event, "response") {
             Some(Value::Object(response)) => response,
             _ => Map::new(),
         };

@@ -1,4 +1,5 @@
-//! Responses to responses: the caller's own bytes, and the provider's own pieces.
+//! Pass-through from responses to responses: the caller's body with few edits, and the provider's
+//! frames unchanged.
 
 use bytes::Bytes;
 use canon::{Fault, Trouble, Usage};
@@ -9,26 +10,27 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::cut::SoFar;
-use super::echo::Echo;
-use super::{PATH, Responses, fault, rules, wire};
+use super::names::PATH;
+use super::partial_response::PartialResponse;
+use super::response_object::ResponseEcho;
+use super::{Responses, fault, rules, wire};
 use crate::json::{self, Edit, Segments};
 use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
 
-/// The number of the first of the last words. How far the stream had come is not known where they
-/// are written; clients ask only that numbers rise, and no stream comes this far.
-const LAST_WORDS: u64 = 1_000_000_000;
+/// First sequence number of the events the gateway appends. The last number of the provider is
+/// unknown where they are written. SDKs only require increasing numbers, and no stream gets this
+/// far.
+const FIRST_APPENDED_SEQUENCE: u64 = 1_000_000_000;
 
-/// The text of a delta; made ready once.
-/// Where what a model says stands in a whole answer.
-static TEXTS: LazyLock<[Finder<'static>; 2]> =
+/// Text fields of a whole response. The patterns are compiled once.
+static TEXT_FIELDS: LazyLock<[Finder<'static>; 2]> =
     LazyLock::new(|| ["\"text\":", "\"arguments\":"].map(Finder::new));
-/// And in an event.
-static DELTA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"delta\":"));
+/// Text field of a delta event.
+static DELTA_FIELD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"delta\":"));
 
 impl Passage for Responses {
     fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
-        rules::peek(body)
+        rules::read_facts(body)
     }
 
     fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
@@ -53,16 +55,16 @@ impl Passage for Responses {
     }
 
     fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
-        let whole: wire::Final<'_> =
+        let whole: wire::FinalResponse<'_> =
             serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
         if let Some(error) = whole.error {
-            return Err(fault::read(&parsed(error.get())));
+            return Err(fault::read(&parse_text(error.get())));
         }
         let output = whole.output.ok_or_else(|| fault::unreadable("there is no `output`"))?;
         let usage = whole.usage();
         Ok(Said {
             finished: is_finished(whole.status.as_deref()),
-            output_bytes: Said::bytes(usage, output.get(), &*TEXTS),
+            output_bytes: Said::bytes(usage, output.get(), &*TEXT_FIELDS),
             usage,
             estimated: false,
             tier: whole.tier(),
@@ -70,12 +72,21 @@ impl Passage for Responses {
     }
 
     fn sniffer(&self, _peek: &Peek) -> Box<dyn Sniffer> {
-        Box::new(ResponsesSniffer { so_far: SoFar::default(), said: Said::default() })
+        Box::new(ResponsesStreamMeter {
+            partial: PartialResponse::default(),
+            totals: Said::default(),
+        })
     }
 
     fn break_off(&self, fault: &Fault, request_id: &str) -> Vec<u8> {
         let mut out = Vec::new();
-        fault::write_stream(fault, &Echo::unknown(request_id), Vec::new(), LAST_WORDS, &mut out);
+        fault::write_stream_error(
+            fault,
+            &ResponseEcho::without_request(request_id),
+            Vec::new(),
+            FIRST_APPENDED_SEQUENCE,
+            &mut out,
+        );
         out
     }
 
@@ -84,7 +95,7 @@ impl Passage for Responses {
     }
 }
 
-fn parsed(text: &str) -> Value {
+fn parse_text(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }
 
@@ -92,31 +103,31 @@ fn is_finished(status: Option<&str>) -> bool {
     matches!(status, None | Some("completed" | "incomplete"))
 }
 
-/// Watches events go by. All but the last carry nothing to read.
-struct ResponsesSniffer {
-    so_far: SoFar,
-    said: Said,
+/// Meters the events of a stream. Only the last event is parsed.
+struct ResponsesStreamMeter {
+    partial: PartialResponse,
+    totals: Said,
 }
 
-/// The name of an event: on its own line, or else in its data.
-fn name(frame: &Frame) -> Option<Cow<'_, str>> {
+/// Event name, from its `event:` line or else from its data.
+fn event_name(frame: &Frame) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
-    struct Named<'a> {
+    struct EventTypeView<'a> {
         #[serde(borrow, default, deserialize_with = "text::maybe")]
         r#type: Option<Cow<'a, str>>,
     }
     if let Some(event) = &frame.event {
         return Some(String::from_utf8_lossy(event));
     }
-    let named: Named<'_> = serde_json::from_slice(&frame.data).ok()?;
-    // A name with a line break in it would begin a line of its own.
+    let named: EventTypeView<'_> = serde_json::from_slice(&frame.data).ok()?;
+    // A name with a line break would start another line of the event stream.
     named.r#type.filter(|name| !name.chars().any(char::is_control))
 }
 
-impl Sniffer for ResponsesSniffer {
+impl Sniffer for ResponsesStreamMeter {
     fn frame(&mut self, frame: &Frame) -> Verdict {
         #[derive(Deserialize)]
-        struct Last<'a> {
+        struct LastEventView<'a> {
             #[serde(borrow, default)]
             response: Option<&'a RawValue>,
         }
@@ -124,19 +135,19 @@ impl Sniffer for ResponsesSniffer {
         if data == b"[DONE]" {
             return Verdict::Swallow;
         }
-        let name = name(frame);
+        let name = event_name(frame);
         match name.as_deref() {
             Some("response.completed" | "response.incomplete" | "response.failed") => {}
-            Some("error") => return Verdict::Fault(fault::read(&parsed_bytes(data))),
+            Some("error") => return Verdict::Fault(fault::read(&parse_bytes(data))),
             Some(name) => {
                 if name.ends_with(".delta") {
-                    let text = json::raw_text(data, &DELTA).unwrap_or_default();
-                    self.said.output_bytes += text.len() as u64;
+                    let text = json::raw_text(data, &DELTA_FIELD).unwrap_or_default();
+                    self.totals.output_bytes += text.len() as u64;
                     if name == "response.output_text.delta" {
-                        self.so_far.grow(text);
+                        self.partial.append_text(text);
                     }
                 } else {
-                    self.so_far.see(name, data);
+                    self.partial.record_event(name, data);
                 }
                 return Verdict::Forward;
             }
@@ -153,34 +164,35 @@ impl Sniffer for ResponsesSniffer {
                 };
             }
         }
-        let read = serde_json::from_slice::<Last<'_>>(data).map_err(|e| e.to_string());
+        let read = serde_json::from_slice::<LastEventView<'_>>(data).map_err(|e| e.to_string());
         let last = read.and_then(|last| {
             let response = last.response.ok_or("there is no `response`")?;
-            serde_json::from_str::<wire::Final<'_>>(response.get()).map_err(|e| e.to_string())
+            serde_json::from_str::<wire::FinalResponse<'_>>(response.get())
+                .map_err(|e| e.to_string())
         });
         let last = match last {
             Ok(last) => last,
             Err(why) => {
                 return Verdict::Fault(
-                    Fault::new(Trouble::Interrupted, "the provider's last piece cannot be read")
+                    Fault::new(Trouble::Interrupted, "the provider's last event cannot be read")
                         .note(format!("unreadable responses event: {why}")),
                 );
             }
         };
         if let Some(usage) = last.usage() {
-            self.said.usage = Some(self.said.usage.unwrap_or_default().merged(usage));
+            self.totals.usage = Some(self.totals.usage.unwrap_or_default().merged(usage));
         }
-        self.said.tier = last.tier();
+        self.totals.tier = last.tier();
         if name.as_deref() == Some("response.failed") {
-            let error = last.error.map_or(Value::Null, |error| parsed(error.get()));
+            let error = last.error.map_or(Value::Null, |error| parse_text(error.get()));
             return Verdict::Fault(fault::read(&error));
         }
-        self.said.finished = true;
+        self.totals.finished = true;
         Verdict::Last
     }
 
     fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
-        if let Some(name) = name(frame) {
+        if let Some(name) = event_name(frame) {
             out.extend_from_slice(b"event: ");
             out.extend_from_slice(name.as_bytes());
             out.push(b'\n');
@@ -189,15 +201,15 @@ impl Sniffer for ResponsesSniffer {
     }
 
     fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
-        self.so_far.cut(usage, LAST_WORDS, out);
-        self.said.finished = true;
+        self.partial.write_end(usage, FIRST_APPENDED_SEQUENCE, out);
+        self.totals.finished = true;
     }
 
     fn said(&self) -> &Said {
-        &self.said
+        &self.totals
     }
 }
 
-fn parsed_bytes(data: &[u8]) -> Value {
+fn parse_bytes(data: &[u8]) -> Value {
     serde_json::from_slice(data).unwrap_or_default()
 }

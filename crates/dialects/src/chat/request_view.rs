@@ -1,4 +1,4 @@
-//! A chat request as the rules see it: borrowed from the body, judged while it is read.
+//! Borrowed view of a chat request. Rules that concern a message are checked while it is parsed.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess};
@@ -10,11 +10,11 @@ use crate::text;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]
-pub(super) struct Head<'a> {
+pub(super) struct ChatRequestView<'a> {
     #[serde(borrow, default)]
     pub(super) model: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) messages: Option<Messages<'a>>,
+    pub(super) messages: Option<ChatMessageList<'a>>,
     #[serde(default)]
     pub(super) stream: Option<bool>,
     #[serde(borrow, default)]
@@ -42,7 +42,7 @@ pub(super) struct Head<'a> {
     #[serde(borrow, default)]
     pub(super) stop: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) tools: Option<Vec<ToolHead<'a>>>,
+    pub(super) tools: Option<Vec<ChatToolView<'a>>>,
     #[serde(borrow, default)]
     pub(super) tool_choice: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -68,62 +68,62 @@ pub(super) struct Head<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct ToolHead<'a> {
+pub(super) struct ChatToolView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) function: Option<NameHead<'a>>,
+    pub(super) function: Option<ChatNameView<'a>>,
     #[serde(borrow, default)]
-    pub(super) custom: Option<NameHead<'a>>,
+    pub(super) custom: Option<ChatNameView<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct NameHead<'a> {
+pub(super) struct ChatNameView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
 }
 
-/// The conversation. Each message is judged while it is read, so that nothing is kept of it but
-/// the ids of calls and results.
+/// The conversation. Each message is checked while it is parsed, so that only the ids of tool calls
+/// and results are kept.
 #[derive(Debug, Default)]
-pub(super) struct Messages<'a> {
+pub(super) struct ChatMessageList<'a> {
     pub(super) count: usize,
-    /// Whether any of them is made of parts.
-    pub(super) parts: bool,
-    pub(super) broken: Option<(String, String)>,
+    /// True if any message has a list of parts as its content.
+    pub(super) has_parts: bool,
+    pub(super) problem: Option<(String, String)>,
     pub(super) calls: Vec<Cow<'a, str>>,
-    pub(super) answered: Vec<(usize, Cow<'a, str>)>,
+    pub(super) results: Vec<(usize, Cow<'a, str>)>,
 }
 
-impl<'de> Outline<'de> for Messages<'de> {
+impl<'de> Outline<'de> for ChatMessageList<'de> {
     const EXPECTED: &'static str = "a list of messages";
 
     fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         let mut all = Self::default();
-        while let Some(message) = items.next_element::<Message<'de>>()? {
-            all.parts |= matches!(message.content, Content::Parts { .. });
-            all.judge(message);
+        while let Some(message) = items.next_element::<ChatMessageView<'de>>()? {
+            all.has_parts |= matches!(message.content, ChatContentView::Parts { .. });
+            all.check(message);
             all.count += 1;
         }
         Ok(Some(all))
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Messages<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ChatMessageList<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<Messages<'de>, D>(from)
+        heads::read::<ChatMessageList<'de>, D>(from)
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a message object")]
-pub(super) struct Message<'a> {
+pub(super) struct ChatMessageView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) role: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) content: Content<'a>,
+    pub(super) content: ChatContentView<'a>,
     #[serde(borrow, default)]
-    pub(super) tool_calls: Option<Vec<CallHead<'a>>>,
+    pub(super) tool_calls: Option<Vec<ChatCallView<'a>>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) tool_call_id: Option<Cow<'a, str>>,
     #[serde(default)]
@@ -137,28 +137,28 @@ pub(super) struct Message<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct CallHead<'a> {
+pub(super) struct ChatCallView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) function: Option<NameHead<'a>>,
+    pub(super) function: Option<ChatNameView<'a>>,
     #[serde(borrow, default)]
-    pub(super) custom: Option<NameHead<'a>>,
+    pub(super) custom: Option<ChatNameView<'a>>,
 }
 
-/// What a message holds: nothing, text, or parts of which the first broken one is remembered.
+/// Content of a message: absent, text, or parts with the first invalid one.
 #[derive(Debug, Default)]
-pub(super) enum Content<'a> {
+pub(super) enum ChatContentView<'a> {
     #[default]
     Absent,
     Text,
     Parts {
         count: usize,
-        broken: Option<(usize, Cow<'a, str>)>,
+        problem: Option<(usize, Cow<'a, str>)>,
     },
 }
 
-impl<'de> Outline<'de> for Content<'de> {
+impl<'de> Outline<'de> for ChatContentView<'de> {
     const EXPECTED: &'static str = "a string or a list of parts";
 
     fn text(_text: &str) -> Option<Self> {
@@ -170,32 +170,32 @@ impl<'de> Outline<'de> for Content<'de> {
     }
 
     fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
-        let (mut count, mut broken) = (0, None);
-        while let Some(part) = items.next_element::<PartHead<'de>>()? {
-            if broken.is_none() {
-                broken = part.broken().map(|why| (count, why));
+        let (mut count, mut problem) = (0, None);
+        while let Some(part) = items.next_element::<ChatPartView<'de>>()? {
+            if problem.is_none() {
+                problem = part.problem().map(|why| (count, why));
             }
             count += 1;
         }
-        Ok(Some(Self::Parts { count, broken }))
+        Ok(Some(Self::Parts { count, problem }))
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ChatContentView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<Content<'de>, D>(from)
+        heads::read::<ChatContentView<'de>, D>(from)
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a part object with a `type`")]
-pub(super) struct PartHead<'a> {
+pub(super) struct ChatPartView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) text: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) image_url: Option<UrlHead<'a>>,
+    pub(super) image_url: Option<ChatImageUrlView<'a>>,
     #[serde(default)]
     pub(super) input_audio: Option<AnyObject>,
     #[serde(default)]
@@ -204,20 +204,22 @@ pub(super) struct PartHead<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a `url`")]
-pub(super) struct UrlHead<'a> {
+pub(super) struct ChatImageUrlView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) url: Option<Cow<'a, str>>,
 }
 
-impl PartHead<'_> {
-    fn broken(&self) -> Option<Cow<'static, str>> {
+impl ChatPartView<'_> {
+    fn problem(&self) -> Option<Cow<'static, str>> {
         let why = match self.r#type.as_deref() {
             None => "needs a `type`",
             Some("text") if self.text.is_none() => "needs a `text`",
             Some("image_url") => match &self.image_url {
                 None => "needs an `image_url`",
-                Some(UrlHead { url: None }) => "needs an `image_url.url`",
-                Some(UrlHead { url: Some(url) }) => return broken_url(url).map(Cow::Borrowed),
+                Some(ChatImageUrlView { url: None }) => "needs an `image_url.url`",
+                Some(ChatImageUrlView { url: Some(url) }) => {
+                    return url_problem(url).map(Cow::Borrowed);
+                }
             },
             Some("input_audio") if self.input_audio.is_none() => "needs an `input_audio`",
             Some("file") if self.file.is_none() => "needs a `file`",
@@ -227,27 +229,27 @@ impl PartHead<'_> {
     }
 }
 
-fn broken_url(url: &str) -> Option<&'static str> {
+fn url_problem(url: &str) -> Option<&'static str> {
     if url.starts_with("data:") || url.starts_with("https://") || url.starts_with("http://") {
         None
     } else {
-        Some("has an `image_url.url` that is neither an https address nor a data URI")
+        Some("has an `image_url.url` that is neither an https URL nor a data URI")
     }
 }
 
-impl<'a> Messages<'a> {
-    fn judge(&mut self, message: Message<'a>) {
-        if self.broken.is_some() {
+impl<'a> ChatMessageList<'a> {
+    fn check(&mut self, message: ChatMessageView<'a>) {
+        if self.problem.is_some() {
             return;
         }
         let index = self.count;
-        if let Some((field, why)) = self.wrong_with(&message) {
+        if let Some((field, why)) = self.find_problem(&message) {
             let path = if field.is_empty() {
                 format!("messages[{index}]")
             } else {
                 format!("messages[{index}].{field}")
             };
-            self.broken = Some((path, why));
+            self.problem = Some((path, why));
         }
         for (at, call) in message.tool_calls.into_iter().flatten().enumerate() {
             let named = [&call.function, &call.custom]
@@ -256,69 +258,71 @@ impl<'a> Messages<'a> {
                 .any(|tool| tool.name.as_deref().is_some_and(|name| !name.is_empty()));
             match call.id {
                 Some(id) if named => self.calls.push(id),
-                _ if self.broken.is_none() => {
+                _ if self.problem.is_none() => {
                     let path = format!("messages[{index}].tool_calls[{at}]");
-                    self.broken = Some((path, "needs an `id` and a function `name`".to_owned()));
+                    self.problem = Some((path, "needs an `id` and a function `name`".to_owned()));
                 }
                 _ => {}
             }
         }
         if let Some(id) = message.tool_call_id {
-            self.answered.push((index, id));
+            self.results.push((index, id));
         }
     }
 
-    fn wrong_with(&self, message: &Message<'_>) -> Option<(&'static str, String)> {
-        let wrong = |field, why: &str| Some((field, why.to_owned()));
+    fn find_problem(&self, message: &ChatMessageView<'_>) -> Option<(&'static str, String)> {
+        let problem = |field, why: &str| Some((field, why.to_owned()));
         let Some(role) = message.role.as_deref() else {
-            return wrong("role", "is required");
+            return problem("role", "is required");
         };
         if let Some(name) = message.name.as_deref()
             && (name.len() > 256 || name.chars().any(char::is_control))
         {
-            return wrong("name", "must be at most 256 bytes without control characters");
+            return problem("name", "must be at most 256 bytes without control characters");
         }
         match &message.content {
-            Content::Parts { count: 0, .. } => {
-                return wrong("content", "must not be an empty list");
+            ChatContentView::Parts { count: 0, .. } => {
+                return problem("content", "must not be an empty list");
             }
-            Content::Parts { broken: Some((at, why)), .. } => {
+            ChatContentView::Parts { problem: Some((at, why)), .. } => {
                 return Some(("content", format!("part {at} {why}")));
             }
-            Content::Absent | Content::Text | Content::Parts { broken: None, .. } => {}
+            ChatContentView::Absent
+            | ChatContentView::Text
+            | ChatContentView::Parts { problem: None, .. } => {}
         }
-        let silent = matches!(message.content, Content::Absent);
+        let is_empty = matches!(message.content, ChatContentView::Absent);
         match role {
-            "system" | "developer" | "user" if silent => wrong("content", "is required"),
+            "system" | "developer" | "user" if is_empty => problem("content", "is required"),
             "system" | "developer" | "user" => None,
             "assistant" => {
-                let says_something = message.tool_calls.is_some()
+                let has_other_content = message.tool_calls.is_some()
                     || message.function_call.is_some()
                     || message.refusal.is_some()
                     || message.audio.is_some();
-                if silent && !says_something {
-                    return wrong("content", "is required unless there are `tool_calls`");
+                if is_empty && !has_other_content {
+                    return problem("content", "is required unless there are `tool_calls`");
                 }
                 None
             }
-            "tool" => match (&message.tool_call_id, silent) {
-                (None, _) => wrong("tool_call_id", "is required in a tool message"),
-                (Some(_), true) => wrong("content", "is required"),
-                (Some(id), false) if !self.calls.contains(id) => wrong(
+            "tool" => match (&message.tool_call_id, is_empty) {
+                (None, _) => problem("tool_call_id", "is required in a tool message"),
+                (Some(_), true) => problem("content", "is required"),
+                (Some(id), false) if !self.calls.contains(id) => problem(
                     "tool_call_id",
                     "answers no call: no earlier assistant message has a `tool_calls` entry \
                      with this id",
                 ),
-                (Some(id), false) if self.answered.iter().any(|(_, seen)| seen == id) => {
-                    wrong("tool_call_id", "was answered before")
+                (Some(id), false) if self.results.iter().any(|(_, seen)| seen == id) => {
+                    problem("tool_call_id", "was answered before")
                 }
                 (Some(_), false) => None,
             },
             "function" if message.name.is_none() => {
-                wrong("name", "is required in a function message")
+                problem("name", "is required in a function message")
             }
             "function" => None,
-            _ => wrong(
+            _ => problem(
                 "role",
                 "must be one of `system`, `developer`, `user`, `assistant`, `tool`, `function`",
             ),

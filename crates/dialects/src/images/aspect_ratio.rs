@@ -1,12 +1,12 @@
-//! Sizes in other words: for families that are told an aspect ratio and a class of size.
+//! Conversion of sizes for families that use an aspect ratio and a size class.
 
 use canon::{Extent, Picture};
 
-/// Ratios the native format knows, the usual ones first.
-pub(super) const NATIVE: [&str; 10] =
+/// Aspect ratios of the native format.
+pub(super) const NATIVE_RATIOS: [&str; 10] =
     ["1:1", "2:3", "3:2", "3:4", "4:3", "4:5", "5:4", "9:16", "16:9", "21:9"];
 
-/// A ratio as a number; `None` inside for `auto`, outside for what is none.
+/// Parses an aspect ratio. The inner `None` stands for `auto`, the outer one for a malformed ratio.
 #[expect(clippy::option_option, reason = "`auto` is a ratio that names no number")]
 pub(super) fn read_ratio(word: &str) -> Option<Option<f64>> {
     if word == "auto" {
@@ -20,31 +20,32 @@ pub(super) fn read_ratio(word: &str) -> Option<Option<f64>> {
     Some(Some(side(width)? / side(height)?))
 }
 
-/// Whether two shapes look alike.
+/// Returns true if two ratios are nearly equal.
 pub(super) fn is_near(one: f64, other: f64) -> bool {
     (one / other - 1.0).abs() < 0.04
 }
 
-/// The ratio out of a list that fits what was asked for; `None` where nothing was asked, `Err`
-/// where none fits.
+/// Returns the known ratio that matches the request. `None` if none was requested, `Err` if none
+/// matches.
 pub(super) fn ratio_of<'a>(picture: &'a Picture, known: &[&'a str]) -> Result<Option<&'a str>, ()> {
     if let Some(word) = &picture.ratio {
         return Ok(Some(word));
     }
     let Extent::Pixels(width, height) = picture.extent else { return Ok(None) };
-    let asked = f64::from(width) / f64::from(height);
-    let fits = |word: &&&str| read_ratio(word).flatten().is_some_and(|ratio| is_near(ratio, asked));
+    let requested = f64::from(width) / f64::from(height);
+    let fits =
+        |word: &&&str| read_ratio(word).flatten().is_some_and(|ratio| is_near(ratio, requested));
     known.iter().find(fits).map(|word| Some(*word)).ok_or(())
 }
 
-/// The class of size nearest above what was asked for; `None` where nothing was asked.
+/// Returns the smallest size class that covers the request. `None` if no size was requested.
 pub(super) fn class_of(extent: &Extent) -> Option<String> {
     match extent {
         Extent::Auto => None,
         Extent::Class(word) => Some(word.clone()),
         Extent::Pixels(width, height) => {
             let pixels = u64::from(*width) * u64::from(*height);
-            // A class is about a square of its side; wide pictures of it have a little more.
+            // A class is roughly a square of that side. Wide images have slightly more pixels.
             let word = match pixels {
                 ..=1_700_000 => "1K",
                 1_700_001..=6_800_000 => "2K",
@@ -55,7 +56,7 @@ pub(super) fn class_of(extent: &Extent) -> Option<String> {
     }
 }
 
-/// Whether a class gives exactly that size.
+/// Returns true if a class gives exactly that size.
 pub(super) fn is_exact(extent: &Extent) -> bool {
     match extent {
         Extent::Auto | Extent::Class(_) => true,

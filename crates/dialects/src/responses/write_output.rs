@@ -1,5 +1,5 @@
-//! What the model says and does, as the items and parts of this format: in answers, and where a
-//! provider's own items go back to it.
+//! Writes what the model said and did as items and parts: in responses, and in requests that return
+//! a provider's own items.
 
 use canon::{
     Citation, Code, CodeOutcome, Logprob, Losses, Media, MediaKind, Part, Search, Source,
@@ -7,16 +7,16 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::ME;
+use super::names::ORIGIN;
 use crate::fields::{Object, number};
 
-/// Code and its output, for where only text can stand.
-pub(super) fn fenced(language: &str, code: &str) -> String {
+/// Writes code or its output as a Markdown code block.
+pub(super) fn code_block(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
-/// A text of the model's. Its lists are there even when they are empty: clients rely on them.
-pub(super) fn text(
+/// Writes an `output_text` part. SDKs expect its lists even if they are empty.
+pub(super) fn text_part(
     text: &str,
     citations: &[Citation],
     logprobs: Option<Value>,
@@ -33,17 +33,22 @@ pub(super) fn text(
         .into()
 }
 
-/// The model's words for saying no.
-pub(super) fn refusal(text: &str) -> Value {
+/// Writes a `refusal` part.
+pub(super) fn refusal_part(text: &str) -> Value {
     Object::new().set("type", "refusal").set("refusal", text).into()
 }
 
-/// A source of a text of that length. One that names no stretch of it stands for all of it.
+/// Writes an annotation for a text of `length` characters. A citation without a span covers all of
+/// it.
 pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses) -> Value {
     let Citation { url, title, quote, span, extras } = citation;
-    losses.add_if(quote.is_some(), "citation.quote", "the responses format quotes no sources");
-    if url.is_none() && extras.get(ME, "type").is_some() {
-        return Object::new().with(extras, ME).into();
+    losses.add_if(
+        quote.is_some(),
+        "citation.quote",
+        "the responses format has no quotes in citations",
+    );
+    if url.is_none() && extras.get(ORIGIN, "type").is_some() {
+        return Object::new().with(extras, ORIGIN).into();
     }
     let (start, end) = span.unwrap_or((0, length));
     Object::new()
@@ -52,11 +57,11 @@ pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses
         .set("title", title.as_deref().unwrap_or_default())
         .set("start_index", start)
         .set("end_index", end)
-        .with(extras, ME)
+        .with(extras, ORIGIN)
         .into()
 }
 
-/// Log probabilities of the tokens. In a delta they come without their bytes.
+/// Log probabilities of the tokens. Deltas have no `bytes`.
 pub(super) fn logprobs(list: &[Logprob], delta: bool) -> Value {
     let chance = |chance: &TokenChance| {
         let TokenChance { token, id: _, logprob, bytes } = chance;
@@ -75,20 +80,20 @@ pub(super) fn logprobs(list: &[Logprob], delta: bool) -> Value {
     Value::Array(list.collect())
 }
 
-/// Whether a search was run by a provider of this format, by its id.
+/// Returns true if the id is that of a search by a provider of this format.
 pub(super) fn is_own_search(id: &str) -> bool {
     id.starts_with("ws_")
 }
 
-/// A search the provider ran.
-pub(super) fn search(part: &Part, search: &Search, id: Option<String>) -> Object {
+/// Writes a `web_search_call` item.
+pub(super) fn search_item(part: &Part, search: &Search, id: Option<String>) -> Object {
     let Search { id: _, queries, found } = search;
     let item = Object::new().set("type", "web_search_call").maybe("id", id);
-    let item = match part.extras.get(ME, "status") {
+    let item = match part.extras.get(ORIGIN, "status") {
         Some(status) => item.set("status", status.clone()),
         None => item.set("status", "completed"),
     };
-    let ours = part.extras.for_origin(ME).is_some();
+    let ours = part.extras.for_origin(ORIGIN).is_some();
     let known = !queries.is_empty() || !found.is_empty();
     let action = (known && !ours).then(|| {
         let sources: Vec<Value> = found
@@ -101,19 +106,20 @@ pub(super) fn search(part: &Part, search: &Search, id: Option<String>) -> Object
             .set("queries", queries.as_slice())
             .maybe("sources", (!sources.is_empty()).then_some(sources))
     });
-    item.maybe("action", action).with(&part.extras, ME)
+    item.maybe("action", action).with(&part.extras, ORIGIN)
 }
 
-/// The same in an answer, where the type wants an action even if nothing is known of it.
-pub(super) fn shown_search(part: &Part, search: &Search, id: String) -> Value {
-    let mut item = self::search(part, search, Some(id)).into_map();
+/// Writes a `web_search_call` item of a response, where `action` is required.
+pub(super) fn reply_search_item(part: &Part, search: &Search, id: String) -> Value {
+    let mut item = search_item(part, search, Some(id)).into_map();
     item.entry("action")
         .or_insert_with(|| Object::new().set("type", "search").set("query", "").into());
     Value::Object(item)
 }
 
-/// Code the provider ran, with what it gave. A container is named even where there was none.
-pub(super) fn code(
+/// Writes a `code_interpreter_call` item. `container_id` is required even if there was no
+/// container.
+pub(super) fn code_item(
     code: Option<(&Part, &Code)>,
     outcome: Option<&Part>,
     id: Option<String>,
@@ -130,15 +136,15 @@ pub(super) fn code(
         .maybe("id", id.or(own_id))
         .set("status", if failed { "failed" } else { "completed" })
         .set("code", source.map_or(Value::Null, Value::from));
-    let item = match kept.and_then(|extras| extras.get(ME, "container_id")) {
+    let item = match kept.and_then(|extras| extras.get(ORIGIN, "container_id")) {
         Some(container) => item.set("container_id", container.clone()),
         None => item.maybe("container_id", container),
     };
     let item = item.set("outputs", outputs);
     match kept {
         Some(extras) => {
-            let status = extras.get(ME, "status").cloned();
-            item.maybe("status", status).with(extras, ME)
+            let status = extras.get(ORIGIN, "status").cloned();
+            item.maybe("status", status).with(extras, ORIGIN)
         }
         None => item,
     }
@@ -148,7 +154,7 @@ fn outputs(part: &Part) -> (Value, bool) {
     let canon::Kind::CodeOutcome(CodeOutcome { id: _, output, failed }) = &part.kind else {
         return (Value::Null, false);
     };
-    let outputs = match part.extras.get(ME, "outputs") {
+    let outputs = match part.extras.get(ORIGIN, "outputs") {
         Some(outputs) => outputs.clone(),
         None => {
             let logs = Object::new().set("type", "logs").set("logs", output.as_str());
@@ -158,8 +164,8 @@ fn outputs(part: &Part) -> (Value, bool) {
     (outputs, *failed)
 }
 
-/// A picture the model made; `None` when its bytes are not at hand.
-pub(super) fn picture(part: &Part, media: &Media, id: Option<String>) -> Option<Object> {
+/// Writes an `image_generation_call` item. `None` if the image is not inline.
+pub(super) fn image_item(part: &Part, media: &Media, id: Option<String>) -> Option<Object> {
     let Media { kind, source, name: _, detail: _, clip: _ } = media;
     let (MediaKind::Image, Source::Inline { mime, data }) = (kind, source) else { return None };
     let format = match mime.strip_prefix("image/").unwrap_or("png") {
@@ -167,14 +173,14 @@ pub(super) fn picture(part: &Part, media: &Media, id: Option<String>) -> Option<
         "svg+xml" => "svg",
         format => format,
     };
-    let status = part.extras.get(ME, "status").cloned();
+    let status = part.extras.get(ORIGIN, "status").cloned();
     Some(
         Object::new()
             .set("type", "image_generation_call")
-            .maybe("id", part.extras.get(ME, "id").cloned().or(id.map(Value::from)))
+            .maybe("id", part.extras.get(ORIGIN, "id").cloned().or(id.map(Value::from)))
             .set("status", status.unwrap_or_else(|| "completed".into()))
             .set("result", data.as_str())
             .set("output_format", format)
-            .with(&part.extras, ME),
+            .with(&part.extras, ORIGIN),
     )
 }

@@ -1,4 +1,4 @@
-//! A responses request as the rules see it: borrowed from the body, judged while it is read.
+//! Borrowed view of a responses request. Items are checked while they are parsed.
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -11,11 +11,11 @@ use crate::text;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]
-pub(super) struct Head<'a> {
+pub(super) struct ResponsesRequestView<'a> {
     #[serde(borrow, default)]
     pub(super) model: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) input: Option<Input<'a>>,
+    pub(super) input: Option<InputView<'a>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) instructions: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -37,15 +37,15 @@ pub(super) struct Head<'a> {
     #[serde(default)]
     pub(super) top_logprobs: Option<i64>,
     #[serde(borrow, default)]
-    pub(super) tools: Option<Vec<ToolHead<'a>>>,
+    pub(super) tools: Option<Vec<ResponsesToolView<'a>>>,
     #[serde(borrow, default)]
     pub(super) tool_choice: Option<&'a RawValue>,
     #[serde(default)]
     pub(super) parallel_tool_calls: Option<bool>,
     #[serde(borrow, default)]
-    pub(super) reasoning: Option<ReasoningHead<'a>>,
+    pub(super) reasoning: Option<ReasoningView<'a>>,
     #[serde(borrow, default)]
-    pub(super) text: Option<TextHead<'a>>,
+    pub(super) text: Option<TextConfigView<'a>>,
     #[serde(borrow, default)]
     pub(super) include: Option<Vec<Cow<'a, str>>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -68,7 +68,7 @@ pub(super) struct Head<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct ReasoningHead<'a> {
+pub(super) struct ReasoningView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) effort: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -79,16 +79,16 @@ pub(super) struct ReasoningHead<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct TextHead<'a> {
+pub(super) struct TextConfigView<'a> {
     #[serde(borrow, default)]
-    pub(super) format: Option<FormatHead<'a>>,
+    pub(super) format: Option<TextFormatView<'a>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) verbosity: Option<Cow<'a, str>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a `type`")]
-pub(super) struct FormatHead<'a> {
+pub(super) struct TextFormatView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -99,7 +99,7 @@ pub(super) struct FormatHead<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a tool object")]
-pub(super) struct ToolHead<'a> {
+pub(super) struct ResponsesToolView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -109,33 +109,33 @@ pub(super) struct ToolHead<'a> {
     #[serde(default)]
     pub(super) parameters: Option<AnyObject>,
     #[serde(borrow, default)]
-    pub(super) tools: Option<Vec<ToolHead<'a>>>,
+    pub(super) tools: Option<Vec<ResponsesToolView<'a>>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) mode: Option<Cow<'a, str>>,
 }
 
-/// The conversation: a text, or items that are judged while they are read, so that nothing is kept
-/// of them but the ids of calls and results.
+/// The conversation: a text, or items. Items are checked while they are parsed, so that only the
+/// ids of calls and results are kept.
 #[derive(Debug)]
-pub(super) enum Input<'a> {
+pub(super) enum InputView<'a> {
     Text,
-    Items(Items<'a>),
+    Items(InputItems<'a>),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Items<'a> {
+pub(super) struct InputItems<'a> {
     pub(super) count: usize,
-    pub(super) broken: Option<(String, String)>,
-    /// Whether some item carries a seal in an envelope of ours.
-    pub(super) sealed: bool,
-    /// Whether some item only names one that is kept elsewhere.
-    pub(super) refers: bool,
+    pub(super) problem: Option<(String, String)>,
+    /// True if any item carries a signature in an envelope of the gateway.
+    pub(super) has_envelopes: bool,
+    /// True if any item refers to one stored elsewhere.
+    pub(super) has_references: bool,
     pub(super) calls: Vec<Cow<'a, str>>,
-    pub(super) answers: Vec<(usize, Cow<'a, str>)>,
-    pub(super) tools: Vec<ToolHead<'a>>,
+    pub(super) results: Vec<(usize, Cow<'a, str>)>,
+    pub(super) tools: Vec<ResponsesToolView<'a>>,
 }
 
-impl<'de> Outline<'de> for Input<'de> {
+impl<'de> Outline<'de> for InputView<'de> {
     const EXPECTED: &'static str = "a string or a list of items";
 
     fn text(_text: &str) -> Option<Self> {
@@ -143,56 +143,56 @@ impl<'de> Outline<'de> for Input<'de> {
     }
 
     fn list<A: SeqAccess<'de>>(mut list: A) -> Result<Option<Self>, A::Error> {
-        let mut items = Items::default();
-        while let Some(item) = list.next_element::<ItemHead<'de>>()? {
-            items.judge(item);
+        let mut items = InputItems::default();
+        while let Some(item) = list.next_element::<ItemView<'de>>()? {
+            items.check_item(item);
             items.count += 1;
         }
         Ok(Some(Self::Items(items)))
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Input<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for InputView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<Input<'de>, D>(from)
+        heads::read::<InputView<'de>, D>(from)
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an item object")]
-pub(super) struct ItemHead<'a> {
+pub(super) struct ItemView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) role: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) content: Content<'a>,
+    pub(super) content: ItemContentView<'a>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) call_id: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) output: Content<'a>,
+    pub(super) output: ItemContentView<'a>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) encrypted_content: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) tools: Option<&'a RawValue>,
 }
 
-/// What an item holds: nothing, text, or parts of which the first broken one is remembered. Items
-/// of other kinds hold anything.
+/// Content of an item: absent, text, or parts with the first invalid one. Unknown item types may
+/// hold anything.
 #[derive(Debug, Default)]
-pub(super) enum Content<'a> {
+pub(super) enum ItemContentView<'a> {
     #[default]
     Absent,
     Text,
     Parts {
-        broken: Option<(usize, Cow<'a, str>)>,
+        problem: Option<(usize, Cow<'a, str>)>,
     },
     Other,
 }
 
-impl<'de> Outline<'de> for Content<'de> {
+impl<'de> Outline<'de> for ItemContentView<'de> {
     const EXPECTED: &'static str = "a string or a list of parts";
 
     fn text(_text: &str) -> Option<Self> {
@@ -204,18 +204,18 @@ impl<'de> Outline<'de> for Content<'de> {
     }
 
     fn list<A: SeqAccess<'de>>(mut list: A) -> Result<Option<Self>, A::Error> {
-        let (mut count, mut broken) = (0, None);
-        while let Some(Element(part)) = list.next_element::<Element<'de>>()? {
-            if broken.is_none() {
+        let (mut count, mut problem) = (0, None);
+        while let Some(PartElement(part)) = list.next_element::<PartElement<'de>>()? {
+            if problem.is_none() {
                 let why = match part {
-                    Some(part) => part.broken(),
+                    Some(part) => part.problem(),
                     None => Some(Cow::Borrowed("must be an object with a `type`")),
                 };
-                broken = why.map(|why| (count, why));
+                problem = why.map(|why| (count, why));
             }
             count += 1;
         }
-        Ok(Some(Self::Parts { broken }))
+        Ok(Some(Self::Parts { problem }))
     }
 
     fn other() -> Option<Self> {
@@ -223,22 +223,22 @@ impl<'de> Outline<'de> for Content<'de> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ItemContentView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<Content<'de>, D>(from)
+        heads::read::<ItemContentView<'de>, D>(from)
     }
 }
 
-/// One of a list of parts, which need not be a part in items of kinds we do not know.
+/// Element of a parts list. In unknown item types it need not be a part.
 #[derive(Debug)]
-struct Element<'a>(Option<PartHead<'a>>);
+struct PartElement<'a>(Option<ResponsesPartView<'a>>);
 
-impl<'de> Outline<'de> for Element<'de> {
+impl<'de> Outline<'de> for PartElement<'de> {
     const EXPECTED: &'static str = "a part object with a `type`";
 
     fn object<A: MapAccess<'de>>(fields: A) -> Result<Option<Self>, A::Error> {
         let from = MapAccessDeserializer::new(fields);
-        PartHead::deserialize(from).map(|part| Some(Self(Some(part))))
+        ResponsesPartView::deserialize(from).map(|part| Some(Self(Some(part))))
     }
 
     fn other() -> Option<Self> {
@@ -246,47 +246,46 @@ impl<'de> Outline<'de> for Element<'de> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Element<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for PartElement<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<Element<'de>, D>(from)
+        heads::read::<PartElement<'de>, D>(from)
     }
 }
 
-/// A part, of which only what the rules need is read; the fields of kinds we do not know may hold
-/// anything.
+/// Fields of a part that the rules need. In unknown part types they may hold anything.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a part object with a `type`")]
-pub(super) struct PartHead<'a> {
+pub(super) struct ResponsesPartView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) text: Option<Loose<'a>>,
+    pub(super) text: Option<LooseText<'a>>,
     #[serde(borrow, default)]
-    pub(super) image_url: Option<Loose<'a>>,
+    pub(super) image_url: Option<LooseText<'a>>,
     #[serde(borrow, default)]
-    pub(super) file_data: Option<Loose<'a>>,
+    pub(super) file_data: Option<LooseText<'a>>,
     #[serde(borrow, default)]
-    pub(super) file_url: Option<Loose<'a>>,
+    pub(super) file_url: Option<LooseText<'a>>,
     #[serde(borrow, default)]
-    pub(super) file_id: Option<Loose<'a>>,
+    pub(super) file_id: Option<LooseText<'a>>,
 }
 
-/// A string, or anything else.
+/// A string, or any other JSON value.
 #[derive(Debug)]
-pub(super) enum Loose<'a> {
+pub(super) enum LooseText<'a> {
     Text(Cow<'a, str>),
     Other,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Loose<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for LooseText<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let raw = <&'de RawValue>::deserialize(from)?;
-        // Only the beginning of an address matters, and an escaped one is rare.
+        // Only the beginning of a URL is checked, and escapes are rare.
         Ok(match raw.get().strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
-            Some(text) if !text.contains('\\') => Loose::Text(Cow::Borrowed(text)),
+            Some(text) if !text.contains('\\') => LooseText::Text(Cow::Borrowed(text)),
             Some(_) => serde_json::from_str(raw.get())
-                .map_or(Loose::Other, |text| Loose::Text(Cow::Owned(text))),
-            None => Loose::Other,
+                .map_or(LooseText::Other, |text| LooseText::Text(Cow::Owned(text))),
+            None => LooseText::Other,
         })
     }
 }

@@ -1,7 +1,7 @@
-//! The addresses a request names for media, with the places where they stand.
+//! Media URLs named in a request, each with the JSON path of its field.
 //!
-//! The rules of a format do not judge them: whether an address may be named is for whoever would
-//! have to go there.
+//! The rules of a format do not check these URLs. The component that fetches them decides which
+//! hosts are allowed.
 
 use canon::{Fault, Origin};
 use memchr::memmem;
@@ -10,28 +10,28 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::native::camel;
-use crate::text::Text;
+use crate::text::BorrowedText;
 
-/// An address, and where it stands.
+/// A media URL and the field that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Its JSON path.
+    /// JSON path of the field.
     pub path: String,
-    /// The address as it was written.
+    /// The URL as the caller wrote it.
     pub url: String,
 }
 
-/// The way to an address: the keys on it, lists not counted.
-type Way = &'static [&'static str];
+/// Object keys from the root to a URL field. List indexes are not part of the path.
+type KeyPath = &'static [&'static str];
 
-const CHAT: [Way; 5] = [
+const CHAT_PATHS: [KeyPath; 5] = [
     &["messages", "content", "image_url"],
     &["messages", "content", "image_url", "url"],
     &["messages", "content", "video_url"],
     &["messages", "content", "video_url", "url"],
     &["messages", "content", "file", FILE_DATA],
 ];
-const RESPONSES: [Way; 8] = [
+const RESPONSES_PATHS: [KeyPath; 8] = [
     &["input", "content", "image_url"],
     &["input", "content", "image_url", "url"],
     &["input", "content", "file_url"],
@@ -41,14 +41,14 @@ const RESPONSES: [Way; 8] = [
     &["input", "output", "file_url"],
     &["input", "output", FILE_DATA],
 ];
-const MESSAGES: [Way; 4] = [
+const MESSAGES_PATHS: [KeyPath; 4] = [
     &["messages", "content", "source", "url"],
     &["messages", "content", "source", "content", "source", "url"],
     &["messages", "content", "content", "source", "url"],
     &["messages", "content", "content", "source", "content", "source", "url"],
 ];
-/// Conversations, and what is to be embedded.
-const NATIVE: [Way; 5] = [
+/// Covers conversations (`contents`) and embeddings (`content`, `requests`).
+const NATIVE_PATHS: [KeyPath; 5] = [
     &["contents", "parts", "fileData", "fileUri"],
     &["contents", "parts", "functionResponse", "parts", "fileData", "fileUri"],
     &["systemInstruction", "parts", "fileData", "fileUri"],
@@ -56,49 +56,55 @@ const NATIVE: [Way; 5] = [
     &["requests", "content", "parts", "fileData", "fileUri"],
 ];
 
-/// A field for data in which some callers write an address.
+/// A field for base64 data in which some callers send a URL.
 const FILE_DATA: &str = "file_data";
 
-/// Every address the request names for media. Most requests name none, which is seen without
-/// reading them.
+/// Returns every media URL in the request. Most requests have none; a byte search detects that
+/// without parsing the body.
 pub fn addresses(origin: Origin, body: &[u8]) -> Result<Vec<Address>, Fault> {
-    let (ways, signs): (&'static [Way], &[&str]) = match origin {
-        Origin::Chat => (&CHAT, &["_url", FILE_DATA]),
-        Origin::Responses => (&RESPONSES, &["_url", FILE_DATA]),
-        Origin::Messages => (&MESSAGES, &["\"url\""]),
-        Origin::Native => (&NATIVE, &["Uri\"", "_uri\""]),
+    let (key_paths, needles): (&'static [KeyPath], &[&str]) = match origin {
+        Origin::Chat => (&CHAT_PATHS, &["_url", FILE_DATA]),
+        Origin::Responses => (&RESPONSES_PATHS, &["_url", FILE_DATA]),
+        Origin::Messages => (&MESSAGES_PATHS, &["\"url\""]),
+        Origin::Native => (&NATIVE_PATHS, &["Uri\"", "_uri\""]),
         Origin::Images => return Ok(Vec::new()),
     };
-    // A key may also be written with escapes.
-    let there =
-        signs.iter().chain(&["\\u00"]).any(|sign| memmem::find(body, sign.as_bytes()).is_some());
-    if !there {
+    // A key may be written with JSON escapes.
+    let is_present = needles
+        .iter()
+        .chain(&["\\u00"])
+        .any(|needle| memmem::find(body, needle.as_bytes()).is_some());
+    if !is_present {
         return Ok(Vec::new());
     }
-    let mut found = Found { snake: origin == Origin::Native, path: String::new(), all: Vec::new() };
-    let walk = Walk { found: &mut found, ways: ways.to_vec(), depth: 0 };
+    let mut scan = UrlScan {
+        allows_snake_case: origin == Origin::Native,
+        path: String::new(),
+        urls: Vec::new(),
+    };
+    let visitor = PathVisitor { scan: &mut scan, key_paths: key_paths.to_vec(), depth: 0 };
     let mut from = serde_json::Deserializer::from_slice(body);
-    match walk.deserialize(&mut from) {
-        Ok(()) => Ok(found.all),
+    match visitor.deserialize(&mut from) {
+        Ok(()) => Ok(scan.urls),
         Err(e) => Err(Fault::invalid("", format!("the body cannot be read: {e}"))),
     }
 }
 
-struct Found {
-    /// Whether keys may be in snake_case as well.
-    snake: bool,
+struct UrlScan {
+    /// True if keys may be in snake_case as well.
+    allows_snake_case: bool,
     path: String,
-    all: Vec<Address>,
+    urls: Vec<Address>,
 }
 
-/// A value on some of the ways, at that depth of them.
-struct Walk<'f> {
-    found: &'f mut Found,
-    ways: Vec<Way>,
+/// Visits one value that lies on some of the paths, `depth` keys below the root.
+struct PathVisitor<'f> {
+    scan: &'f mut UrlScan,
+    key_paths: Vec<KeyPath>,
     depth: usize,
 }
 
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
+impl<'de> DeserializeSeed<'de> for PathVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -106,7 +112,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_> {
+impl<'de> Visitor<'de> for PathVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,32 +120,38 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let length = self.found.path.len();
-        while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
-            let name = if self.found.snake { camel(&key) } else { Cow::Borrowed(&*key) };
-            let on = |way: &&Way| way.get(self.depth).is_some_and(|step| *step == name);
-            let ways: Vec<Way> = self.ways.iter().filter(on).copied().collect();
-            if ways.is_empty() {
+        let length = self.scan.path.len();
+        while let Some(BorrowedText(key)) = map.next_key::<BorrowedText<'de>>()? {
+            let name = if self.scan.allows_snake_case { camel(&key) } else { Cow::Borrowed(&*key) };
+            let on =
+                |key_path: &&KeyPath| key_path.get(self.depth).is_some_and(|step| *step == name);
+            let key_paths: Vec<KeyPath> = self.key_paths.iter().filter(on).copied().collect();
+            if key_paths.is_empty() {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
             if length > 0 {
-                self.found.path.push('.');
+                self.scan.path.push('.');
             }
-            self.found.path.push_str(&name);
-            map.next_value_seed(Walk { found: &mut *self.found, ways, depth: self.depth + 1 })?;
-            self.found.path.truncate(length);
+            self.scan.path.push_str(&name);
+            map.next_value_seed(PathVisitor {
+                scan: &mut *self.scan,
+                key_paths,
+                depth: self.depth + 1,
+            })?;
+            self.scan.path.truncate(length);
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let length = self.found.path.len();
+        let length = self.scan.path.len();
         for at in 0_usize.. {
-            self.found.path.push_str(&format!("[{at}]"));
-            let (found, ways) = (&mut *self.found, self.ways.clone());
-            let next = list.next_element_seed(Walk { found, ways, depth: self.depth })?;
-            self.found.path.truncate(length);
+            self.scan.path.push_str(&format!("[{at}]"));
+            let (scan, key_paths) = (&mut *self.scan, self.key_paths.clone());
+            let next =
+                list.next_element_seed(PathVisitor { scan, key_paths, depth: self.depth })?;
+            self.scan.path.truncate(length);
             if next.is_none() {
                 break;
             }
@@ -148,14 +160,15 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        let Some(way) = self.ways.iter().find(|way| way.len() == self.depth) else {
+        let Some(key_path) = self.key_paths.iter().find(|key_path| key_path.len() == self.depth)
+        else {
             return Ok(());
         };
-        let is_data =
-            text.starts_with("data:") || (way.last() == Some(&FILE_DATA) && !text.contains("://"));
+        let is_data = text.starts_with("data:")
+            || (key_path.last() == Some(&FILE_DATA) && !text.contains("://"));
         if !is_data {
-            let path = self.found.path.clone();
-            self.found.all.push(Address { path, url: text.to_owned() });
+            let path = self.scan.path.clone();
+            self.scan.urls.push(Address { path, url: text.to_owned() });
         }
         Ok(())
     }
@@ -191,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_of_every_format_is_known() {
+    fn finds_media_urls_in_every_format() {
         for (origin, body, path) in [
             (
                 Origin::Chat,
@@ -260,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_and_repeated_keys_hide_nothing() {
+    fn finds_urls_behind_escapes_and_duplicate_keys() {
         let body = r#"{"messages":[{"content":[{"image\u005furl":{"url":"A","\u0075rl":"B"}}]}]}"#;
         let urls: Vec<String> = found(Origin::Chat, body).into_iter().map(|(_, url)| url).collect();
         assert_eq!(urls, ["A", "B"]);
@@ -269,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_media_is_left_alone() {
+    fn ignores_other_urls() {
         for (origin, body) in [
             (
                 Origin::Chat,
@@ -303,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_too_deep_to_look_through_is_refused() {
+    fn rejects_a_body_nested_too_deeply() {
         let deep = format!(
             r#"{{"input":[{{"content":{}{}}}],"image_url":1}}"#,
             "[".repeat(200),

@@ -1,5 +1,5 @@
-//! Reading a body step by step without a tree, so that a fault names its path and a value its
-//! place.
+//! Parses a body in steps without building a tree, so that errors name their path and values their
+//! byte range.
 
 use canon::Fault;
 use serde::Deserialize;
@@ -7,10 +7,11 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use crate::json;
+use crate::text::BorrowedText;
 
-const LONGEST_MODEL: usize = 256;
+const MAX_MODEL_NAME_BYTES: usize = 256;
 
-/// The outermost object.
+/// Parses the top-level object.
 pub(super) fn body<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Fault> {
     let value: &RawValue = json::read(text)?;
     if !value.get().starts_with('{') {
@@ -19,14 +20,15 @@ pub(super) fn body<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Fault> {
     object(value, "")
 }
 
-/// An object whose fields are judged one by one.
+/// Parses an object with raw fields.
 pub(super) fn object<'a, T: Deserialize<'a>>(value: &'a RawValue, at: &str) -> Result<T, Fault> {
-    // A derived reader would take a list as well.
+    // A derived deserializer would accept a list as well.
     if !value.get().starts_with('{') {
         return Err(refuse(at, "must be an object"));
     }
     serde_json::from_str(value.get()).map_err(|e| {
-        // The text is JSON and every field is taken as it is: only a field named twice is left.
+        // The text is valid JSON and all fields are raw, so the only possible error is a duplicate
+        // field.
         let why = e.to_string();
         let field = why.split('`').nth(1).unwrap_or_default();
         let path = if at.is_empty() { field.to_owned() } else { format!("{at}.{field}") };
@@ -34,33 +36,34 @@ pub(super) fn object<'a, T: Deserialize<'a>>(value: &'a RawValue, at: &str) -> R
     })
 }
 
-/// The items of a list; `None` when it is none.
+/// Returns the items of a list. `None` for other values.
 pub(super) fn list(value: &RawValue) -> Option<Vec<&RawValue>> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// A text; `None` when it is none.
+/// Returns a string. `None` for other values.
 pub(super) fn string(value: &RawValue) -> Option<Cow<'_, str>> {
-    #[derive(Deserialize)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-    let Text(text) = serde_json::from_str(value.get()).ok()?;
+    let BorrowedText(text) = serde_json::from_str(value.get()).ok()?;
     Some(text)
 }
 
-/// A whole number not below zero; `None` when it is none.
+/// Returns a non-negative integer. `None` for other values.
 pub(super) fn count(value: &RawValue) -> Option<u64> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// The name of a model, if it can be one.
+/// Checks a model name.
 pub(super) fn model(name: &str) -> Result<String, Fault> {
-    if name.is_empty() || name.len() > LONGEST_MODEL || name.chars().any(char::is_control) {
-        return Err(refuse("model", &format!("must have 1 to {LONGEST_MODEL} plain characters")));
+    if name.is_empty() || name.len() > MAX_MODEL_NAME_BYTES || name.chars().any(char::is_control) {
+        return Err(refuse(
+            "model",
+            &format!("must have 1 to {MAX_MODEL_NAME_BYTES} plain characters"),
+        ));
     }
     Ok(name.to_owned())
 }
 
-/// A broken rule.
+/// Error for a broken rule.
 pub(super) fn refuse(path: &str, why: &str) -> Fault {
     Fault::invalid(path, format!("`{path}` {why}"))
 }

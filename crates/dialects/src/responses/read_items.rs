@@ -1,4 +1,4 @@
-//! Items and the parts in them, as they stand in requests and in answers.
+//! Reads items and their parts, as found in requests and responses.
 
 use canon::{
     CacheMark, Citation, Code, CodeOutcome, Extras, Fault, Kind, Logprob, Media, MediaKind, Part,
@@ -6,70 +6,66 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::seals::{self, Carried, Side};
-use super::{ME, names, wire};
+use super::names::{
+    CUSTOM_RESULT_EXTRA, MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN,
+};
+use super::signatures::{self, ItemSender, ReasoningContent};
+use super::{tool_names, wire};
 use crate::fields::{Fields, Path};
 
-/// The extra of a part in a message that holds the message's own fields.
-pub(super) const ITEM: &str = "portunus.message";
-/// The extra of a foreign part that stands in a message and is no item of its own.
-pub(super) const INSIDE: &str = "portunus.inside";
-/// The extra of a result that tells which kind of call it answers, when the call is not there.
-pub(super) const CUSTOM: &str = "portunus.custom";
-
-/// What is left of an item. Its own id means nothing outside the service, which takes items
-/// without one, and how far it came is told by the end of the answer.
-fn rest(fields: Fields<'_>) -> Map<String, Value> {
+/// Returns the unread fields of an item, without `id` and the usual `status`. The service accepts
+/// items without an id, and the finish reason covers the status.
+fn unread_fields(fields: Fields<'_>) -> Map<String, Value> {
     let mut rest = fields.rest();
     rest.shift_remove("id");
-    if rest.get("status").and_then(Value::as_str).is_some_and(is_usual) {
+    if rest.get("status").and_then(Value::as_str).is_some_and(is_known_status) {
         rest.shift_remove("status");
     }
     rest
 }
 
-fn is_usual(status: &str) -> bool {
+fn is_known_status(status: &str) -> bool {
     matches!(status, "completed" | "in_progress" | "incomplete")
 }
 
-/// What an item is.
+/// One item.
 #[derive(Debug)]
-pub(super) enum Item {
-    /// A message that is no answer of the model's.
+pub(super) enum ResponseItem {
+    /// A message of the user, system or developer.
     Turn(Turn),
-    /// A message of the model's.
-    Said(Vec<Part>),
-    /// Something else the model did.
-    Did(Vec<Part>),
-    /// What the caller's side gave back.
-    Given(Part),
-    /// The seal of a call.
-    OnCall(String, canon::Seal),
-    /// The seal of what follows.
-    OnNext(canon::Seal),
-    /// The seal of what came before.
-    OnPrev(canon::Seal),
-    /// The seal of the code that came before, with its output.
-    OnCode(canon::Seal),
+    /// A message of the assistant.
+    AssistantMessage(Vec<Part>),
+    /// Another item the model produced.
+    ModelItem(Vec<Part>),
+    /// An item from the caller's side, such as a tool result.
+    CallerItem(Part),
+    /// Signature of a call.
+    CallSignature(String, canon::Seal),
+    /// Signature of the next item.
+    NextSignature(canon::Seal),
+    /// Signature of the previous item.
+    PreviousSignature(canon::Seal),
+    /// Signature of the code in the previous item, which also holds the code's output.
+    CodeSignature(canon::Seal),
 }
 
-/// Reads items, and gathers the log probabilities it meets on its way.
+/// Reads items, and collects the log probabilities they contain.
 #[derive(Debug)]
-pub(super) struct Items {
-    /// Who sent them.
-    pub(super) side: Side,
-    /// The log probabilities in an answer.
+pub(super) struct ItemReader {
+    /// Sender of the items.
+    pub(super) sender: ItemSender,
+    /// Log probabilities of a response.
     pub(super) logprobs: Vec<Logprob>,
 }
 
-impl Items {
-    /// Begins reading.
-    pub(super) const fn of(side: Side) -> Self {
-        Self { side, logprobs: Vec::new() }
+impl ItemReader {
+    /// Creates a reader for items of that sender.
+    pub(super) const fn new(sender: ItemSender) -> Self {
+        Self { sender, logprobs: Vec::new() }
     }
 
-    /// One item.
-    pub(super) fn read(&mut self, value: Value, path: &Path<'_>) -> Result<Item, Fault> {
+    /// Reads one item.
+    pub(super) fn read(&mut self, value: Value, path: &Path<'_>) -> Result<ResponseItem, Fault> {
         let kind = match value.get("type").and_then(Value::as_str) {
             Some(kind) => kind.to_owned(),
             None if value.get("role").is_some() => "message".to_owned(),
@@ -79,36 +75,44 @@ impl Items {
             "message" => self.message(Fields::new(value, path)?),
             "reasoning" => {
                 let item = Fields::new(value, path)?.rest();
-                Ok(match seals::read(item, self.side) {
-                    Carried::Thought(part) => Item::Did(vec![part]),
-                    Carried::OnCall(call, seal) => Item::OnCall(call, seal),
-                    Carried::OnNext(seal) => Item::OnNext(seal),
-                    Carried::OnPrev(seal) => Item::OnPrev(seal),
-                    Carried::OnCode(seal) => Item::OnCode(seal),
+                Ok(match signatures::read(item, self.sender) {
+                    ReasoningContent::Thought(part) => ResponseItem::ModelItem(vec![part]),
+                    ReasoningContent::CallSignature(call, signature) => {
+                        ResponseItem::CallSignature(call, signature)
+                    }
+                    ReasoningContent::NextSignature(signature) => {
+                        ResponseItem::NextSignature(signature)
+                    }
+                    ReasoningContent::PreviousSignature(signature) => {
+                        ResponseItem::PreviousSignature(signature)
+                    }
+                    ReasoningContent::CodeSignature(signature) => {
+                        ResponseItem::CodeSignature(signature)
+                    }
                 })
             }
-            "function_call" => call(Fields::new(value, path)?, false).map(did),
-            "custom_tool_call" => call(Fields::new(value, path)?, true).map(did),
+            "function_call" => call(Fields::new(value, path)?, false).map(model_item),
+            "custom_tool_call" => call(Fields::new(value, path)?, true).map(model_item),
             "function_call_output" => {
-                self.result(Fields::new(value, path)?, false).map(Item::Given)
+                self.result(Fields::new(value, path)?, false).map(ResponseItem::CallerItem)
             }
             "custom_tool_call_output" => {
-                self.result(Fields::new(value, path)?, true).map(Item::Given)
+                self.result(Fields::new(value, path)?, true).map(ResponseItem::CallerItem)
             }
-            "web_search_call" => search(Fields::new(value, path)?).map(did),
-            "code_interpreter_call" => code(Fields::new(value, path)?).map(Item::Did),
+            "web_search_call" => search(Fields::new(value, path)?).map(model_item),
+            "code_interpreter_call" => code(Fields::new(value, path)?).map(ResponseItem::ModelItem),
             "image_generation_call" if value.get("result").is_some_and(Value::is_string) => {
-                picture(Fields::new(value, path)?).map(did)
+                generated_image(Fields::new(value, path)?).map(model_item)
             }
             other => {
-                let given = is_given(other);
-                let part = Part::new(Kind::Foreign { origin: ME, value });
-                Ok(if given { Item::Given(part) } else { did(part) })
+                let from_caller = is_caller_item(other);
+                let part = Part::new(Kind::Foreign { origin: ORIGIN, value });
+                Ok(if from_caller { ResponseItem::CallerItem(part) } else { model_item(part) })
             }
         }
     }
 
-    fn message(&mut self, mut fields: Fields<'_>) -> Result<Item, Fault> {
+    fn message(&mut self, mut fields: Fields<'_>) -> Result<ResponseItem, Fault> {
         let role = fields.required("role")?;
         fields.take("type");
         let parts = self.content(&mut fields, "content")?;
@@ -116,13 +120,23 @@ impl Items {
             "user" => Role::User,
             "system" => Role::System,
             "developer" => Role::Developer,
-            "assistant" => return Ok(Item::Said(said(parts, rest(fields)))),
+            "assistant" => {
+                return Ok(ResponseItem::AssistantMessage(with_message_fields(
+                    parts,
+                    unread_fields(fields),
+                )));
+            }
             _ => return Err(fields.fault("role", "is not a role of this format")),
         };
-        Ok(Item::Turn(Turn { role, parts, name: None, extras: Extras::of(ME, rest(fields)) }))
+        Ok(ResponseItem::Turn(Turn {
+            role,
+            parts,
+            name: None,
+            extras: Extras::of(ORIGIN, unread_fields(fields)),
+        }))
     }
 
-    /// A text or a list of parts.
+    /// Reads a text or a list of parts.
     fn content(&mut self, fields: &mut Fields<'_>, name: &str) -> Result<Vec<Part>, Fault> {
         let path = fields.path().key(name);
         match fields.take(name) {
@@ -148,17 +162,19 @@ impl Items {
             }
             "output_text" => {
                 let citations = citations(fields.list("annotations")?.unwrap_or_default());
-                let chances = fields.take("logprobs");
-                match (self.side, chances) {
-                    (Side::Provider, Some(chances)) => self.logprobs.extend(logprobs(&chances)),
-                    (Side::Caller, Some(Value::Array(list))) if !list.is_empty() => {
+                let logprobs = fields.take("logprobs");
+                match (self.sender, logprobs) {
+                    (ItemSender::Provider, Some(logprobs)) => {
+                        self.logprobs.extend(read_logprobs(&logprobs))
+                    }
+                    (ItemSender::Caller, Some(Value::Array(list))) if !list.is_empty() => {
                         let text = fields.required("text")?;
                         let mut part = Part::new(Kind::Text { text, citations });
-                        part.extras = fields.extras(ME);
-                        part.extras.put(ME, "logprobs", Value::Array(list));
+                        part.extras = fields.extras(ORIGIN);
+                        part.extras.put(ORIGIN, "logprobs", Value::Array(list));
                         return Ok(part);
                     }
-                    (Side::Caller | Side::Provider, _) => {}
+                    (ItemSender::Caller | ItemSender::Provider, _) => {}
                 }
                 Kind::Text { text: fields.string("text")?.unwrap_or_default(), citations }
             }
@@ -166,12 +182,12 @@ impl Items {
             "input_image" => image(&mut fields)?,
             "input_file" => file(&mut fields)?,
             _ => {
-                let mut part = Part::new(Kind::Foreign { origin: ME, value: original });
-                part.extras.put(ME, INSIDE, Value::Bool(true));
+                let mut part = Part::new(Kind::Foreign { origin: ORIGIN, value: original });
+                part.extras.put(ORIGIN, NESTED_PART_EXTRA, Value::Bool(true));
                 return Ok(part);
             }
         };
-        Ok(Part { kind, seal: None, cache, extras: fields.extras(ME) })
+        Ok(Part { kind, seal: None, cache, extras: fields.extras(ORIGIN) })
     }
 
     fn result(&mut self, mut fields: Fields<'_>, custom: bool) -> Result<Part, Fault> {
@@ -179,35 +195,37 @@ impl Items {
         let call = fields.string("call_id")?.unwrap_or_default();
         let parts = self.content(&mut fields, "output")?;
         let result = ToolResult { call, name: None, parts, object: None, failed: false };
-        let mut part = Part::new(Kind::ToolResult(result)).with(Extras::of(ME, rest(fields)));
+        let mut part =
+            Part::new(Kind::ToolResult(result)).with(Extras::of(ORIGIN, unread_fields(fields)));
         if custom {
-            part.extras.put(ME, CUSTOM, Value::Bool(true));
+            part.extras.put(ORIGIN, CUSTOM_RESULT_EXTRA, Value::Bool(true));
         }
         Ok(part)
     }
 }
 
-fn did(part: Part) -> Item {
-    Item::Did(vec![part])
+fn model_item(part: Part) -> ResponseItem {
+    ResponseItem::ModelItem(vec![part])
 }
 
-/// Whether an item of a kind we do not take apart was made on the caller's side.
-fn is_given(kind: &str) -> bool {
+/// Returns true if an item of an unknown type comes from the caller's side.
+fn is_caller_item(kind: &str) -> bool {
     (kind.ends_with("_output") && kind != "program_output")
         || matches!(kind, "mcp_approval_response" | "compaction_trigger" | "configuration_update")
 }
 
-/// The parts of a message of the model's, each with the message's own fields.
-fn said(mut parts: Vec<Part>, item: Map<String, Value>) -> Vec<Part> {
+/// Adds the fields of the message to each of its parts.
+fn with_message_fields(mut parts: Vec<Part>, item: Map<String, Value>) -> Vec<Part> {
     if !item.is_empty() {
         for part in &mut parts {
-            part.extras.put(ME, ITEM, Value::Object(item.clone()));
+            part.extras.put(ORIGIN, MESSAGE_EXTRA, Value::Object(item.clone()));
         }
     }
     parts
 }
 
-/// A breakpoint in this format's words, or in those of messages, which peers accept here.
+/// Reads a cache breakpoint: this format's own field, or `cache_control` of the messages format,
+/// which other vendors accept here.
 pub(super) fn cache_mark(fields: &mut Fields<'_>) -> Option<CacheMark> {
     let mark = fields.take("prompt_cache_breakpoint").or_else(|| fields.take("cache_control"))?;
     Some(CacheMark { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) })
@@ -217,12 +235,12 @@ fn image(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     let detail = fields.string("detail")?.as_deref().and_then(wire::read_detail);
     let source = match fields.take("image_url") {
         Some(Value::String(url)) => source(&url),
-        // Clients of the chat format wrap the address in an object.
+        // Clients written for the chat format wrap the URL in an object.
         Some(Value::Object(wrapped)) => {
             source(wrapped.get("url").and_then(Value::as_str).unwrap_or_default())
         }
         _ => match fields.string("file_id")? {
-            Some(id) => Source::File { origin: ME, id },
+            Some(id) => Source::File { origin: ORIGIN, id },
             None => return Err(fields.fault("image_url", "is required")),
         },
     };
@@ -234,7 +252,7 @@ fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     let detail = fields.string("detail")?.as_deref().and_then(wire::read_detail);
     let source = if let Some(data) = fields.string("file_data")? {
         match source(&data) {
-            // Some clients leave the prefix out.
+            // Some clients omit the `data:` prefix.
             Source::Url { url, .. } if !url.contains("://") => {
                 Source::Inline { mime: "application/pdf".to_owned(), data: url }
             }
@@ -243,13 +261,13 @@ fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     } else if let Some(url) = fields.string("file_url")? {
         source(&url)
     } else if let Some(id) = fields.string("file_id")? {
-        Source::File { origin: ME, id }
+        Source::File { origin: ORIGIN, id }
     } else {
         return Err(fields.fault("file_data", "is required"));
     };
     let kind = match &source {
         Source::Inline { mime, .. } => match MediaKind::of_mime(mime) {
-            // A picture sent as a file stays a file: the service reads it in another way.
+            // An image sent as a file stays a file: the service processes files differently.
             MediaKind::Image | MediaKind::Document => MediaKind::Document,
             other => other,
         },
@@ -258,7 +276,7 @@ fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     Ok(Kind::Media(Media { kind, source, name, detail, clip: None }))
 }
 
-/// What is behind an address, or inside a data URI.
+/// Media from a URL or a data URI (RFC 2397).
 fn source(url: &str) -> Source {
     match url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) {
         Some((head, data)) => {
@@ -283,19 +301,19 @@ fn call(mut fields: Fields<'_>, custom: bool) -> Result<Part, Fault> {
         Some(object) => object.to_string(),
         None => String::new(),
     };
-    let extras = Extras::of(ME, rest(fields));
-    let space = extras.get(ME, names::SPACE).and_then(Value::as_str);
-    let name = names::flat(space, &name);
+    let extras = Extras::of(ORIGIN, unread_fields(fields));
+    let space = extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str);
+    let name = tool_names::flat_name(space, &name);
     Ok(Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom })).with(extras))
 }
 
 fn search(mut fields: Fields<'_>) -> Result<Part, Fault> {
     fields.take("type");
     let id = fields.string("id")?;
-    let extras = Extras::of(ME, rest(fields));
-    // The action stays among the extras as it stood: pages opened and patterns sought have no
-    // other place.
-    let action = extras.get(ME, "action");
+    let extras = Extras::of(ORIGIN, unread_fields(fields));
+    // `action` stays in the extras unchanged: canon has no fields for opened pages and search
+    // patterns.
+    let action = extras.get(ORIGIN, "action");
     let get = |name: &str| action.and_then(|action| action.get(name));
     let mut queries: Vec<String> = get("queries")
         .and_then(Value::as_array)
@@ -320,8 +338,8 @@ fn code(mut fields: Fields<'_>) -> Result<Vec<Part>, Fault> {
     let id = fields.string("id")?;
     let code = fields.string("code")?.unwrap_or_default();
     let outputs = fields.list("outputs")?;
-    let extras = Extras::of(ME, rest(fields));
-    let failed = extras.get(ME, "status").and_then(Value::as_str) == Some("failed");
+    let extras = Extras::of(ORIGIN, unread_fields(fields));
+    let failed = extras.get(ORIGIN, "status").and_then(Value::as_str) == Some("failed");
     let code = Code { id: id.clone(), language: "python".to_owned(), code };
     let mut parts = vec![Part::new(Kind::Code(code)).with(extras)];
     if let Some(outputs) = outputs {
@@ -329,13 +347,13 @@ fn code(mut fields: Fields<'_>) -> Result<Vec<Part>, Fault> {
             outputs.iter().filter_map(|output| output.get("logs")?.as_str()).collect();
         let outcome = CodeOutcome { id, output: logs.join("\n"), failed };
         let mut part = Part::new(Kind::CodeOutcome(outcome));
-        part.extras.put(ME, "outputs", Value::Array(outputs));
+        part.extras.put(ORIGIN, "outputs", Value::Array(outputs));
         parts.push(part);
     }
     Ok(parts)
 }
 
-fn picture(mut fields: Fields<'_>) -> Result<Part, Fault> {
+fn generated_image(mut fields: Fields<'_>) -> Result<Part, Fault> {
     fields.take("type");
     let data = fields.required("result")?;
     let format = fields.string("output_format")?;
@@ -347,25 +365,25 @@ fn picture(mut fields: Fields<'_>) -> Result<Part, Fault> {
         }
     };
     let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
-    // A picture is known by its id: only with it can the service be shown its own work again.
+    // The service recognises its own generated images by their id.
     let id = fields.take("id");
-    let mut part = Part::new(Kind::Media(media)).with(Extras::of(ME, rest(fields)));
+    let mut part = Part::new(Kind::Media(media)).with(Extras::of(ORIGIN, unread_fields(fields)));
     if let Some(id) = id {
-        part.extras.put(ME, "id", id);
+        part.extras.put(ORIGIN, "id", id);
     }
     Ok(part)
 }
 
-/// The sources of a text. Kinds of source other than addresses are kept as they stand.
+/// Reads annotations. Those other than URL citations are kept as extras.
 pub(super) fn citations(annotations: Vec<Value>) -> Vec<Citation> {
     annotations.into_iter().filter_map(citation).collect()
 }
 
-/// One source of a text.
+/// Reads one annotation.
 pub(super) fn citation(annotation: Value) -> Option<Citation> {
     let Value::Object(mut fields) = annotation else { return None };
     if fields.get("type").and_then(Value::as_str) != Some("url_citation") {
-        return Some(Citation { extras: Extras::of(ME, fields), ..Citation::default() });
+        return Some(Citation { extras: Extras::of(ORIGIN, fields), ..Citation::default() });
     }
     fields.shift_remove("type");
     let mut text = |name: &str| match fields.shift_remove(name) {
@@ -377,11 +395,11 @@ pub(super) fn citation(annotation: Value) -> Option<Citation> {
         fields.shift_remove(name).and_then(|n| n.as_u64()).and_then(|n| usize::try_from(n).ok())
     };
     let span = at("start_index").zip(at("end_index"));
-    Some(Citation { url, title, quote: None, span, extras: Extras::of(ME, fields) })
+    Some(Citation { url, title, quote: None, span, extras: Extras::of(ORIGIN, fields) })
 }
 
 /// Log probabilities of the tokens.
-pub(super) fn logprobs(list: &Value) -> Vec<Logprob> {
+pub(super) fn read_logprobs(list: &Value) -> Vec<Logprob> {
     let chance = |value: &Value| TokenChance {
         token: value.get("token").and_then(Value::as_str).unwrap_or_default().to_owned(),
         id: None,

@@ -1,38 +1,39 @@
-//! What a response repeats of its request.
+//! The response object, which repeats most fields of its request.
+//!
+//! See <https://platform.openai.com/docs/api-reference/responses/object>.
 
 use canon::{Chat, Fault, Losses, Trouble, Usage};
 use serde_json::{Map, Value};
 
-use super::{ME, wire, write_request, write_tools};
+use super::names::ORIGIN;
+use super::{wire, write_request, write_tools};
 use crate::Stamp;
 use crate::fields::{Object, number};
 
-/// A response object, but for what is different from one moment to the next.
+/// Fields of a response object that do not change during the response.
 #[derive(Clone, Debug)]
-pub(super) struct Echo {
+pub(super) struct ResponseEcho {
     fields: Map<String, Value>,
 }
 
-/// What a response says at one moment of its life.
+/// Fields of a response object that change during the response.
 #[derive(Debug, Default)]
-pub(super) struct Moment<'a> {
-    /// `in_progress`, `completed`, `incomplete` or `failed`.
+pub(super) struct ResponseState<'a> {
     pub(super) status: &'a str,
-    /// Why it is incomplete.
+    /// Value of `incomplete_details.reason`.
     pub(super) reason: Option<&'a str>,
-    /// Why it failed.
     pub(super) error: Option<Value>,
-    /// The items so far.
+    /// Items so far.
     pub(super) output: Vec<Value>,
-    /// What was consumed, when that is known.
+    /// Usage, if known.
     pub(super) usage: Option<Usage>,
-    /// When it was complete.
+    /// Value of `completed_at`.
     pub(super) completed: Option<i64>,
 }
 
-impl Echo {
-    /// The echo of a request, with the id of its answer.
-    pub(super) fn of(chat: &Chat, stamp: &Stamp, created: i64) -> Self {
+impl ResponseEcho {
+    /// Creates the echo of a request with the id of its response.
+    pub(super) fn from_request(chat: &Chat, stamp: &Stamp, created: i64) -> Self {
         let Chat {
             model,
             turns,
@@ -48,16 +49,16 @@ impl Echo {
             hints,
             extras,
         } = chat;
-        // What could not be read by this format is not in its own request either.
+        // Losses are ignored: what this format cannot express was not in a request of this format.
         let mut losses = Losses::new();
-        let listed: Vec<Value> = write_tools::write(tools, &mut losses)
+        let tool_list: Vec<Value> = write_tools::write(tools, &mut losses)
             .tools
             .into_iter()
-            .map(write_tools::echoed)
+            .map(write_tools::echo_tool)
             .collect();
-        let kept = |name: &str| extras.get(ME, name).cloned();
+        let kept = |name: &str| extras.get(ORIGIN, name).cloned();
         let text = |text: Option<&str>| text.map_or(Value::Null, Value::from);
-        let picked = kept("tool_choice").or_else(|| write_tools::write_choice(choice, tools));
+        let tool_choice = kept("tool_choice").or_else(|| write_tools::write_choice(choice, tools));
         let level = thinking.as_level();
         let mut reasoning = match write_request::write_thinking(level, thinking.show, extras) {
             Some(Value::Object(fields)) => fields,
@@ -66,12 +67,12 @@ impl Echo {
         for name in ["effort", "summary"] {
             reasoning.entry(name).or_insert(Value::Null);
         }
-        let mut shape = match write_request::write_text(format, hints.verbosity.as_deref(), extras)
-        {
-            Some(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        };
-        shape.entry("format").or_insert_with(|| Object::new().set("type", "text").into());
+        let mut text_config =
+            match write_request::write_text(format, hints.verbosity.as_deref(), extras) {
+                Some(Value::Object(fields)) => fields,
+                _ => Map::new(),
+            };
+        text_config.entry("format").or_insert_with(|| Object::new().set("type", "text").into());
         let tier = hints.tier.as_ref().and_then(wire::write_tier).filter(|word| *word != "auto");
         let fields = Object::new()
             .set("id", format!("resp_{}", stamp.id))
@@ -98,9 +99,9 @@ impl Echo {
             .set("service_tier", tier.unwrap_or("default"))
             .set("store", state.store.unwrap_or(true))
             .set("temperature", number(sampling.temperature.unwrap_or(1.0)))
-            .set("text", shape)
-            .set("tool_choice", picked.unwrap_or_else(|| "auto".into()))
-            .set("tools", listed)
+            .set("text", text_config)
+            .set("tool_choice", tool_choice.unwrap_or_else(|| "auto".into()))
+            .set("tools", tool_list)
             .set("top_logprobs", sampling.logprobs.unwrap_or(0))
             .set("top_p", number(sampling.top_p.unwrap_or(1.0)))
             .set("truncation", kept("truncation").unwrap_or_else(|| "disabled".into()))
@@ -110,20 +111,20 @@ impl Echo {
         Self { fields: fields.into_map() }
     }
 
-    /// The response object for a stream that broke before anything was known of it.
-    pub(super) fn unknown(request_id: &str) -> Self {
+    /// Creates a response object for a stream that failed before its response was known.
+    pub(super) fn without_request(request_id: &str) -> Self {
         let stamp = Stamp { id: request_id.to_owned(), created: 0 };
-        Self::of(&Chat::default(), &stamp, 0)
+        Self::from_request(&Chat::default(), &stamp, 0)
     }
 
-    /// Keeps what only the provider's own answer in this format says.
-    pub(super) fn keep(&mut self, name: &str, value: Value) {
+    /// Sets a field that only the provider's response has.
+    pub(super) fn set(&mut self, name: &str, value: Value) {
         self.fields.insert(name.to_owned(), value);
     }
 
-    /// The response at that moment.
-    pub(super) fn at(&self, moment: Moment<'_>) -> Value {
-        let Moment { status, reason, error, output, usage, completed } = moment;
+    /// Returns the response object in the given state.
+    pub(super) fn with_state(&self, state: ResponseState<'_>) -> Value {
+        let ResponseState { status, reason, error, output, usage, completed } = state;
         let mut fields = self.fields.clone();
         let mut set = |name: &str, value: Value| {
             fields.insert(name.to_owned(), value);
@@ -139,7 +140,7 @@ impl Echo {
     }
 }
 
-/// A conversation is asked for by id or object, and echoed as an object.
+/// The request names a conversation by id or object; the response always has an object.
 fn conversation(value: Value) -> Value {
     match value {
         Value::String(id) => Object::new().set("id", id).into(),
@@ -147,8 +148,8 @@ fn conversation(value: Value) -> Value {
     }
 }
 
-/// A fault as the error of a failed response. The words are those clients of this format act on.
-pub(super) fn error(fault: &Fault) -> Value {
+/// Writes the `error` of a failed response. SDKs of this format act on these codes.
+pub(super) fn write_error(fault: &Fault) -> Value {
     let code = match fault.trouble() {
         Trouble::RateLimit => "rate_limit_exceeded",
         Trouble::Quota => "insufficient_quota",

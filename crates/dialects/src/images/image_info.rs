@@ -1,39 +1,39 @@
-//! What a picture is, by the first bytes of its file. No pixel is ever decoded here.
+//! Detects the type and size of an image from its first bytes. Pixels are never decoded.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use base64::engine::{DecodePaddingMode, DecodePaddingMode::Indifferent};
 use canon::{Made, Source};
 
-/// What the head of a file tells.
+/// Properties found in the header of an image file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measure {
-    /// The file format, as callers name it: `png`, `jpeg`, `webp` or `gif`.
+pub struct ImageInfo {
+    /// File format in the API's words: `png`, `jpeg`, `webp` or `gif`.
     pub format: &'static str,
-    /// Width and height, where the head tells them.
+    /// Width and height, if the header has them.
     pub size: Option<(u32, u32)>,
-    /// Whether it can be seen through anywhere.
+    /// True if the image may have transparent pixels.
     pub alpha: bool,
 }
 
-impl Measure {
-    /// The media type.
+impl ImageInfo {
+    /// Returns the media type.
     pub fn mime(&self) -> String {
         format!("image/{}", self.format)
     }
 }
 
-/// How much of a file is looked at: a JPEG may carry much before it tells its size.
-const HEAD: usize = 256 << 10;
+/// Number of bytes examined. A JPEG may have large metadata before its size.
+const MAX_HEADER_BYTES: usize = 256 << 10;
 
-/// Reads the head of a picture; `None` when it is none of the kinds that travel.
-pub fn measure(bytes: &[u8]) -> Option<Measure> {
-    let bytes = bytes.get(..HEAD.min(bytes.len()))?;
+/// Reads the header of an image. `None` for an unsupported format.
+pub fn measure(bytes: &[u8]) -> Option<ImageInfo> {
+    let bytes = bytes.get(..MAX_HEADER_BYTES.min(bytes.len()))?;
     if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         return Some(png(bytes));
     }
     if bytes.starts_with(b"\xff\xd8\xff") {
-        return Some(Measure { format: "jpeg", size: jpeg(bytes), alpha: false });
+        return Some(ImageInfo { format: "jpeg", size: jpeg(bytes), alpha: false });
     }
     if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
         return Some(webp(bytes));
@@ -41,38 +41,40 @@ pub fn measure(bytes: &[u8]) -> Option<Measure> {
     if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
         let side = |at| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)));
         let size = side(6).zip(side(8));
-        return Some(Measure { format: "gif", size, alpha: false });
+        return Some(ImageInfo { format: "gif", size, alpha: false });
     }
     None
 }
 
-/// Reads the head of a picture in base64.
-pub fn measure_base64(data: &str) -> Option<Measure> {
-    // Four letters are three bytes, and only whole fours can be read.
-    let most = (HEAD / 3 * 4).min(data.len()) / 4 * 4;
+/// Reads the header of a base64-encoded image.
+pub fn base64_image_info(data: &str) -> Option<ImageInfo> {
+    // Four characters encode three bytes, and only whole groups can be decoded (RFC 4648).
+    let most = (MAX_HEADER_BYTES / 3 * 4).min(data.len()) / 4 * 4;
     let head = data.get(..most)?;
-    measure(&LENIENT.decode(head).ok()?)
+    measure(&LENIENT_BASE64.decode(head).ok()?)
 }
 
-/// Standard letters, with or without the signs at the end.
-const LENIENT: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, CONFIG);
-const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new().with_decode_padding_mode(PADDING);
-const PADDING: DecodePaddingMode = Indifferent;
+/// Standard alphabet, with optional padding.
+const LENIENT_BASE64: GeneralPurpose =
+    GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT_CONFIG);
+const LENIENT_CONFIG: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(OPTIONAL_PADDING);
+const OPTIONAL_PADDING: DecodePaddingMode = Indifferent;
 
-/// The bytes of base64; `None` when it is none.
+/// Decodes base64. `None` if it is invalid.
 pub fn decode(data: &str) -> Option<Vec<u8>> {
-    LENIENT.decode(data).ok()
+    LENIENT_BASE64.decode(data).ok()
 }
 
-/// Bytes as base64.
+/// Encodes bytes as base64.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// What a made picture is, where it stands in the answer.
-pub fn of_made(made: &Made) -> Option<Measure> {
+/// Measures a generated image if it is inline.
+pub fn generated_image_info(made: &Made) -> Option<ImageInfo> {
     match made {
-        Made::Picture { source: Source::Inline { data, .. }, .. } => measure_base64(data),
+        Made::Picture { source: Source::Inline { data, .. }, .. } => base64_image_info(data),
         Made::Picture { .. } | Made::Failed { .. } => None,
     }
 }
@@ -81,15 +83,16 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
-fn png(bytes: &[u8]) -> Measure {
+fn png(bytes: &[u8]) -> ImageInfo {
     let side = |at| Some(u32::from_be_bytes(array(bytes, at)?));
     let kind = bytes.get(25).copied().unwrap_or_default();
-    // A palette or plain colours become transparent by a chunk of their own.
+    // A `tRNS` chunk makes palette and RGB images transparent. See
+    // <https://www.w3.org/TR/png-3/#11tRNS>.
     let chunk = memchr::memmem::find(bytes, b"tRNS").is_some();
-    Measure { format: "png", size: side(16).zip(side(20)), alpha: matches!(kind, 4 | 6) || chunk }
+    ImageInfo { format: "png", size: side(16).zip(side(20)), alpha: matches!(kind, 4 | 6) || chunk }
 }
 
-/// The size stands in the first frame header, behind segments that each tell their length.
+/// Returns the size from the first frame header, after segments that each state their length.
 fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2_usize;
     loop {
@@ -110,7 +113,7 @@ fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-fn webp(bytes: &[u8]) -> Measure {
+fn webp(bytes: &[u8]) -> ImageInfo {
     let wide = |at| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)) & 0x3fff);
     let long = |at| {
         let [a, b, c] = array(bytes, at)?;
@@ -129,7 +132,7 @@ fn webp(bytes: &[u8]) -> Measure {
         }
         _ => (None, false),
     };
-    Measure { format: "webp", size, alpha }
+    ImageInfo { format: "webp", size, alpha }
 }
 
 #[cfg(test)]
@@ -138,18 +141,18 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn heads_tell_kind_and_size() {
+    fn reads_format_and_size() {
         let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x04\0\0\0\x03\0\x08\x06".to_vec();
-        let told = Measure { format: "png", size: Some((1_024, 768)), alpha: true };
-        assert_eq!(measure(&png), Some(told));
-        assert_eq!(measure_base64(&encode(&png)), Some(told));
+        let expected = ImageInfo { format: "png", size: Some((1_024, 768)), alpha: true };
+        assert_eq!(measure(&png), Some(expected));
+        assert_eq!(base64_image_info(&encode(&png)), Some(expected));
         png[25] = 2;
         assert!(!measure(&png).unwrap().alpha);
         let jpeg = b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08\x01\0\x02\0";
         assert_eq!(measure(jpeg).unwrap().size, Some((512, 256)));
         let webp = b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\x10\0\0\0\x3f\0\0\x1f\0\0";
-        let told = Measure { format: "webp", size: Some((64, 32)), alpha: true };
-        assert_eq!(measure(webp), Some(told));
+        let expected = ImageInfo { format: "webp", size: Some((64, 32)), alpha: true };
+        assert_eq!(measure(webp), Some(expected));
         assert_eq!(measure(b"GIF89a\x02\0\x01\0").unwrap().size, Some((2, 1)));
         assert_eq!(measure(b"<svg/>"), None);
         assert_eq!(measure(b"MM\0*"), None);
@@ -157,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(front in 0_usize..4, rest in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn never_panics_on_arbitrary_bytes(front in 0_usize..4, rest in prop::collection::vec(any::<u8>(), 0..64)) {
             let fronts: [&[u8]; 4] =
                 [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF\0\0\0\0WEBPVP8L", b"GIF89a"];
             measure(&[fronts[front], &rest].concat());

@@ -1,23 +1,24 @@
-//! Free-text tools on lanes that only know functions.
+//! Custom (free-text) tools for providers that only have function tools.
 //!
-//! Two formats have tools that take free text; for the others such a tool is written as a function
-//! with one string, `input`. A reader of those formats sees only a function being called, so the
-//! call is turned back here, where the request is known.
+//! Chat and responses have custom tools. For the other formats such a tool is written as a function
+//! with one string parameter, `input`. A reader of those formats sees an ordinary function call;
+//! this module converts it back, because it knows which tools the request declared as custom. See
+//! <https://platform.openai.com/docs/guides/function-calling#custom-tools>.
 
 use canon::{Chat, Event, Growth, Kind, Opening, Place, Reply, Tool, ToolCall};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Turns calls of free-text tools back into what the caller declared.
+/// Converts function calls back into the custom tool calls the caller declared.
 #[derive(Debug, Default)]
 pub struct CustomCalls {
     names: Vec<String>,
-    /// The arguments of calls that are still open.
+    /// Arguments of the calls that are still open.
     open: BTreeMap<Place, String>,
 }
 
 impl CustomCalls {
-    /// For the tools of that request; does nothing if none of them takes free text.
+    /// Creates a converter for the tools of the request.
     pub fn of(chat: &Chat) -> Self {
         let names = chat.tools.iter().filter_map(|tool| match tool {
             Tool::Custom { name, .. } => Some(name.clone()),
@@ -30,12 +31,12 @@ impl CustomCalls {
         Self { names: names.collect(), open: BTreeMap::new() }
     }
 
-    /// Whether there is nothing to turn back.
+    /// Returns true if the request declares no custom tool.
     pub fn is_idle(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// A whole answer.
+    /// Converts the calls of a whole reply.
     pub fn reply(&self, reply: &mut Reply) {
         let parts = reply.candidates.iter_mut().flat_map(|candidate| &mut candidate.parts);
         for part in parts {
@@ -48,7 +49,8 @@ impl CustomCalls {
         }
     }
 
-    /// The next event of a stream. A free-text call is held until its arguments are complete.
+    /// Converts the next event of a stream. A custom call is held back until its arguments are
+    /// complete.
     pub fn event(&mut self, event: Event, mut out: impl FnMut(Event)) {
         match event {
             Event::Open(place, Opening::ToolCall { id, name, custom: false })
@@ -71,7 +73,7 @@ impl CustomCalls {
     }
 }
 
-/// The text inside the wrapping object; arguments of any other shape are the text themselves.
+/// Returns the text inside the wrapper object. Arguments of any other shape are returned unchanged.
 fn free_text(arguments: &str) -> String {
     let wrapped: Option<Value> = serde_json::from_str(arguments).ok();
     match wrapped.as_ref().and_then(|object| object.get("input")).and_then(Value::as_str) {
@@ -86,7 +88,7 @@ mod tests {
     use canon::{Candidate, Extras, Fold, Part, unfold};
 
     #[test]
-    fn a_wrapped_call_comes_back_as_free_text_whole_and_streamed() {
+    fn converts_wrapped_calls_whole_and_streamed() {
         let tool = |name: &str| Tool::Custom {
             name: name.to_owned(),
             description: None,

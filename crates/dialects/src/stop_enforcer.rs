@@ -1,53 +1,54 @@
-//! Ends an answer where its lane cannot be told to end it.
+//! Enforces stop sequences and output limits that a provider's format cannot express.
 //!
-//! One format has no stop texts, two do not say which one was met, one takes no small output limit.
-//! What a lane cannot do for the caller is kept from it and done here: text that may be the
-//! beginning of a stop text is held back, the answer is cut, and the provider can be let go.
+//! The responses format has no stop sequences, two formats do not report which stop sequence
+//! matched, and one rejects small output limits. The enforcer removes these options from the
+//! request and applies them to the stream: it holds back text that may be the beginning of a stop
+//! sequence, cuts the answer, and lets the caller drop the provider's connection.
 
 use canon::{Chat, Event, Finish, Growth, Opening, Origin, Place, Raw, Usage, Why};
 use std::collections::BTreeMap;
 
 use crate::dialect::Ends;
 
-/// Watches an answer for the end its caller asked for.
+/// Watches a stream for the end its caller asked for.
 #[derive(Debug)]
 pub struct Brake {
-    stops: Vec<String>,
-    /// The most output tokens, where the lane takes no limit this low.
+    stop_texts: Vec<String>,
+    /// Maximum output tokens, set if the provider rejects a limit this low.
     limit: Option<u64>,
-    /// Whether there is one answer only, so that its end is the end of all.
-    alone: bool,
+    /// True if only one answer was requested, so that its end is the end of the stream.
+    single_candidate: bool,
     lane: Origin,
     scale: Scale,
-    /// What the provider has told so far.
-    told: Option<Usage>,
-    candidates: BTreeMap<u32, Line>,
-    /// Those the provider has ended.
+    /// Usage the provider reported so far.
+    reported: Option<Usage>,
+    candidates: BTreeMap<u32, EnforcedCandidate>,
+    /// Candidates the provider ended itself.
     ended: Vec<u32>,
 }
 
-/// How consumption is estimated when a provider is let go before it told.
+/// Estimates usage if the provider is dropped before it reports any.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// The tokens of the request.
+    /// Input tokens of the request.
     pub input: u64,
-    /// The tokens of a text.
+    /// Returns the estimated tokens of a text.
     pub of_text: fn(&str) -> u64,
 }
 
-/// One answer on its way.
+/// State of one candidate.
 #[derive(Debug, Default)]
-struct Line {
-    /// Its open parts; texts with what is held back of them.
+struct EnforcedCandidate {
+    /// Open parts. A text part holds the text kept back.
     open: BTreeMap<Place, Option<String>>,
-    /// The tokens that went by.
-    spent: u64,
-    over: bool,
+    /// Estimated tokens forwarded so far.
+    spent_tokens: u64,
+    is_cut: bool,
 }
 
 impl Brake {
-    /// Takes from a request what the lane cannot do for that caller, to do it here; `None` where
-    /// there is nothing of the kind.
+    /// Moves the options the provider cannot handle from the request into an enforcer. Returns
+    /// `None` if the provider can handle them all.
     pub fn take(
         chat: &mut Chat,
         limit: Option<u64>,
@@ -55,118 +56,120 @@ impl Brake {
         lane: (Origin, Ends),
     ) -> Option<Self> {
         let (origin, ends) = lane;
-        let stops = &mut chat.sampling.stop;
-        let unable = stops.len() > ends.stop_texts || (caller.tells_stop && !ends.tells_stop);
-        let mut stops = if unable { std::mem::take(stops) } else { Vec::new() };
-        stops.retain(|stop| !stop.is_empty());
-        let asked = limit.into_iter().chain(chat.sampling.max_output).min();
-        let limit = asked.filter(|asked| *asked < ends.least_output);
-        if stops.is_empty() && limit.is_none() {
+        let stop_texts = &mut chat.sampling.stop;
+        let is_unsupported =
+            stop_texts.len() > ends.stop_texts || (caller.tells_stop && !ends.tells_stop);
+        let mut stop_texts = if is_unsupported { std::mem::take(stop_texts) } else { Vec::new() };
+        stop_texts.retain(|stop| !stop.is_empty());
+        let requested = limit.into_iter().chain(chat.sampling.max_output).min();
+        let limit = requested.filter(|requested| *requested < ends.least_output);
+        if stop_texts.is_empty() && limit.is_none() {
             return None;
         }
         if limit.is_some() {
             chat.sampling.max_output = Some(ends.least_output);
         }
-        // An answer in one piece cannot be cut before all of it is paid for.
+        // A non-streamed answer is billed in full before it can be cut.
         chat.stream = true;
         Some(Self {
-            stops,
+            stop_texts,
             limit,
-            alone: chat.sampling.candidates.unwrap_or(1) <= 1,
+            single_candidate: chat.sampling.candidates.unwrap_or(1) <= 1,
             lane: origin,
             scale: Scale { input: 0, of_text: |text| text.len() as u64 / 4 },
-            told: None,
+            reported: None,
             candidates: BTreeMap::new(),
             ended: Vec::new(),
         })
     }
 
-    /// One that lets everything pass, until it is told to end the answer.
+    /// Creates an enforcer that forwards everything until `cut` is called.
     pub fn open(candidates: u32, lane: Origin) -> Self {
         Self {
-            stops: Vec::new(),
+            stop_texts: Vec::new(),
             limit: None,
-            alone: candidates <= 1,
+            single_candidate: candidates <= 1,
             lane,
             scale: Scale { input: 0, of_text: |_| 0 },
-            told: None,
+            reported: None,
             candidates: BTreeMap::new(),
             ended: Vec::new(),
         }
     }
 
-    /// Ends every answer here and now, as one that reached its limit; `usage` is what it is billed
-    /// by.
+    /// Ends every open candidate with reason `length`. `usage` is the usage the call is billed by.
     pub fn cut(&mut self, usage: Usage, out: &mut dyn FnMut(Event)) {
-        // So that the last count is the one that was given.
-        self.told = Some(self.told.unwrap_or_default().merged(usage));
+        // The merged count must equal the usage passed in.
+        self.reported = Some(self.reported.unwrap_or_default().merged(usage));
         let open: Vec<u32> = match self.candidates.is_empty() {
             true => vec![0],
             false => self.candidates.keys().copied().collect(),
         };
         for candidate in open {
-            if !self.is_past(candidate) && !self.ended.contains(&candidate) {
+            if !self.is_cut(candidate) && !self.ended.contains(&candidate) {
                 self.end(candidate, Why::Length, None, out);
             }
         }
         out(Event::Count(usage));
     }
 
-    /// The same, estimating by that scale.
+    /// Returns the same enforcer with another usage estimator.
     pub fn scaled(self, scale: Scale) -> Self {
         Self { scale, ..self }
     }
 
-    /// Whether everything the caller gets was said, so that the provider can be let go.
+    /// Returns true if the caller has received the whole answer, so that the provider's connection
+    /// can be dropped.
     pub fn is_over(&self) -> bool {
-        self.alone && self.candidates.values().any(|line| line.over)
+        self.single_candidate && self.candidates.values().any(|state| state.is_cut)
     }
 
-    /// Whether the last count was ours, because the provider was let go before it told.
+    /// Returns true if the last usage event was estimated because the provider was dropped before
+    /// it reported any.
     pub fn estimated(&self) -> bool {
-        self.is_over() && self.told.is_none_or(|usage| usage.output == 0)
+        self.is_over() && self.reported.is_none_or(|usage| usage.output == 0)
     }
 
-    /// The next event of a stream.
+    /// Handles the next event of the stream.
     pub fn event(&mut self, event: Event, out: &mut dyn FnMut(Event)) {
         match event {
             Event::Open(place, opening) => {
-                let line = self.candidates.entry(place.candidate).or_default();
-                if line.over {
+                let state = self.candidates.entry(place.candidate).or_default();
+                if state.is_cut {
                     return;
                 }
                 let held = matches!(opening, Opening::Text).then(String::new);
-                line.open.insert(place, held);
+                state.open.insert(place, held);
                 out(Event::Open(place, opening));
             }
             Event::Grow(place, Growth::Text(text)) => self.grow(place, text, out),
             Event::Grow(place, _) | Event::Sealed(place, _) => {
-                if !self.is_past(place.candidate) {
+                if !self.is_cut(place.candidate) {
                     out(event);
                 }
             }
             Event::Close(place) => {
-                if self.is_past(place.candidate) {
+                if self.is_cut(place.candidate) {
                     return;
                 }
-                let line = self.candidates.entry(place.candidate).or_default();
-                if let Some(Some(held)) = line.open.remove(&place) {
-                    give(place, held, out);
+                let state = self.candidates.entry(place.candidate).or_default();
+                if let Some(Some(held)) = state.open.remove(&place) {
+                    send_text(place, held, out);
                 }
                 out(Event::Close(place));
             }
             Event::Count(usage) => {
-                self.told = Some(self.told.unwrap_or_default().merged(usage));
+                self.reported = Some(self.reported.unwrap_or_default().merged(usage));
                 out(event);
             }
             Event::End { candidate, .. } => {
-                if !self.is_past(candidate) {
+                if !self.is_cut(candidate) {
                     self.ended.push(candidate);
                     out(event);
                 }
             }
             Event::Aside { candidate: Some(candidate), .. } => {
-                if !self.is_past(candidate) {
+                if !self.is_cut(candidate) {
                     out(event);
                 }
             }
@@ -176,31 +179,31 @@ impl Brake {
         }
     }
 
-    fn is_past(&self, candidate: u32) -> bool {
-        self.candidates.get(&candidate).is_some_and(|line| line.over)
+    fn is_cut(&self, candidate: u32) -> bool {
+        self.candidates.get(&candidate).is_some_and(|state| state.is_cut)
     }
 
     fn grow(&mut self, place: Place, text: String, out: &mut dyn FnMut(Event)) {
         let of_text = self.scale.of_text;
-        let line = self.candidates.entry(place.candidate).or_default();
-        if line.over {
+        let state = self.candidates.entry(place.candidate).or_default();
+        if state.is_cut {
             return;
         }
-        let left = self.limit.map(|limit| limit.saturating_sub(line.spent));
-        let (text, cut) = match left.and_then(|left| fitting(&text, left, of_text)) {
+        let left = self.limit.map(|limit| limit.saturating_sub(state.spent_tokens));
+        let (text, cut) = match left.and_then(|left| fitting_length(&text, left, of_text)) {
             Some(fits) => (text.get(..fits).unwrap_or_default().to_owned(), true),
             None => (text, false),
         };
-        line.spent += of_text(&text);
-        let Some(Some(held)) = line.open.get_mut(&place) else {
-            give(place, text, out);
+        state.spent_tokens += of_text(&text);
+        let Some(Some(held)) = state.open.get_mut(&place) else {
+            send_text(place, text, out);
             if cut {
                 self.end(place.candidate, Why::Length, None, out);
             }
             return;
         };
         held.push_str(&text);
-        if let Some((at, stop)) = earliest(held, &self.stops) {
+        if let Some((at, stop)) = first_stop(held, &self.stop_texts) {
             held.truncate(at);
             let stop = stop.to_owned();
             return self.end(place.candidate, Why::StopText, Some(stop), out);
@@ -208,38 +211,38 @@ impl Brake {
         if cut {
             return self.end(place.candidate, Why::Length, None, out);
         }
-        let sure = held.len() - beginning(held, &self.stops);
-        let kept = held.split_off(sure);
-        give(place, std::mem::replace(held, kept), out);
+        let safe_length = held.len() - held_length(held, &self.stop_texts);
+        let kept = held.split_off(safe_length);
+        send_text(place, std::mem::replace(held, kept), out);
     }
 
-    /// Closes what is open of an answer and ends it.
+    /// Closes the open parts of a candidate and ends it.
     fn end(&mut self, candidate: u32, why: Why, stop: Option<String>, out: &mut dyn FnMut(Event)) {
-        let line = self.candidates.entry(candidate).or_default();
-        line.over = true;
-        for (place, held) in std::mem::take(&mut line.open) {
-            give(place, held.unwrap_or_default(), out);
+        let state = self.candidates.entry(candidate).or_default();
+        state.is_cut = true;
+        for (place, held) in std::mem::take(&mut state.open) {
+            send_text(place, held.unwrap_or_default(), out);
             out(Event::Close(place));
         }
-        let spent = line.spent;
+        let spent_tokens = state.spent_tokens;
         if self.estimated() {
-            let told = self.told.unwrap_or_default();
-            let input = if told.input == 0 { self.scale.input } else { told.input };
-            out(Event::Count(Usage { input, output: spent, ..told }));
+            let reported = self.reported.unwrap_or_default();
+            let input = if reported.input == 0 { self.scale.input } else { reported.input };
+            out(Event::Count(Usage { input, output: spent_tokens, ..reported }));
         }
         let raw = Raw::new(self.lane, "ended by the gateway");
         out(Event::End { candidate, finish: Finish { why, raw, stop } });
     }
 }
 
-fn give(place: Place, text: String, out: &mut dyn FnMut(Event)) {
+fn send_text(place: Place, text: String, out: &mut dyn FnMut(Event)) {
     if !text.is_empty() {
         out(Event::Grow(place, Growth::Text(text)));
     }
 }
 
-/// How many bytes of a text stay within that many tokens; `None` when all of it does.
-fn fitting(text: &str, left: u64, of_text: fn(&str) -> u64) -> Option<usize> {
+/// Length in bytes of the longest prefix within `left` tokens. `None` if the whole text fits.
+fn fitting_length(text: &str, left: u64, of_text: fn(&str) -> u64) -> Option<usize> {
     if of_text(text) <= left {
         return None;
     }
@@ -248,19 +251,20 @@ fn fitting(text: &str, left: u64, of_text: fn(&str) -> u64) -> Option<usize> {
     Some(ends.take_while(fits).last().unwrap_or(0))
 }
 
-/// The stop text that comes first, and where.
-fn earliest<'a>(text: &str, stops: &'a [String]) -> Option<(usize, &'a str)> {
-    let found = stops.iter().filter_map(|stop| Some((text.find(stop.as_str())?, stop.as_str())));
+/// The first stop sequence in the text, with its byte offset.
+fn first_stop<'a>(text: &str, stop_texts: &'a [String]) -> Option<(usize, &'a str)> {
+    let found =
+        stop_texts.iter().filter_map(|stop| Some((text.find(stop.as_str())?, stop.as_str())));
     found.min_by_key(|(at, _)| *at)
 }
 
-/// How many bytes at the end of a text may be the beginning of a stop text.
-fn beginning(text: &str, stops: &[String]) -> usize {
+/// Length in bytes of the longest suffix that may begin a stop sequence.
+fn held_length(text: &str, stop_texts: &[String]) -> usize {
     let longest = |stop: &String| {
         let ends = stop.char_indices().map(|(at, _)| at).rev();
         ends.into_iter().find(|end| stop.get(..*end).is_some_and(|begin| text.ends_with(begin)))
     };
-    stops.iter().filter_map(longest).max().unwrap_or(0)
+    stop_texts.iter().filter_map(longest).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -269,8 +273,8 @@ mod tests {
     use canon::{Fold, Grammar, Part, Reply, Sampling};
     use proptest::prelude::*;
 
-    const NONE: Ends = Ends { stop_texts: 0, tells_stop: false, least_output: 16 };
-    const ALL: Ends = Ends { stop_texts: usize::MAX, tells_stop: true, least_output: 1 };
+    const NO_STOPS: Ends = Ends { stop_texts: 0, tells_stop: false, least_output: 16 };
+    const FULL_SUPPORT: Ends = Ends { stop_texts: usize::MAX, tells_stop: true, least_output: 1 };
 
     fn asking(stop: &[&str], max_output: Option<u64>) -> Chat {
         let stop = stop.iter().map(|stop| (*stop).to_owned()).collect();
@@ -281,11 +285,12 @@ mod tests {
         text.split_whitespace().count() as u64
     }
 
-    /// Runs a text in these pieces through the brake; tells the reply and whether it was cut.
+    /// Sends the pieces through the enforcer. Returns the reply and true if it was cut.
     fn run(mut chat: Chat, pieces: &[&str]) -> (Reply, bool) {
         let scale = Scale { input: 7, of_text: words };
-        let mut brake =
-            Brake::take(&mut chat, None, ALL, (Origin::Responses, NONE)).unwrap().scaled(scale);
+        let mut brake = Brake::take(&mut chat, None, FULL_SUPPORT, (Origin::Responses, NO_STOPS))
+            .unwrap()
+            .scaled(scale);
         let place = Place::first(0);
         let begin = Event::Begin { id: None, model: None, created: None };
         let mut events = vec![begin, Event::Open(place, Opening::Text)];
@@ -307,9 +312,9 @@ mod tests {
             });
         }
         grammar.finish().unwrap();
-        let over = brake.is_over();
-        assert_eq!(brake.estimated(), over);
-        (fold.finish(), over)
+        let finished = brake.is_over();
+        assert_eq!(brake.estimated(), finished);
+        (fold.finish(), finished)
     }
 
     fn only(reply: &Reply) -> (&str, &Finish) {
@@ -319,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_the_lane_cannot_take_is_kept_here() {
+    fn enforces_a_limit_below_the_lanes_minimum() {
         let chat = asking(&[], Some(3));
         let (reply, over) = run(chat.clone(), &["one two ", "three four five", " six"]);
         let (text, finish) = only(&reply);
@@ -327,25 +332,25 @@ mod tests {
         assert!(over);
         assert_eq!(reply.usage, Some(Usage { input: 7, output: 3, ..Usage::default() }));
         let mut sent = chat;
-        let _ = Brake::take(&mut sent, None, ALL, (Origin::Responses, NONE));
+        let _ = Brake::take(&mut sent, None, FULL_SUPPORT, (Origin::Responses, NO_STOPS));
         assert_eq!((sent.sampling.max_output, sent.stream), (Some(16), true));
     }
 
     #[test]
-    fn a_lane_that_can_is_left_to_it() {
+    fn does_nothing_if_the_lane_supports_the_options() {
         let mut chat = asking(&["END"], Some(3));
         let same = chat.clone();
-        let brake = Brake::take(&mut chat, None, ALL, (Origin::Messages, ALL));
+        let brake = Brake::take(&mut chat, None, FULL_SUPPORT, (Origin::Messages, FULL_SUPPORT));
         assert!(brake.is_none());
         assert_eq!(chat, same);
     }
 
     proptest! {
-        /// Wherever the stream is cut into pieces, the caller gets exactly what stands before the
-        /// first stop text, and all of it when there is none.
+        /// For any split of the stream, the caller receives the text before the first stop
+        /// sequence, or all of it if there is none.
         #[test]
-        fn the_answer_ends_before_the_first_stop_text(
-            text in "[abä ]{0,24}", stops in prop::collection::vec("[abä]{1,3}", 1..4),
+        fn ends_before_the_first_stop_sequence(
+            text in "[abä ]{0,24}", stop_texts in prop::collection::vec("[abä]{1,3}", 1..4),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         ) {
             let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
@@ -353,20 +358,20 @@ mod tests {
             at.extend([0, text.len()]);
             at.sort_unstable();
             let pieces: Vec<&str> = at.windows(2).map(|pair| text.get(pair[0]..pair[1]).unwrap()).collect();
-            let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
-            let (reply, over) = run(asking(&stops, None), &pieces);
+            let stop_texts: Vec<&str> = stop_texts.iter().map(String::as_str).collect();
+            let (reply, over) = run(asking(&stop_texts, None), &pieces);
             let (said, finish) = only(&reply);
-            let first = stops.iter().filter_map(|stop| text.find(stop)).min();
+            let first = stop_texts.iter().filter_map(|stop| text.find(stop)).min();
             prop_assert_eq!(over, first.is_some());
             prop_assert_eq!(finish.stop.is_some(), first.is_some());
-            // A stream can only be cut at the first stop text that was complete: one that begins
-            // earlier but ends later may still have been on its way.
-            let complete = stops.iter().filter_map(|stop| Some(text.find(stop)? + stop.len())).min();
+            // The stream is cut at the first stop sequence that is complete. One that begins
+            // earlier but ends later may not have arrived yet.
+            let complete = stop_texts.iter().filter_map(|stop| Some(text.find(stop)? + stop.len())).min();
             match (first, complete) {
                 (Some(first), Some(complete)) => {
                     prop_assert!(text.starts_with(said));
                     prop_assert!(said.len() >= first && said.len() < complete);
-                    prop_assert!(stops.iter().all(|stop| !said.contains(stop)));
+                    prop_assert!(stop_texts.iter().all(|stop| !said.contains(stop)));
                 }
                 _ => prop_assert_eq!(said, &text),
             }

@@ -1,4 +1,5 @@
-//! Chat to chat: the caller's own bytes, and the provider's own pieces.
+//! Pass-through from chat to chat: the caller's body with few edits, and the provider's frames
+//! unchanged.
 
 use bytes::Bytes;
 use canon::{Fault, Origin, Tier, Trouble, Usage};
@@ -9,18 +10,16 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::{Chat, PATH, fault, rules, wire};
+use super::names::{DONE_MARKER, PATH};
+use super::{Chat, fault, rules, wire};
 use crate::fields::Object;
 use crate::json::{self, Edit, Segments};
 use crate::served;
 use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
 
-/// What ends a stream.
-pub(super) const DONE: &[u8] = b"[DONE]";
-
 impl Passage for Chat {
     fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
-        rules::peek(body)
+        rules::read_facts(body)
     }
 
     fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
@@ -39,7 +38,7 @@ impl Passage for Chat {
                 None => added.push_str(&format!("\"max_completion_tokens\":{limit},")),
             }
         }
-        // Without its usage a stream could only be billed by an estimate, so it is always asked for.
+        // Always asks for usage; without it, a stream is billed by an estimate.
         if peek.stream && !peek.wants_usage {
             let options = "{\"include_usage\":true}";
             match &marks.stream_options {
@@ -55,47 +54,49 @@ impl Passage for Chat {
 
     fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
         #[derive(Deserialize)]
-        struct Whole<'a> {
+        struct ChatReplyView<'a> {
             #[serde(borrow, default)]
-            choices: Option<Vec<Choice<'a>>>,
-            #[serde(default, deserialize_with = "wire::counts")]
-            usage: Option<wire::Counts>,
+            choices: Option<Vec<ChatReplyChoice<'a>>>,
+            #[serde(default, deserialize_with = "wire::optional_usage")]
+            usage: Option<wire::ChatUsage>,
             #[serde(borrow, default)]
             service_tier: Option<&'a RawValue>,
             #[serde(borrow, default)]
             error: Option<&'a RawValue>,
         }
         #[derive(Deserialize)]
-        struct Choice<'a> {
+        struct ChatReplyChoice<'a> {
             #[serde(borrow, default, deserialize_with = "text::maybe")]
             finish_reason: Option<Cow<'a, str>>,
             #[serde(borrow, default)]
             message: Option<&'a RawValue>,
         }
-        let whole: Whole<'_> =
-            serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
+        let whole: ChatReplyView<'_> =
+            serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
         if let Some(error) = whole.error {
             return Err(fault::read_object(error.get()));
         }
-        let choices = whole.choices.ok_or_else(|| no_answer("there is no `choices`"))?;
-        let usage = whole.usage.map(wire::Counts::read);
+        let choices = whole.choices.ok_or_else(|| unreadable("there is no `choices`"))?;
+        let usage = whole.usage.map(wire::ChatUsage::into_canon);
         let messages = choices.iter().filter_map(|choice| choice.message);
         Ok(Said {
             finished: choices.iter().all(|choice| choice.finish_reason.is_some()),
-            output_bytes: messages.map(|one| Said::bytes(usage, one.get(), &WORDS.texts)).sum(),
+            output_bytes: messages
+                .map(|one| Said::bytes(usage, one.get(), &CHUNK_PATTERNS.texts))
+                .sum(),
             usage,
             estimated: false,
-            tier: told_tier(whole.service_tier),
+            tier: read_tier(whole.service_tier),
         })
     }
 
     fn sniffer(&self, peek: &Peek) -> Box<dyn Sniffer> {
-        Box::new(ChatSniffer {
+        Box::new(ChatStreamMeter {
             wants_usage: peek.wants_usage,
             candidates: peek.candidates,
             ended: Vec::new(),
-            head: Bytes::new(),
-            said: Said::default(),
+            first_chunk: Bytes::new(),
+            totals: Said::default(),
         })
     }
 
@@ -109,30 +110,29 @@ impl Passage for Chat {
     }
 }
 
-fn told_tier(raw: Option<&RawValue>) -> Option<Tier> {
+fn read_tier(raw: Option<&RawValue>) -> Option<Tier> {
     json::word(raw).map(|word| served::read(Origin::Chat, &word))
 }
 
-fn no_answer(why: &str) -> Fault {
+fn unreadable(why: &str) -> Fault {
     Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
         .note(format!("not a chat completion: {why}"))
 }
 
-/// Watches chunks go by. Most carry nothing to read and are only searched for the few words that
-/// matter.
-struct ChatSniffer {
+/// Meters the chunks of a stream. Most chunks are not parsed, only searched for a few patterns.
+struct ChatStreamMeter {
     wants_usage: bool,
     candidates: u32,
-    /// The answers that gave a reason for their end.
+    /// Candidates with a finish reason.
     ended: Vec<u32>,
-    /// A chunk that says whose stream it is.
-    head: Bytes,
-    said: Said,
+    /// A chunk with the id and the model of the stream.
+    first_chunk: Bytes,
+    totals: Said,
 }
 
-/// What every chunk of a stream repeats.
+/// Fields every chunk of a stream repeats.
 #[derive(Default, Deserialize)]
-struct Repeated {
+struct ChatChunkHeader {
     #[serde(default)]
     id: Option<Value>,
     #[serde(default)]
@@ -141,11 +141,11 @@ struct Repeated {
     model: Option<Value>,
 }
 
-impl ChatSniffer {
-    /// A chunk like those that went by, with these choices.
+impl ChatStreamMeter {
+    /// Creates a chunk with the given choices and the repeated fields of the stream.
     fn chunk(&self, choices: Vec<Value>) -> Object {
-        let Repeated { id, created, model } =
-            serde_json::from_slice(&self.head).unwrap_or_default();
+        let ChatChunkHeader { id, created, model } =
+            serde_json::from_slice(&self.first_chunk).unwrap_or_default();
         Object::new()
             .maybe("id", id)
             .set("object", "chat.completion.chunk")
@@ -159,8 +159,9 @@ fn write_chunk(chunk: Object, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("data: {}\n\n", Value::from(chunk)).as_bytes());
 }
 
-/// The words chunks are searched for; to make ready for a search costs more than to search.
-struct Words {
+/// Patterns to search chunks for. They are compiled once because building a finder costs more than
+/// searching a chunk.
+struct ChunkPatterns {
     unfinished: Finder<'static>,
     error: Finder<'static>,
     usage: Finder<'static>,
@@ -168,7 +169,7 @@ struct Words {
     texts: [Finder<'static>; 4],
 }
 
-static WORDS: LazyLock<Words> = LazyLock::new(|| Words {
+static CHUNK_PATTERNS: LazyLock<ChunkPatterns> = LazyLock::new(|| ChunkPatterns {
     unfinished: Finder::new("\"finish_reason\":null"),
     error: Finder::new("\"error\""),
     usage: Finder::new("\"usage\""),
@@ -177,23 +178,23 @@ static WORDS: LazyLock<Words> = LazyLock::new(|| Words {
         .map(Finder::new),
 });
 
-/// How many bytes of output a chunk has, near enough: most of it is framing that every chunk
-/// repeats, and what it says stands in one of the texts.
+/// Estimates the output bytes of a chunk. Most of a chunk is framing; the output is in one of the
+/// text fields.
 fn output_bytes(data: &[u8]) -> u64 {
-    let mut texts = WORDS.texts.iter().filter_map(|key| json::text_bytes(data, key));
+    let mut texts = CHUNK_PATTERNS.texts.iter().filter_map(|key| json::text_bytes(data, key));
     match texts.find(|bytes| *bytes > 0) {
         Some(bytes) => bytes,
-        None if WORDS.texts.iter().any(|key| json::text_bytes(data, key).is_some()) => 0,
+        None if CHUNK_PATTERNS.texts.iter().any(|key| json::text_bytes(data, key).is_some()) => 0,
         None => data.len() as u64 / 8,
     }
 }
 
 #[derive(Deserialize)]
-struct Watched<'a> {
+struct MeteredChunk<'a> {
     #[serde(borrow, default)]
-    choices: Option<Vec<WatchedChoice<'a>>>,
-    #[serde(default, deserialize_with = "wire::counts")]
-    usage: Option<wire::Counts>,
+    choices: Option<Vec<MeteredChoice<'a>>>,
+    #[serde(default, deserialize_with = "wire::optional_usage")]
+    usage: Option<wire::ChatUsage>,
     #[serde(borrow, default)]
     service_tier: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -201,32 +202,32 @@ struct Watched<'a> {
 }
 
 #[derive(Deserialize)]
-struct WatchedChoice<'a> {
+struct MeteredChoice<'a> {
     #[serde(default)]
     index: Option<u32>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     finish_reason: Option<Cow<'a, str>>,
 }
 
-impl Sniffer for ChatSniffer {
+impl Sniffer for ChatStreamMeter {
     fn frame(&mut self, frame: &Frame) -> Verdict {
         let data = &frame.data[..];
-        if data == DONE {
+        if data == DONE_MARKER {
             return Verdict::Last;
         }
-        if self.head.is_empty() {
-            // Copied: a slice would keep the whole piece it came in.
-            self.head = Bytes::copy_from_slice(data);
+        if self.first_chunk.is_empty() {
+            // Copied, because a slice would keep the whole received buffer alive.
+            self.first_chunk = Bytes::copy_from_slice(data);
         }
-        let Words { unfinished, error, usage, no_usage, texts: _ } = &*WORDS;
-        let plain = unfinished.find(data).is_some()
+        let ChunkPatterns { unfinished, error, usage, no_usage, texts: _ } = &*CHUNK_PATTERNS;
+        let is_plain = unfinished.find(data).is_some()
             && error.find(data).is_none()
             && (usage.find(data).is_none() || no_usage.find(data).is_some());
-        if plain {
-            self.said.output_bytes += output_bytes(data);
+        if is_plain {
+            self.totals.output_bytes += output_bytes(data);
             return Verdict::Forward;
         }
-        let chunk: Watched<'_> = match serde_json::from_slice(data) {
+        let chunk: MeteredChunk<'_> = match serde_json::from_slice(data) {
             Ok(chunk) => chunk,
             Err(e) => {
                 return Verdict::Fault(
@@ -239,25 +240,26 @@ impl Sniffer for ChatSniffer {
             return Verdict::Fault(fault::read_object(error.get()));
         }
         if chunk.choices.is_none() && chunk.usage.is_none() {
-            // Something of the provider's own: clients of this format count on `choices`.
+            // An event of the provider's own. SDKs of this format expect `choices` in each chunk.
             return Verdict::Swallow;
         }
-        self.said.tier = told_tier(chunk.service_tier).or(self.said.tier.take());
+        self.totals.tier = read_tier(chunk.service_tier).or(self.totals.tier.take());
         let choices = chunk.choices.unwrap_or_default();
         for choice in &choices {
             if choice.finish_reason.is_some() {
                 self.ended.push(choice.index.unwrap_or(0));
-                self.said.finished = self.ended.len() >= self.candidates as usize;
+                self.totals.finished = self.ended.len() >= self.candidates as usize;
             }
         }
         if let Some(counts) = chunk.usage {
-            self.said.usage = Some(self.said.usage.unwrap_or_default().merged(counts.read()));
+            self.totals.usage =
+                Some(self.totals.usage.unwrap_or_default().merged(counts.into_canon()));
             if choices.is_empty() && !self.wants_usage {
                 return Verdict::Swallow;
             }
         }
         if !choices.is_empty() {
-            self.said.output_bytes += output_bytes(data);
+            self.totals.output_bytes += output_bytes(data);
         }
         Verdict::Forward
     }
@@ -280,11 +282,11 @@ impl Sniffer for ChatSniffer {
         if self.wants_usage {
             write_chunk(self.chunk(Vec::new()).set("usage", wire::write_usage(usage)), out);
         }
-        self.said.finished = true;
+        self.totals.finished = true;
         self.write_end(out);
     }
 
     fn said(&self) -> &Said {
-        &self.said
+        &self.totals
     }
 }
