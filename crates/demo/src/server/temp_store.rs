@@ -1,29 +1,27 @@
-//! What the demo models keep for a little while: pictures behind links, and orders that take their
-//! time.
+//! Short-lived storage of the demo models: images behind URLs, and tasks.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a link lives.
-const LIFE: Duration = Duration::from_secs(120);
-/// How long an order that takes its time takes.
-const TIME: Duration = Duration::from_millis(700);
-/// How much is kept at once; the oldest goes first.
-const MOST: usize = 128 << 20;
+/// Lifetime of a URL.
+const URL_LIFETIME: Duration = Duration::from_secs(120);
+/// Duration of a task.
+const TASK_DURATION: Duration = Duration::from_millis(700);
+/// Maximum number of stored bytes; the oldest entries are dropped first.
+const MAX_BYTES: usize = 128 << 20;
 
-/// In the process and not in one upstream: the upstream inside the gateway is made anew for every
-/// request.
-static SHELF: LazyLock<Mutex<Shelf>> = LazyLock::new(Mutex::default);
+/// One store per process: the upstream inside the gateway is created for every request.
+static TEMP_STORE: LazyLock<Mutex<TempStore>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
-struct Shelf {
-    kept: VecDeque<Kept>,
+struct TempStore {
+    entries: VecDeque<StoredEntry>,
     bytes: usize,
 }
 
-struct Kept {
+struct StoredEntry {
     name: String,
     kind: &'static str,
     body: Bytes,
@@ -31,48 +29,50 @@ struct Kept {
     until: Instant,
 }
 
-/// What is found under a name.
-pub(super) enum Found {
-    /// It is there.
-    There(Bytes, &'static str),
-    /// It is not there yet.
-    NotYet,
-    /// It was there, or never.
+/// Result of a lookup.
+pub(super) enum StoreLookup {
+    /// The entry is available.
+    Ready(Bytes, &'static str),
+    /// The entry is not available yet.
+    Pending,
+    /// The entry has expired or never existed.
     Gone,
 }
 
-fn shelf() -> MutexGuard<'static, Shelf> {
-    SHELF.lock().unwrap_or_else(PoisonError::into_inner)
+fn store() -> MutexGuard<'static, TempStore> {
+    TEMP_STORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps a file, there at once.
+/// Stores a file that is available at once.
 pub(super) fn keep(name: String, kind: &'static str, body: Bytes) {
     put(name, kind, body, Duration::ZERO);
 }
 
-/// Keeps an answer that is there a moment later.
+/// Stores an answer that becomes available after the task duration.
 pub(super) fn keep_for_later(name: String, body: Bytes) {
-    put(name, "application/json", body, TIME);
+    put(name, "application/json", body, TASK_DURATION);
 }
 
 fn put(name: String, kind: &'static str, body: Bytes, wait: Duration) {
-    let mut shelf = shelf();
-    shelf.bytes += body.len();
+    let mut store = store();
+    store.bytes += body.len();
     let from = Instant::now() + wait;
-    shelf.kept.push_back(Kept { name, kind, body, from, until: from + LIFE });
-    while shelf.bytes > MOST
-        && let Some(oldest) = shelf.kept.pop_front()
+    store.entries.push_back(StoredEntry { name, kind, body, from, until: from + URL_LIFETIME });
+    while store.bytes > MAX_BYTES
+        && let Some(oldest) = store.entries.pop_front()
     {
-        shelf.bytes -= oldest.body.len();
+        store.bytes -= oldest.body.len();
     }
 }
 
-/// Looks something up.
-pub(super) fn find(name: &str) -> Found {
+/// Looks up an entry.
+pub(super) fn find(name: &str) -> StoreLookup {
     let now = Instant::now();
-    match shelf().kept.iter().find(|kept| kept.name == name) {
-        Some(kept) if kept.from > now => Found::NotYet,
-        Some(kept) if kept.until > now => Found::There(kept.body.clone(), kept.kind),
-        Some(_) | None => Found::Gone,
+    match store().entries.iter().find(|entry| entry.name == name) {
+        Some(entry) if entry.from > now => StoreLookup::Pending,
+        Some(entries) if entries.until > now => {
+            StoreLookup::Ready(entries.body.clone(), entries.kind)
+        }
+        Some(_) | None => StoreLookup::Gone,
     }
 }
