@@ -222,9 +222,10 @@ price = {{ input = "1.00", output = "2.00" }}
 
 /// Returns a configuration with one process and no master, so that its processor time is the
 /// proxy's. Connections are kept alive on both sides, and streams are not buffered.
-fn nginx_config(address: SocketAddr, stage: &Stage, folder: &Path) -> String {
+fn nginx_config(address: SocketAddr, stage: &BenchStage, folder: &Path) -> String {
     let folder = folder.display();
-    let [upstream, paced, idle] = [SAME, SAME_PACED, IDLE].map(|model| stage.upstream_of(model));
+    let [upstream, paced, idle] =
+        [SAME_FORMAT, SAME_FORMAT_PACED, IDLE_STREAMS_MODEL].map(|model| stage.upstream_of(model));
     format!(
         "daemon off;
 master_process off;
