@@ -1,5 +1,5 @@
-//! The demo models' pictures: a landscape that follows from the prompt, with the prompt written
-//! into it. The same order gives the same picture, to the last bit.
+//! Images of the demo models: a landscape derived from the prompt, with the prompt as a caption.
+//! The same request gives the same image, bit for bit.
 
 mod letters;
 mod scene;
@@ -11,52 +11,52 @@ use image::imageops::{self, FilterType};
 use image::{ImageEncoder as _, ImageReader, Limits, Rgba, RgbaImage};
 use std::io::Cursor;
 
-use letters::Block;
+use letters::TextBlock;
 
-/// The most pixels on a side that are ever drawn or read.
-const MOST: u32 = 8_192;
+/// Maximum side length in pixels that is drawn or read.
+const MAX_SIDE_PIXELS: u32 = 8_192;
 
-/// What is to be drawn.
+/// Description of an image to draw.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sketch {
-    /// What is written into it, and with the seed what is seen.
+    /// Caption. Together with the seed it determines the landscape.
     pub(crate) text: String,
-    /// What tells pictures of the same text apart.
+    /// Distinguishes images of the same text.
     pub(crate) seed: u64,
     /// Width and height.
     pub(crate) size: (u32, u32),
-    /// How many ranges of hills there are.
+    /// Number of ranges of hills.
     pub(crate) detail: u32,
-    /// Whether the sky is left out.
+    /// True if the sky is transparent.
     pub(crate) transparent: bool,
-    /// Pictures to begin with.
+    /// Input images.
     pub(crate) inputs: Vec<RgbaImage>,
-    /// Where the first of them may be changed: where this one can be seen through.
+    /// Mask of the first input image. Its transparent pixels may be changed.
     pub(crate) mask: Option<RgbaImage>,
 }
 
-/// Draws it.
+/// Draws the image.
 pub(crate) fn draw(sketch: &Sketch) -> RgbaImage {
-    let size = (sketch.size.0.clamp(1, MOST), sketch.size.1.clamp(1, MOST));
+    let size = (sketch.size.0.clamp(1, MAX_SIDE_PIXELS), sketch.size.1.clamp(1, MAX_SIDE_PIXELS));
     let mut picture = scene::draw(sketch, size);
     if let Some(first) = sketch.inputs.first() {
         let first = imageops::resize(first, size.0, size.1, FilterType::Triangle);
         match &sketch.mask {
-            Some(mask) => keep(&mut picture, &first, mask),
-            None => blend(&mut picture, &first),
+            Some(mask) => keep_masked(&mut picture, &first, mask),
+            None => blend_input(&mut picture, &first),
         }
-        others(&mut picture, sketch.inputs.get(1..).unwrap_or_default());
+        draw_thumbnails(&mut picture, sketch.inputs.get(1..).unwrap_or_default());
     }
     caption(&mut picture, sketch);
     picture
 }
 
-/// Puts a colour over a pixel, as much of it as `share` says.
-fn lay(pixel: &mut Rgba<u8>, ink: Rgba<u8>, share: f32) {
+/// Blends a colour over a pixel with the opacity `share`.
+fn blend_pixel(pixel: &mut Rgba<u8>, ink: Rgba<u8>, share: f32) {
     let [r, g, b, a] = pixel.0;
     let [ir, ig, ib, ia] = ink.0;
     let share = (share * f32::from(ia) / 255.0).clamp(0.0, 1.0);
-    // What cannot be seen has no colour to mix with.
+    // A transparent pixel has no colour to mix with.
     let own = f32::from(a) / 255.0 * (1.0 - share);
     let all = own + share;
     if all <= 0.0 {
@@ -68,28 +68,28 @@ fn lay(pixel: &mut Rgba<u8>, ink: Rgba<u8>, share: f32) {
     pixel.0 = [mix(r, ir), mix(g, ig), mix(b, ib), (all * 255.0).round() as u8];
 }
 
-/// Keeps the input wherever the mask is not seen through.
-fn keep(picture: &mut RgbaImage, input: &RgbaImage, mask: &RgbaImage) {
+/// Keeps the input wherever the mask is opaque.
+fn keep_masked(picture: &mut RgbaImage, input: &RgbaImage, mask: &RgbaImage) {
     let mask = imageops::resize(mask, picture.width(), picture.height(), FilterType::Triangle);
     for ((pixel, input), mask) in picture.pixels_mut().zip(input.pixels()).zip(mask.pixels()) {
         let Rgba([_, _, _, opaque]) = *mask;
-        lay(pixel, *input, f32::from(opaque) / 255.0);
+        blend_pixel(pixel, *input, f32::from(opaque) / 255.0);
     }
 }
 
-/// Shows the input above the landscape, which takes its place towards the bottom.
-fn blend(picture: &mut RgbaImage, input: &RgbaImage) {
+/// Blends the input into the landscape, which replaces it towards the bottom.
+fn blend_input(picture: &mut RgbaImage, input: &RgbaImage) {
     let height = picture.height().max(1) as f32;
     for (((_, y, pixel), input), _) in
         picture.enumerate_pixels_mut().zip(input.pixels()).zip(0_u64..)
     {
         let share = (1.6 - 1.8 * y as f32 / height).clamp(0.0, 1.0);
-        lay(pixel, *input, share);
+        blend_pixel(pixel, *input, share);
     }
 }
 
 /// Shows further inputs small, in a row at the top.
-fn others(picture: &mut RgbaImage, inputs: &[RgbaImage]) {
+fn draw_thumbnails(picture: &mut RgbaImage, inputs: &[RgbaImage]) {
     let side = (picture.width().min(picture.height()) / 8).max(1);
     let gap = side / 6;
     for (number, input) in (0_u32..).zip(inputs) {
@@ -99,12 +99,12 @@ fn others(picture: &mut RgbaImage, inputs: &[RgbaImage]) {
     }
 }
 
-/// Writes the text into the picture, on a shade that lets it be read on anything.
+/// Draws the caption on a shade that keeps it readable on any background.
 fn caption(picture: &mut RgbaImage, sketch: &Sketch) {
     let (width, height) = (picture.width() as f32, picture.height() as f32);
     let edited = !sketch.inputs.is_empty();
     let room = (width * 0.78, height * if edited { 0.22 } else { 0.5 });
-    let block = Block::fit(sketch.text.trim(), room, width.min(height) / 9.0, 9.0);
+    let block = TextBlock::fit(sketch.text.trim(), room, width.min(height) / 9.0, 9.0);
     let (across, down) = block.size();
     let middle = if edited { height * 0.82 } else { height * 0.42 };
     let margin = width.min(height) / 28.0;
@@ -112,12 +112,12 @@ fn caption(picture: &mut RgbaImage, sketch: &Sketch) {
     let (right, below) = (width - left, top + down + 2.0 * margin);
     for (x, y, pixel) in picture.enumerate_pixels_mut() {
         let (x, y) = (x as f32 + 0.5, y as f32 + 0.5);
-        // The distance to a box with round corners.
+        // Distance to a box with round corners.
         let dx = (left + margin - x).max(x - right + margin).max(0.0);
         let dy = (top + margin - y).max(y - below + margin).max(0.0);
         let inside = (margin - dx.hypot(dy) + 0.5).clamp(0.0, 1.0);
         if inside > 0.0 {
-            lay(pixel, Rgba([12, 16, 32, 118]), inside);
+            blend_pixel(pixel, Rgba([12, 16, 32, 118]), inside);
         }
     }
     let drop = (margin / 10.0).max(1.0);
@@ -126,7 +126,7 @@ fn caption(picture: &mut RgbaImage, sketch: &Sketch) {
     block.write(picture, width / 2.0, top, Rgba([255, 255, 255, 255]));
 }
 
-/// A picture half done: the coarser, the earlier.
+/// Returns a partial image. Earlier ones are coarser.
 pub(crate) fn draft(picture: &RgbaImage, number: u32, of: u32) -> RgbaImage {
     let coarse = 4_u32 << (of.saturating_sub(number)).min(4);
     let small = |side: u32| (side / coarse).max(1);
@@ -135,13 +135,13 @@ pub(crate) fn draft(picture: &RgbaImage, number: u32, of: u32) -> RgbaImage {
     imageops::resize(&tiny, width, height, FilterType::Triangle)
 }
 
-/// The file of a picture: `png`, `jpeg` or `webp`, the last without loss.
+/// Encodes an image as `png`, `jpeg` or lossless `webp`.
 pub(crate) fn encode(picture: &RgbaImage, format: &str, quality: u8) -> Vec<u8> {
     let mut file = Vec::new();
     let (width, height) = picture.dimensions();
     let rgba = image::ExtendedColorType::Rgba8;
     let solid = picture.pixels().all(|pixel| pixel.0.last() == Some(&255));
-    // What has no see-through parts says so, by having no word for them.
+    // An opaque image is encoded without an alpha channel.
     let plain = || image::DynamicImage::ImageRgba8(picture.clone()).into_rgb8();
     let written = match format {
         "jpeg" => {
@@ -160,17 +160,17 @@ pub(crate) fn encode(picture: &RgbaImage, format: &str, quality: u8) -> Vec<u8> 
     };
     match written {
         Ok(()) => file,
-        // Nothing is written but to memory, and every size is one the formats know.
+        // The encoder writes to memory, and every size is one the formats support.
         Err(_) => Vec::new(),
     }
 }
 
-/// Reads a picture, unless it unpacks to more than anybody needs.
+/// Decodes an image, unless its decoded size exceeds the limit.
 pub(crate) fn decode(bytes: &[u8]) -> Option<RgbaImage> {
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok()?;
     let mut limits = Limits::default();
-    limits.max_image_width = Some(MOST);
-    limits.max_image_height = Some(MOST);
+    limits.max_image_width = Some(MAX_SIDE_PIXELS);
+    limits.max_image_height = Some(MAX_SIDE_PIXELS);
     limits.max_alloc = Some(256 << 20);
     reader.limits(limits);
     Some(reader.decode().ok()?.into_rgba8())

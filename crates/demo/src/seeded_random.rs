@@ -1,6 +1,8 @@
-//! Chance without chance: numbers that look random and are the same for the same request.
+//! Deterministic pseudo-random numbers: the same request always gets the same answer.
 
-/// A number that stands for these bytes, the same on every machine and in every release.
+/// Hashes bytes to a number that is the same on every machine and in every release.
+///
+/// FNV-1a, finished with the mixer of SplitMix64.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let folded = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -8,7 +10,7 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
     mix(folded)
 }
 
-/// Two numbers into one, order mattering.
+/// Combines two numbers; the order matters.
 pub(crate) fn join(one: u64, two: u64) -> u64 {
     mix(one.rotate_left(17) ^ mix(two))
 }
@@ -20,41 +22,41 @@ const fn mix(seed: u64) -> u64 {
     seed ^ (seed >> 31)
 }
 
-/// A sequence of numbers from one seed.
+/// A sequence of numbers from one seed (SplitMix64).
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct SeededRandom(u64);
 
-impl Dice {
-    /// The sequence that belongs to the seed.
+impl SeededRandom {
+    /// Starts the sequence of this seed.
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
-    pub(crate) fn roll(&mut self) -> u64 {
+    /// Returns the next number.
+    pub(crate) fn next_number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// One of the choices; an empty list gives an empty word.
+    /// Picks one of the choices; an empty list gives an empty string.
     pub(crate) fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
-        nth(choices, self.roll())
+        nth(choices, self.next_number())
     }
 }
 
-/// The choice a number stands for; an empty list gives an empty word.
+/// Returns the choice a number selects; an empty list gives an empty string.
 pub(crate) fn nth<'a>(choices: &[&'a str], number: u64) -> &'a str {
     let count = choices.len().max(1) as u64;
     choices.get(usize::try_from(number % count).unwrap_or(0)).copied().unwrap_or_default()
 }
 
-/// A word of letters and digits that stands for the number.
+/// Derives a word of letters and digits from a seed.
 pub(crate) fn word(seed: u64, length: usize) -> String {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-    let mut dice = Dice::new(seed);
+    let mut random = SeededRandom::new(seed);
     (0..length)
         .map(|_| {
-            let at = usize::try_from(dice.roll() % LETTERS.len() as u64).unwrap_or(0);
+            let at = usize::try_from(random.next_number() % LETTERS.len() as u64).unwrap_or(0);
             LETTERS.get(at).copied().map_or('x', char::from)
         })
         .collect()

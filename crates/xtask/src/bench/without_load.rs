@@ -1,5 +1,4 @@
-//! What is measured apart from the loads: the memory of streams that stand open and say nothing,
-//! and what the ledger alone costs.
+//! Measurements without load: memory of idle streams, and the cost of the ledger alone.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,38 +9,42 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::report::{Goal, Row};
-use super::targets::{IDLE, Stage, Target};
+use super::report::{FigureRow, Goal};
+use super::targets::{BenchStage, IDLE_STREAMS_MODEL, Target};
 use super::usage;
 use crate::gateway::Server;
-use crate::process::Scratch;
+use crate::process::TempFolder;
 use crate::tools::{self, cargo};
 use crate::workspace;
 
 const IDLE_KIB: Goal = Goal::value(16.0, 64.0);
 const LEDGER_US: Goal = Goal::value(5.0, 10.0);
-/// How many streams stand open. Each takes two connections of a proxy, and a process may not have
-/// many more on a machine nobody has set up for it.
-const STREAMS: u16 = 300;
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Number of open streams. Each takes two connections of a proxy, and the default limit of open
+/// files allows few more.
+const OPEN_STREAMS: u16 = 300;
+/// Timeout of one I/O operation.
+const IO_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How much memory a stream takes that has begun and fallen silent.
-pub(super) fn idle_streams(stage: &Stage, nginx: &Server, gateway: &Server) -> Result<Row> {
+/// Measures the memory of a stream that has started and sends nothing.
+pub(super) fn idle_streams(
+    stage: &BenchStage,
+    nginx: &Server,
+    gateway: &Server,
+) -> Result<FigureRow> {
     let per_stream = |target: Target, server: &Server| -> Result<f64> {
         let before = usage::memory(server.running.id())?;
         let mut open = Vec::new();
-        for _ in 0..STREAMS {
+        for _ in 0..OPEN_STREAMS {
             open.push(begin(stage, target, server.address)?);
         }
-        // What was only needed to begin is given back by then.
+        // Memory that only the start needs is released by then.
         thread::sleep(Duration::from_secs(1));
         let after = usage::memory(server.running.id())?;
-        Ok((after - before) * 1e6 / 1024.0 / f64::from(STREAMS))
+        Ok((after - before) * 1e6 / 1024.0 / f64::from(OPEN_STREAMS))
     };
     let nginx = per_stream(Target::Nginx, nginx)?;
     let gateway = per_stream(Target::Gateway, gateway)?;
-    Ok(Row {
+    Ok(FigureRow {
         what: "memory per idle open stream, KiB".into(),
         direct: None,
         nginx: Some(nginx),
@@ -51,16 +54,16 @@ pub(super) fn idle_streams(stage: &Stage, nginx: &Server, gateway: &Server) -> R
     })
 }
 
-/// Begins a stream and reads its first event.
-fn begin(stage: &Stage, target: Target, address: SocketAddr) -> Result<TcpStream> {
+/// Starts a stream and reads its first event.
+fn begin(stage: &BenchStage, target: Target, address: SocketAddr) -> Result<TcpStream> {
     let body = json!({
-        "model": IDLE,
+        "model": IDLE_STREAMS_MODEL,
         "messages": [{ "role": "user", "content": "[[fault: stall-between after=3]] Hello." }],
         "stream": true,
     });
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(&stage.request(target, IDLE, address, &body.to_string()))?;
+    let mut stream = TcpStream::connect_timeout(&address, IO_TIMEOUT)?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    stream.write_all(&stage.request(target, IDLE_STREAMS_MODEL, address, &body.to_string()))?;
     let (mut read, mut piece) = (Vec::new(), [0; 4096]);
     while !read.windows(6).any(|window| window == b"data: ") {
         let count = stream.read(&mut piece).context("a stream that should begin")?;
@@ -70,20 +73,20 @@ fn begin(stage: &Stage, target: Target, address: SocketAddr) -> Result<TcpStream
     Ok(stream)
 }
 
-/// What the money of one call costs: a hold, from its size on, and a settlement, both journalled.
-pub(super) fn ledger(stage: &Stage) -> Result<Row> {
+/// Measures the processor time of sizing, hold, journal and settlement of one call.
+pub(super) fn ledger(stage: &BenchStage) -> Result<FigureRow> {
     tools::run(&mut cargo(&["build", "--release", "-p", "portunus", "--example", "hold_cost"]))?;
     let program = workspace::target().join("release/examples/hold_cost");
-    let scratch = Scratch::new("hold-cost")?;
+    let scratch = TempFolder::new("hold-cost")?;
     let mut command: Command = crate::gateway::pinned(&program, stage.cores());
     let output = command.arg(scratch.path().join("journal")).output()?;
-    let told = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(Row {
+    Ok(FigureRow {
         what: "sizing, hold, journal and settlement: processor µs/call".into(),
         direct: None,
         nginx: None,
-        gateway: Some(told.trim().parse().context("hold_cost printed no figure")?),
+        gateway: Some(stdout.trim().parse().context("hold_cost printed no figure")?),
         ratio: None,
         goal: Some(LEDGER_US),
     })

@@ -1,37 +1,37 @@
-//! The proper answer, taken apart, for faults to spoil.
+//! The proper answer in pieces, as input of the faults.
 
 use bytes::Bytes;
 use canon::Origin;
 
-use super::script::{End, Framing, Head, Script, Step};
+use super::script::{AnswerScript, BodyFraming, ScriptEnd, ScriptHead, ScriptStep};
 
 /// A proper answer.
-pub(super) struct Good {
+pub(super) struct ProperAnswer {
     /// Its status.
     pub(super) status: u16,
     /// Its content type.
     pub(super) kind: String,
     /// Its format.
     pub(super) origin: Origin,
-    /// Whether it is a stream of events.
+    /// True if it is a stream of events.
     pub(super) events: bool,
     /// Its body.
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<BodyPiece>,
 }
 
-/// A piece of a body: what leaves together, and the output tokens in it.
+/// A piece of a body: bytes that are sent together, and the output tokens in them.
 #[derive(Clone, Debug)]
-pub(super) struct Piece {
+pub(super) struct BodyPiece {
     pub(super) bytes: Bytes,
     pub(super) tokens: u64,
 }
 
-/// A whole answer is cut into this many pieces, so that `after` means something there too.
-const CUTS: usize = 8;
+/// Number of pieces of a complete answer, so that `after` applies there too.
+const PIECES_OF_WHOLE: usize = 8;
 
-impl Good {
-    /// Takes an answer apart.
-    pub(super) fn new(status: u16, kind: String, origin: Origin, body: Vec<Piece>) -> Self {
+impl ProperAnswer {
+    /// Splits an answer into pieces.
+    pub(super) fn new(status: u16, kind: String, origin: Origin, body: Vec<BodyPiece>) -> Self {
         let events = kind.starts_with("text/event-stream");
         let mut good = Self { status, kind, origin, events, pieces: body };
         if let [only] = good.pieces.as_slice()
@@ -42,68 +42,68 @@ impl Good {
         good
     }
 
-    /// The head of the proper answer, in chunks.
-    pub(super) fn head(&self) -> Head {
+    /// Returns the head of the proper answer, with chunked framing.
+    pub(super) fn head(&self) -> ScriptHead {
         let kind = ("content-type".to_owned(), Bytes::from(self.kind.clone()));
-        Head {
+        ScriptHead {
             status: format!("{} X", self.status),
             headers: vec![kind],
-            framing: Framing::Chunked,
+            framing: BodyFraming::Chunked,
         }
     }
 
-    /// The proper answer as a script.
-    pub(super) fn script(self) -> Script {
+    /// Returns the proper answer as a script.
+    pub(super) fn script(self) -> AnswerScript {
         let head = self.head();
         let body = self.steps();
-        Script {
+        AnswerScript {
             before: Bytes::new(),
             head: Some(head),
             wait: None,
             body,
-            end: End::Proper,
+            end: ScriptEnd::Proper,
             refuse: None,
         }
     }
 
-    /// The body in steps.
-    pub(super) fn steps(self) -> Vec<Step> {
-        self.pieces.into_iter().map(Piece::step).collect()
+    /// Returns the body as steps.
+    pub(super) fn steps(self) -> Vec<ScriptStep> {
+        self.pieces.into_iter().map(BodyPiece::step).collect()
     }
 
-    /// How many bytes the body has.
+    /// Returns the length of the body in bytes.
     pub(super) fn length(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.bytes.len() as u64).sum()
     }
 
-    /// The body in one.
+    /// Returns the body as one piece.
     pub(super) fn joined(&self) -> Vec<u8> {
         self.pieces.iter().flat_map(|piece| piece.bytes.to_vec()).collect()
     }
 
-    /// All output tokens.
+    /// Returns the number of output tokens.
     pub(super) fn tokens(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.tokens).sum()
     }
 }
 
-impl Piece {
+impl BodyPiece {
     pub(super) fn new(bytes: impl Into<Bytes>) -> Self {
         Self { bytes: bytes.into(), tokens: 0 }
     }
 
-    pub(super) fn step(self) -> Step {
-        Step::Send { bytes: self.bytes, tokens: self.tokens }
+    pub(super) fn step(self) -> ScriptStep {
+        ScriptStep::Send { bytes: self.bytes, tokens: self.tokens }
     }
 
-    /// The JSON of an event.
+    /// Returns the JSON of an event.
     pub(super) fn data(&self) -> Option<serde_json::Value> {
         let text = std::str::from_utf8(&self.bytes).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("data: "))?;
         serde_json::from_str(line).ok()
     }
 
-    /// The same event with other JSON.
+    /// Returns the event with other JSON.
     pub(super) fn with_data(&self, data: &serde_json::Value) -> Self {
         let text = String::from_utf8_lossy(&self.bytes);
         let lines: Vec<String> = text
@@ -117,11 +117,11 @@ impl Piece {
     }
 }
 
-/// A whole body in several pieces; its tokens come with the last.
-fn cut(whole: &Piece) -> Vec<Piece> {
-    let size = whole.bytes.len().div_ceil(CUTS).max(1);
-    let mut pieces: Vec<Piece> =
-        whole.bytes.chunks(size).map(|part| Piece::new(whole.bytes.slice_ref(part))).collect();
+/// Splits a complete body into pieces; the last piece carries the tokens.
+fn cut(whole: &BodyPiece) -> Vec<BodyPiece> {
+    let size = whole.bytes.len().div_ceil(PIECES_OF_WHOLE).max(1);
+    let mut pieces: Vec<BodyPiece> =
+        whole.bytes.chunks(size).map(|part| BodyPiece::new(whole.bytes.slice_ref(part))).collect();
     if let Some(last) = pieces.last_mut() {
         last.tokens = whole.tokens;
     }
