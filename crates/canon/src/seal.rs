@@ -7,7 +7,7 @@ use std::fmt;
 ///
 /// It is bound to the format that issued it and opens only for that format. It is never parsed,
 /// trimmed or printed: `Debug` tells only its length.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Seal {
     origin: Origin,
     token: String,

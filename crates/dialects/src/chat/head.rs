@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use crate::heads::{self, AnyObject, Outline};
 use crate::text;
@@ -91,8 +92,8 @@ pub(super) struct Messages<'a> {
     /// Whether any of them is made of parts.
     pub(super) parts: bool,
     pub(super) broken: Option<(String, String)>,
-    pub(super) calls: Vec<Cow<'a, str>>,
-    pub(super) answered: Vec<(usize, Cow<'a, str>)>,
+    pub(super) calls: HashSet<Cow<'a, str>>,
+    pub(super) answered: HashSet<Cow<'a, str>>,
 }
 
 impl<'de> Outline<'de> for Messages<'de> {
@@ -255,7 +256,9 @@ impl<'a> Messages<'a> {
                 .flatten()
                 .any(|tool| tool.name.as_deref().is_some_and(|name| !name.is_empty()));
             match call.id {
-                Some(id) if named => self.calls.push(id),
+                Some(id) if named => {
+                    self.calls.insert(id);
+                }
                 _ if self.broken.is_none() => {
                     let path = format!("messages[{index}].tool_calls[{at}]");
                     self.broken = Some((path, "needs an `id` and a function `name`".to_owned()));
@@ -264,7 +267,7 @@ impl<'a> Messages<'a> {
             }
         }
         if let Some(id) = message.tool_call_id {
-            self.answered.push((index, id));
+            self.answered.insert(id);
         }
     }
 
@@ -309,7 +312,7 @@ impl<'a> Messages<'a> {
                     "answers no call: no earlier assistant message has a `tool_calls` entry \
                      with this id",
                 ),
-                (Some(id), false) if self.answered.iter().any(|(_, seen)| seen == id) => {
+                (Some(id), false) if self.answered.contains(id) => {
                     wrong("tool_call_id", "was answered before")
                 }
                 (Some(_), false) => None,

@@ -24,6 +24,7 @@
 
 use canon::{Kind, Media, MediaKind, Part, Seal, Source, Thought};
 use serde_json::Value;
+use std::collections::{HashMap, VecDeque};
 
 use super::{ME, names};
 use crate::fields::Object;
@@ -134,7 +135,7 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
         return parts;
     }
     let mut all: Vec<Part> = Vec::with_capacity(parts.len());
-    let mut calls: Vec<(String, Seal)> = Vec::new();
+    let mut calls: HashMap<String, VecDeque<Seal>> = HashMap::new();
     let mut stretches: Vec<(String, Seal)> = Vec::new();
     let mut next = None;
     for mut part in parts {
@@ -153,7 +154,8 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
                 other if stretch::is_name(other) => stretches.push((whose, seal)),
                 other => {
                     if let Some(id) = other.strip_prefix("call ") {
-                        calls.push((names::read(id.to_owned()), seal));
+                        let id = names::read(id.to_owned());
+                        calls.entry(id).or_default().push_back(seal);
                     }
                 }
             },
@@ -162,9 +164,9 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
     cut(&mut all, &mut stretches);
     for part in &mut all {
         if let Kind::ToolCall(call) = &part.kind
-            && let Some(at) = calls.iter().position(|(id, _)| *id == call.id)
+            && let Some(seal) = calls.get_mut(&call.id).and_then(VecDeque::pop_front)
         {
-            part.seal = Some(calls.swap_remove(at).1);
+            part.seal = Some(seal);
         }
     }
     all

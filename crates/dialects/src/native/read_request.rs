@@ -1,10 +1,11 @@
 //! A native request into canon.
 
 use canon::{
-    Canvas, Extras, Fault, Format, Hints, Kind, Level, Part, Role, Sampling, Schema, Show, State,
-    Thinking, ToolResult, Turn,
+    Canvas, Extras, Fault, Format, Hints, Kind, Level, Part, Role, Sampling, Schema, Seal, Show,
+    State, Thinking, ToolResult, Turn,
 };
 use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::lenient::{self, fields};
 use super::{ALT, ME, read_part, read_tools, schema, seals, wire};
@@ -96,16 +97,55 @@ fn instruction(value: Value) -> Result<Turn, Fault> {
     Ok(Turn { extras: content.extras(ME), ..Turn::new(Role::System, parts) })
 }
 
-/// A call of the history that results are matched with.
+/// The calls of the history that results are matched with.
+#[derive(Default)]
 struct Asked {
-    id: String,
-    name: String,
-    answered: bool,
+    /// The id of each call, and whether it was answered.
+    calls: Vec<(String, bool)>,
+    by_id: HashMap<String, usize>,
+    by_name: HashMap<String, Unanswered>,
+}
+
+/// Calls of one name in their order; answered ones leave when they come to the front.
+#[derive(Default)]
+struct Unanswered {
+    all: VecDeque<usize>,
+    /// Those the provider gave no id.
+    nameless: VecDeque<usize>,
+}
+
+impl Asked {
+    fn push(&mut self, id: &str, name: &str) {
+        let at = self.calls.len();
+        self.calls.push((id.to_owned(), false));
+        self.by_id.entry(id.to_owned()).or_insert(at);
+        let same = self.by_name.entry(name.to_owned()).or_default();
+        same.all.push_back(at);
+        if wire::real_id(id).is_none() {
+            same.nameless.push_back(at);
+        }
+    }
+
+    /// The first call of that name that is unanswered; with an id of its own, a result answers only
+    /// a call that has none.
+    fn first(&mut self, result: &ToolResult) -> Option<usize> {
+        let same = self.by_name.get_mut(result.name.as_deref()?)?;
+        let open = if result.call.is_empty() { &mut same.all } else { &mut same.nameless };
+        while let Some(at) = open.front().copied() {
+            if self.calls.get(at).is_some_and(|(_, answered)| !answered) {
+                return Some(at);
+            }
+            open.pop_front();
+        }
+        None
+    }
 }
 
 fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault> {
     let root = Path::Root.key("contents");
-    let mut asked: Vec<Asked> = Vec::new();
+    let mut asked = Asked::default();
+    // Seals of the turn before, which goes on where it is the model's too.
+    let mut sealed: HashSet<Seal> = HashSet::new();
     for (index, value) in contents.into_iter().enumerate() {
         let path = root.item(index);
         let mut content = fields(value, &path)?;
@@ -121,19 +161,24 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
         let same = |turn: &mut Turn| role == Role::Assistant && turn.role == role;
         let bare = |turn: &mut Turn| extras.is_empty() && turn.extras.is_empty();
         let before = turns.pop_if(|turn| same(turn) && bare(turn));
+        if before.is_none() {
+            sealed.clear();
+        }
         let mut parts = before.map(|turn| turn.parts).unwrap_or_default();
         for (at, value) in read.into_iter().enumerate() {
             let invent = |name: &str| wire::invent((index, at), name);
             let read = read_part::part(value, &list.item(at), invent)?;
             // A call repeats the seal of the thought before it, for clients that keep no thoughts.
             if let Some(hidden) = read.hidden
-                && !parts.iter().any(|part| part.seal == hidden.seal)
+                && hidden.seal.as_ref().is_none_or(|seal| !sealed.contains(seal))
             {
+                sealed.extend(hidden.seal.clone());
                 parts.push(hidden);
             }
             if let Some(mut part) = read.part {
                 note(&mut part, &mut asked);
                 join(&mut part, &mut parts);
+                sealed.extend(part.seal.clone());
                 parts.push(part);
             }
         }
@@ -147,20 +192,28 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
 fn join(part: &mut Part, before: &mut Vec<Part>) {
     let foreign = part.seal.as_ref().is_some_and(|seal| seal.origin() != ME);
     let Kind::Thought(thought) = &mut part.kind else { return };
-    while foreign
-        && let Some(Part { kind: Kind::Thought(piece), .. }) =
-            before.pop_if(|one| one.seal.is_none() && matches!(one.kind, Kind::Thought(_)))
-    {
-        thought.text.insert_str(0, &piece.text);
+    if !foreign {
+        return;
     }
+    let others =
+        before.iter().rposition(|one| one.seal.is_some() || !matches!(one.kind, Kind::Thought(_)));
+    let mut all = String::new();
+    // Put together once: a text that grows at its front is moved for every piece.
+    for piece in before.drain(others.map_or(0, |at| at + 1)..) {
+        if let Kind::Thought(piece) = piece.kind {
+            all.push_str(&piece.text);
+        }
+    }
+    all.push_str(&thought.text);
+    thought.text = all;
 }
 
 /// Remembers calls, and finds the call a result without an id answers: by name, in order.
-fn note(part: &mut Part, asked: &mut Vec<Asked>) {
+fn note(part: &mut Part, asked: &mut Asked) {
     let bare = part.seal.is_none();
     match &mut part.kind {
         Kind::ToolCall(call) => {
-            asked.push(Asked { id: call.id.clone(), name: call.name.clone(), answered: false });
+            asked.push(&call.id, &call.name);
         }
         Kind::ToolResult(result) => {
             answer(result, asked);
@@ -180,18 +233,15 @@ fn note(part: &mut Part, asked: &mut Vec<Asked>) {
     }
 }
 
-fn answer(result: &mut ToolResult, asked: &mut [Asked]) {
-    let by_id = asked.iter().position(|call| !result.call.is_empty() && call.id == result.call);
-    let by_name = || {
-        asked.iter().position(|call| {
-            !call.answered
-                && wire::real_id(&call.id).is_none_or(|_| result.call.is_empty())
-                && Some(call.name.as_str()) == result.name.as_deref()
-        })
+fn answer(result: &mut ToolResult, asked: &mut Asked) {
+    let by_id = match result.call.is_empty() {
+        true => None,
+        false => asked.by_id.get(&result.call).copied(),
     };
-    if let Some(call) = by_id.or_else(by_name).and_then(|at| asked.get_mut(at)) {
-        call.answered = true;
-        result.call.clone_from(&call.id);
+    let found = by_id.or_else(|| asked.first(result));
+    if let Some((id, answered)) = found.and_then(|at| asked.calls.get_mut(at)) {
+        *answered = true;
+        result.call.clone_from(id);
     }
 }
 

@@ -7,6 +7,7 @@
 
 use canon::{Extras, Tool};
 use serde_json::Value;
+use std::collections::{HashMap, HashSet};
 
 use super::ME;
 
@@ -31,9 +32,9 @@ pub(super) fn bare<'a>(namespace: &str, flat: &'a str) -> &'a str {
 /// What the caller's declarations say about the names in a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    /// Flat name, namespace.
-    spaced: Vec<(String, String)>,
-    custom: Vec<String>,
+    /// Namespaces by flat name.
+    spaced: HashMap<String, String>,
+    custom: HashSet<String>,
 }
 
 impl Names {
@@ -44,13 +45,13 @@ impl Names {
             let (name, extras) = match tool {
                 Tool::Function(tool) => (&tool.name, &tool.extras),
                 Tool::Custom { name, extras, .. } => {
-                    names.custom.push(name.clone());
+                    names.custom.insert(name.clone());
                     (name, extras)
                 }
                 Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) | Tool::Foreign { .. } => continue,
             };
             if let Some(space) = space_of(extras) {
-                names.spaced.push((name.clone(), space.to_owned()));
+                names.spaced.entry(name.clone()).or_insert_with(|| space.to_owned());
             }
         }
         names
@@ -58,15 +59,15 @@ impl Names {
 
     /// The namespace, if any, and the name a caller knows a tool by.
     pub(super) fn split<'a>(&'a self, flat: &'a str) -> (Option<&'a str>, &'a str) {
-        match self.spaced.iter().find(|(name, _)| name == flat) {
-            Some((_, space)) => (Some(space), bare(space, flat)),
+        match self.spaced.get(flat) {
+            Some(space) => (Some(space), bare(space, flat)),
             None => (None, flat),
         }
     }
 
     /// Whether the tool takes free text.
     pub(super) fn is_custom(&self, flat: &str) -> bool {
-        self.custom.iter().any(|name| name == flat)
+        self.custom.contains(flat)
     }
 }
 

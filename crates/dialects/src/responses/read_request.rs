@@ -5,6 +5,7 @@ use canon::{
     Tool, ToolChoice, Turn,
 };
 use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::items::{CUSTOM, ITEM, Item, Items};
 use super::names::{self, Names};
@@ -166,7 +167,7 @@ struct Turns {
     tools: Vec<Tool>,
     /// What the last item was, to tell where a turn ends.
     last: Last,
-    on_calls: Vec<(String, Seal)>,
+    on_calls: HashMap<String, VecDeque<Seal>>,
     on_next: Option<Seal>,
 }
 
@@ -243,7 +244,9 @@ impl Turns {
                 self.extend(Role::User, fresh, vec![part]);
                 self.last = Last::Given;
             }
-            Item::OnCall(call, seal) => self.on_calls.push((call, seal)),
+            Item::OnCall(call, seal) => {
+                self.on_calls.entry(call).or_default().push_back(seal);
+            }
             Item::OnNext(seal) => {
                 self.lay_down();
                 self.on_next = Some(seal);
@@ -299,16 +302,17 @@ impl Turns {
     fn finish(mut self) -> (Vec<Turn>, Vec<Tool>) {
         self.lay_down();
         let names = Names::of(&self.tools);
-        let mut custom = Vec::new();
+        let mut custom = HashSet::new();
         for part in self.all.iter_mut().flat_map(|turn| &mut turn.parts) {
             if let Kind::ToolCall(call) = &part.kind {
                 if part.seal.is_none()
-                    && let Some(at) = self.on_calls.iter().position(|(id, _)| *id == call.id)
+                    && let Some(seals) = self.on_calls.get_mut(&call.id)
                 {
-                    part.seal = Some(self.on_calls.swap_remove(at).1);
+                    // None is left where two calls share an id and one seal.
+                    part.seal = seals.pop_front();
                 }
                 if call.custom {
-                    custom.push(call.id.clone());
+                    custom.insert(call.id.clone());
                 }
                 // What the declaration tells need not be told again.
                 let space = part.extras.get(ME, names::SPACE).and_then(Value::as_str);

@@ -9,6 +9,7 @@ use canon::{Fault, Level, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::head::{Head, Input, ToolHead};
 use super::write_request::LEAST_OUTPUT;
@@ -138,15 +139,15 @@ fn limit(head: &Head<'_>) -> Result<Option<u64>, Fault> {
 }
 
 fn tools(head: &Head<'_>) -> Result<(), Fault> {
-    let mut names: Vec<String> = Vec::new();
+    let mut names = HashSet::new();
     declared(head.tools.as_deref().unwrap_or_default(), "tools", None, &mut names)?;
     let mut added = false;
     if let Some(Input::Items(items)) = &head.input {
         added = !items.tools.is_empty();
         // A list in the conversation may repeat what was declared before it.
-        let mut more = Vec::new();
+        let mut more = HashSet::new();
         declared(&items.tools, "additional_tools", None, &mut more)?;
-        names.append(&mut more);
+        names.extend(more);
     }
     choice(head.tool_choice, &names, head.tools.is_some() || added)
 }
@@ -155,7 +156,7 @@ fn declared(
     tools: &[ToolHead<'_>],
     path: &str,
     space: Option<&str>,
-    names: &mut Vec<String>,
+    names: &mut HashSet<String>,
 ) -> Result<(), Fault> {
     for (at, tool) in tools.iter().enumerate() {
         let kind = match tool.r#type.as_deref() {
@@ -176,15 +177,14 @@ fn declared(
         }
         let _ = &tool.parameters;
         let name = names::flat(space, name);
-        if names.contains(&name) {
+        if !names.insert(name) {
             return Err(refuse(&format!("{path}[{at}].name"), "names another tool already"));
         }
-        names.push(name);
     }
     Ok(())
 }
 
-fn choice(value: Option<&RawValue>, names: &[String], has_tools: bool) -> Result<(), Fault> {
+fn choice(value: Option<&RawValue>, names: &HashSet<String>, has_tools: bool) -> Result<(), Fault> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Choice<'a> {

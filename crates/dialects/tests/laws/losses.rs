@@ -17,7 +17,9 @@ what another provider left in its history: foreign seals, unsealed thinking and 
 refused, so they are taken out and told by the names below. Between two formats most things have a
 counterpart; what has none is left out, and you are told:
 
-- the response header `x-portunus-loss` names what your call lost;
+- the response header `x-portunus-loss` names what your call lost: at most 50 names of at most 100 characters, then
+  `and N more` (`sampling.top_k, request.foo, and 39950 more`). In a name, spaces, commas, quotes, `%` and everything
+  outside of ASCII are percent-encoded; receipts, dry runs and the 400 of strict mode keep to the same bound;
 - with the request header `x-portunus-strict: true` such a call is refused instead, by the same names;
 - with `x-portunus-dry-run: true` you see the translated request and its losses, and nobody is called.
 

@@ -18,7 +18,7 @@ use crate::surfaces::{json, object, set, text};
 
 /// Begins the run and answers at once.
 pub(super) async fn start(mut call: Call, conversation: Conversation) -> Result<Response, Fault> {
-    let peek = call.dialect.peek(&call.target, &call.body)?;
+    let peek = call.at_length(|| call.dialect.peek(&call.target, &call.body))?;
     flow::find_route(&call, &peek)?;
     let streamed = peek.stream;
     // The lane sees a plain stream: running in the background is our business.
@@ -28,7 +28,7 @@ pub(super) async fn start(mut call: Call, conversation: Conversation) -> Result<
     call.body = Bytes::from(Value::from(body).to_string());
     call.edits.clear();
     call.own_reply = true;
-    let queued = queued(&call)?;
+    let queued = call.at_length(|| queued(&call))?;
     let id = text(&queued, "id").to_owned();
     let keeper = Keeper::new(&call, conversation);
     let told = Value::from(queued.clone()).to_string();
