@@ -270,10 +270,10 @@ impl App {
             loop {
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 let book = Arc::clone(&app.book);
-                let synced = tokio::task::spawn_blocking(move || book.sync()).await;
-                if let Ok(Err(e)) = synced {
-                    tracing::error!("{e}");
+                if let Err(e) = tokio::task::spawn_blocking(move || book.sync()).await {
+                    tracing::error!("the journal could not be synced: {e}");
                 }
+                app.report_journal_errors();
             }
         });
         let app = Arc::clone(self);
@@ -287,6 +287,17 @@ impl App {
         tokio::spawn(Arc::clone(self).tell_ends());
         let app = Arc::clone(self);
         tokio::spawn(crate::config::watch(given, move |config| app.reconfigure(config)));
+    }
+
+    /// Logs and counts failures of the journal since the last report, in one line however many they
+    /// are: a full disk fails every call.
+    fn report_journal_errors(&self) {
+        let (count, last) = self.book.errors().so_far();
+        let new = count.saturating_sub(self.meters.journal_errors.get());
+        if new > 0 {
+            self.meters.journal_errors.inc_by(new);
+            tracing::error!(errors = new, "the journal failed {new} times, the last time: {last}");
+        }
     }
 
     /// Forgets what was kept and has outlived its time. Done on schedule; a test need not wait.

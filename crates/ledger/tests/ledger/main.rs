@@ -9,6 +9,7 @@
 )]
 
 mod dice;
+mod errors;
 mod laws;
 mod shares;
 mod simulation;
