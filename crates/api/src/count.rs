@@ -27,7 +27,7 @@ impl Counted {
 
 /// Counts a request in the caller's format.
 pub(super) fn count(call: &Call, body: &[u8]) -> Result<Counted, Fault> {
-    let chat = call.dialect.read_request(&call.target, body)?;
+    let chat = call.at_length(|| call.dialect.read_request(&call.target, body))?;
     let peek = Peek { model: chat.model.clone(), ..Peek::default() };
     let route = relay::find_route(call, &peek)?;
     let ours = route.lanes.first().is_some_and(|lane| lane.provider.name == "demo");

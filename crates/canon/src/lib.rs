@@ -36,7 +36,7 @@ pub use event::{Event, Grammar, Growth, Opening, Place};
 pub use extras::Extras;
 pub use fault::{Blame, Fault, Reach, Trouble};
 pub use fold::{Fold, unfold};
-pub use loss::{Loss, Losses, Lossy};
+pub use loss::{Loss, Losses, Lossy, MAX_LOSS_NAME_CHARS, MAX_NAMED_LOSSES};
 pub use money::{Money, Price, PriceError};
 pub use origin::Origin;
 pub use part::{

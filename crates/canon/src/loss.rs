@@ -1,6 +1,14 @@
 //! Losses: content that a translation could not carry.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// The most losses of one call that are named. The rest are counted: field names come from the
+/// caller, who may send hundreds of thousands of them.
+pub const MAX_NAMED_LOSSES: usize = 50;
+/// The longest name of a loss; a longer one is cut.
+pub const MAX_LOSS_NAME_CHARS: usize = 100;
 
 /// One item that the target format cannot express.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,12 +17,28 @@ pub struct Loss {
     pub what: String,
     /// Reason, in one short sentence.
     pub why: String,
+    /// The number of losses this one stands for without naming them; zero for a named loss.
+    unnamed: u64,
 }
 
 impl Loss {
     /// Creates a loss with its reason.
     pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { what: what.into(), why: why.into() }
+        Self { what: what.into(), why: why.into(), unnamed: 0 }
+    }
+
+    /// The losses beyond the ones that are named.
+    fn more(unnamed: u64) -> Self {
+        Self {
+            what: format!("and {unnamed} more"),
+            why: format!("only the first {MAX_NAMED_LOSSES} are named"),
+            unnamed,
+        }
+    }
+
+    /// True if this stands for losses that are only counted.
+    pub const fn is_count(&self) -> bool {
+        self.unnamed > 0
     }
 }
 
@@ -27,20 +51,33 @@ impl fmt::Display for Loss {
 /// A translated value and the losses of its translation.
 pub type Lossy<T> = (T, Vec<Loss>);
 
-/// List of losses of one translation. Each path occurs once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Losses(Vec<Loss>);
+/// Set of losses of one translation, in the order they were found. The first
+/// [`MAX_NAMED_LOSSES`] are named, each once; the others are counted.
+#[derive(Clone, Debug, Default)]
+pub struct Losses {
+    named: Vec<Loss>,
+    /// Hashes of the names seen. A collision makes the count too low by one, nothing else.
+    seen: HashSet<u64>,
+    unnamed: u64,
+}
 
 impl Losses {
-    /// Creates an empty list.
-    pub const fn new() -> Self {
-        Self(Vec::new())
+    /// Creates an empty set.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Adds a loss, unless its path is already listed.
     pub fn add(&mut self, what: &str, why: &str) {
-        if !self.0.iter().any(|loss| loss.what == what) {
-            self.0.push(Loss::new(what, why));
+        let mut hasher = DefaultHasher::new();
+        what.hash(&mut hasher);
+        if !self.seen.insert(hasher.finish()) {
+            return;
+        }
+        if self.named.len() < MAX_NAMED_LOSSES {
+            self.named.push(Loss::new(shortened(what), why));
+        } else {
+            self.unnamed += 1;
         }
     }
 
@@ -51,26 +88,102 @@ impl Losses {
         }
     }
 
-    /// Returns the losses as a vector.
+    /// Returns the named losses, followed by one that counts the others, if there are any.
     pub fn into_vec(self) -> Vec<Loss> {
-        self.0
+        let mut all = self.named;
+        if self.unnamed > 0 {
+            all.push(Loss::more(self.unnamed));
+        }
+        all
     }
 
     /// Returns true if nothing was lost.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.named.is_empty() && self.unnamed == 0
     }
 
-    /// Returns an iterator over the losses.
+    /// Returns an iterator over the named losses.
     pub fn iter(&self) -> impl Iterator<Item = &Loss> {
-        self.0.iter()
+        self.named.iter()
     }
 }
+
+impl PartialEq for Losses {
+    fn eq(&self, other: &Self) -> bool {
+        self.named == other.named && self.unnamed == other.unnamed
+    }
+}
+
+impl Eq for Losses {}
 
 impl Extend<Loss> for Losses {
     fn extend<T: IntoIterator<Item = Loss>>(&mut self, more: T) {
         for loss in more {
-            self.add(&loss.what, &loss.why);
+            if loss.is_count() {
+                self.unnamed = self.unnamed.saturating_add(loss.unnamed);
+            } else {
+                self.add(&loss.what, &loss.why);
+            }
         }
+    }
+}
+
+impl FromIterator<Loss> for Losses {
+    fn from_iter<T: IntoIterator<Item = Loss>>(all: T) -> Self {
+        let mut losses = Self::new();
+        losses.extend(all);
+        losses
+    }
+}
+
+fn shortened(name: &str) -> String {
+    if name.chars().nth(MAX_LOSS_NAME_CHARS).is_none() {
+        return name.to_owned();
+    }
+    name.chars().take(MAX_LOSS_NAME_CHARS - 3).chain("...".chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_loss_is_named_once_in_its_order() {
+        let mut losses = Losses::new();
+        for what in ["b", "a", "b"] {
+            losses.add(what, "why");
+        }
+        losses.extend([Loss::new("a", "again"), Loss::new("c", "why")]);
+        let names: Vec<String> = losses.into_vec().into_iter().map(|loss| loss.what).collect();
+        assert_eq!(names, ["b", "a", "c"]);
+    }
+
+    #[test]
+    fn many_losses_are_counted_and_counts_add_up() {
+        let mut losses = Losses::new();
+        for _ in 0..2 {
+            for number in 0..300_000 {
+                losses.add(&format!("request.f{number}"), "why");
+            }
+        }
+        let all = losses.into_vec();
+        assert_eq!(all.len(), MAX_NAMED_LOSSES + 1);
+        assert_eq!(all.last().map(|loss| loss.what.as_str()), Some("and 299950 more"));
+        let mut sum: Losses = all.iter().cloned().collect();
+        sum.extend([Loss::new("another", "why")]);
+        let sum = sum.into_vec();
+        assert_eq!(sum.last().map(|loss| loss.what.as_str()), Some("and 299951 more"));
+        assert_eq!(sum.get(..MAX_NAMED_LOSSES), all.get(..MAX_NAMED_LOSSES));
+    }
+
+    #[test]
+    fn long_names_are_cut_and_stay_apart() {
+        let mut losses = Losses::new();
+        for end in ["x", "y"] {
+            losses.add(&format!("{}{end}", "\u{fc}".repeat(1_000)), "why");
+        }
+        let all = losses.into_vec();
+        assert_eq!(all.len(), 2);
+        assert!(all.iter().all(|loss| loss.what.chars().count() == MAX_LOSS_NAME_CHARS));
     }
 }

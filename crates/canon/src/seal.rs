@@ -7,7 +7,7 @@ use std::fmt;
 ///
 /// The token is bound to the format that issued it and is readable only for that format. It is
 /// never parsed, trimmed or printed: `Debug` shows only its length.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Seal {
     origin: Origin,
     token: String,

@@ -79,8 +79,9 @@ impl<'p> Fields<'p> {
 
     /// Takes any value; `None` if absent or null.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
-        // `shift_remove` keeps the order of what is left.
-        self.map.shift_remove(name).filter(|value| !value.is_null())
+        // A null is left in its place and dropped by `rest`: removing the field would move all
+        // behind it, for every field that is taken.
+        self.map.get_mut(name).map(Value::take).filter(|value| !value.is_null())
     }
 
     /// Puts a value back among the remaining fields.

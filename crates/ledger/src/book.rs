@@ -12,8 +12,8 @@ use std::sync::Arc;
 use crate::journal::{Written, frame, recover};
 use crate::purse::Lack;
 use crate::{
-    Clock, Disk, Entry, Held, JournalError, Micros, OpenCall, Purse, Reached, Recovered, Settled,
-    Share, Token,
+    Clock, Disk, Entry, Held, JournalError, JournalErrors, Micros, OpenCall, Purse, Reached,
+    Recovered, Settled, Share, Token,
 };
 
 /// When a segment of the journal is long enough.
@@ -57,6 +57,7 @@ pub struct Book {
     clock: Arc<dyn Clock>,
     disk: Arc<dyn Disk>,
     state: Mutex<State>,
+    errors: JournalErrors,
 }
 
 /// A book that was opened, and what its journal said.
@@ -129,15 +130,19 @@ impl Book {
         let found = recover(&*disk, clock.now()).map_err(JournalError)?;
         let segment = disk.begin().map_err(JournalError)?;
         let state = State { segment, ..State::default() };
-        let book = Arc::new(Self { clock, disk, state: Mutex::new(state) });
+        let book = Arc::new(Self {
+            clock,
+            disk,
+            state: Mutex::new(state),
+            errors: JournalErrors::default(),
+        });
         Ok(Opened { book, found, segments })
     }
 
     /// The bank has what was recovered from these segments: they can be forgotten.
     pub fn recovered(&self, segments: &[u64]) {
         for segment in segments {
-            // A segment that stays is read again at the next start and posted again, in vain.
-            let _ = self.disk.remove(*segment);
+            self.remove(*segment);
         }
     }
 
@@ -271,10 +276,26 @@ impl Book {
             .filter(|(segment, count)| **count == 0 && **segment != state.segment)
             .map(|(segment, _)| *segment)
             .collect();
-        for segment in idle {
-            state.needed.remove(&segment);
-            let _ = self.disk.remove(segment);
+        for segment in &idle {
+            state.needed.remove(segment);
         }
+        // Outside of the lock: calls must not wait for the file system to free blocks.
+        drop(state);
+        for segment in idle {
+            self.remove(segment);
+        }
+    }
+
+    /// A segment that stays is read again at the next start and posted again, in vain.
+    fn remove(&self, segment: u64) {
+        if let Err(e) = self.disk.remove(segment) {
+            self.errors.note(&e);
+        }
+    }
+
+    /// Failures of the journal, those included that no caller hears of.
+    pub fn errors(&self) -> &JournalErrors {
+        &self.errors
     }
 
     /// Whatever was on its way to the bank may not have arrived: it waits in front of everything
@@ -304,24 +325,30 @@ impl Book {
 
     /// Waits until the journal survives the death of the machine.
     pub fn sync(&self) -> Result<(), JournalError> {
-        self.disk.sync().map_err(JournalError)
+        self.disk.sync().map_err(|e| self.failed(e))
     }
 
     fn append(&self, state: &mut State, bytes: &[u8]) -> Result<(), JournalError> {
+        if bytes.is_empty() {
+            return Err(self.failed(std::io::Error::other("a record could not be encoded")));
+        }
         if state.written > SEGMENT {
-            state.segment = self.disk.begin().map_err(JournalError)?;
+            state.segment = self.disk.begin().map_err(|e| self.failed(e))?;
             state.written = 0;
         }
-        self.disk.append(bytes).map_err(|e| {
-            // The segment may now end in half a record; nothing must be written behind it.
-            if let Ok(segment) = self.disk.begin() {
-                state.segment = segment;
-                state.written = 0;
-            }
-            JournalError(e)
-        })?;
+        if let Err(e) = self.disk.append(bytes) {
+            // The segment may now end in half a record; nothing must be written behind it, so that
+            // the next record begins a new segment or is refused.
+            state.written = usize::MAX;
+            return Err(self.failed(e));
+        }
         state.written += bytes.len();
         Ok(())
+    }
+
+    fn failed(&self, error: std::io::Error) -> JournalError {
+        self.errors.note(&error);
+        JournalError(error)
     }
 
     /// Tells what the key pays.
@@ -336,7 +363,7 @@ impl Book {
         let bytes = frame(&Written::Settled(&entry));
         let mut state = self.state.lock();
         // If the disk refuses, the entry is still posted from memory; only a crash before that
-        // would settle the call again, from its last progress.
+        // would settle the call again, from its last progress. `append` counts the failure.
         let _ = self.append(&mut state, &bytes);
         let segment = state.segment;
         *state.needed.entry(segment).or_default() += 1;

@@ -5,6 +5,7 @@
 //! never acknowledged to anyone.
 
 use canon::{Money, Usage};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io;
@@ -23,6 +24,25 @@ impl std::fmt::Display for JournalError {
 }
 
 impl std::error::Error for JournalError {}
+
+/// Failures of the journal since the start, for the log and the metrics. Many of them have no
+/// caller to report to: a call that is settled stays settled when its record cannot be written.
+#[derive(Debug, Default)]
+pub struct JournalErrors(Mutex<(u64, String)>);
+
+impl JournalErrors {
+    /// Counts a failure and keeps its text.
+    pub fn note(&self, error: &io::Error) {
+        let mut state = self.0.lock();
+        state.0 = state.0.saturating_add(1);
+        state.1 = error.to_string();
+    }
+
+    /// The number of failures so far, and the text of the last one.
+    pub fn so_far(&self) -> (u64, String) {
+        self.0.lock().clone()
+    }
+}
 
 /// What is known of a call when its money is set aside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,6 +23,6 @@ pub use budget::{Budget, BudgetStanding, OverBudget, Period, Share, day_of};
 pub use clock::{Clock, Micros, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk};
 pub use entry::{EndedBy, Entry, Outcome, Try};
-pub use journal::{Held, JournalError, OpenCall, Reached, Record, Recovered};
+pub use journal::{Held, JournalError, JournalErrors, OpenCall, Reached, Record, Recovered};
 pub use purse::{Purse, Standing};
 pub use teller::{BATCH, Teller};

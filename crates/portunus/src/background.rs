@@ -79,8 +79,20 @@ impl App {
     pub(crate) async fn sync_journal(&self) {
         let book = Arc::clone(&self.engine.funds.book);
         let synced = tokio::task::spawn_blocking(move || book.sync()).await;
-        if let Ok(Err(e)) = synced {
+        if let Err(e) = synced {
             tracing::error!("the journal could not be synced: {e}");
+        }
+        self.report_journal_errors();
+    }
+
+    /// Logs and counts failures of the journal since the last report, in one line however many they
+    /// are: a full disk fails every call.
+    fn report_journal_errors(&self) {
+        let (count, last) = self.engine.funds.book.errors().so_far();
+        let new = count.saturating_sub(self.engine.meters.journal_errors.get());
+        if new > 0 {
+            self.engine.meters.journal_errors.inc_by(new);
+            tracing::error!(errors = new, "the journal failed {new} times, the last time: {last}");
         }
     }
 

@@ -35,7 +35,7 @@ pub(super) async fn attempt(
         let limit = if own { limit } else { limit.or(Some(asked)) };
         let ready = async {
             let brought = named.bring(call, lane, speech(lane, origin)?.origin()).await?;
-            prepare(call, peek, lane, limit, &brought)
+            call.at_length(|| prepare(call, peek, lane, limit, &brought))
         };
         let prepared = match ready.await {
             Ok(prepared) => prepared,
@@ -193,7 +193,7 @@ async fn try_lane(
     mut tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
     let Prepared { outgoing, dialect, speech, losses } = prepared;
-    tab.lost(losses.into_iter().map(|loss| loss.what));
+    tab.lost(losses);
     let answer = match send(call, pick, dialect, outgoing).await {
         Ok(answer) => answer,
         Err(fault) => return Err((fault, tab)),

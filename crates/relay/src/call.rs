@@ -31,6 +31,9 @@ const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 /// How many bytes a second a body has to bring, once its patience is used up.
 const SLOWEST: u64 = 1 << 10;
 
+/// Size above which a body is parsed where other tasks of the runtime need not wait for it.
+const LARGE_BODY_BYTES: usize = 256 << 10;
+
 /// A request for a call, whose key is known and whose body is still to be read.
 pub struct CallRequest {
     /// Everything a call uses.
@@ -130,6 +133,18 @@ impl Call {
             arrived,
             _place: place,
         })
+    }
+
+    /// Does work in proportion to the body. With a large body that takes up to seconds, during which
+    /// this thread's other tasks, health checks among them, are handed to another thread.
+    pub fn at_length<T>(&self, work: impl FnOnce() -> T) -> T {
+        use tokio::runtime::{Handle, RuntimeFlavor};
+        // A runtime of one thread, as in tests, has no other to hand them to.
+        let many = || Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+        if self.body.len() > LARGE_BODY_BYTES && many() {
+            return tokio::task::block_in_place(work);
+        }
+        work()
     }
 
     /// How long there is left until the answer must have begun, or have come if it is whole: ours

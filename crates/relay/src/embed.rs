@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Fault, Loss, Origin, Trouble, Usage};
+use canon::{Fault, Loss, Losses, Origin, Trouble, Usage};
 use catalog::Kind;
 use dialects::embeddings::{Embed, Embedded, Form, Glimpse};
 use dialects::{Outgoing, Peek, Said};
@@ -20,7 +20,8 @@ use config::{LiveLane, Route};
 
 /// Serves one call for embeddings, asked in that shape.
 pub async fn embed(call: Call, form: Form) -> Result<Response, Fault> {
-    let asked = Asked { form, glimpse: form.peek(&call.target, &call.body)? };
+    let glimpse = call.at_length(|| form.peek(&call.target, &call.body))?;
+    let asked = Asked { form, glimpse };
     let model = asked.glimpse.model.as_str();
     let found = route::find_kind(&call, model, Kind::Embedding)?;
     let named = Named::look(&call, false)?;
@@ -91,7 +92,7 @@ async fn lane_of(
     pick: &Pick,
     mut tab: Tab,
 ) -> Result<Response, (Fault, Tab)> {
-    let prepared = match prepare(call, asked, &pick.lane) {
+    let prepared = match call.at_length(|| prepare(call, asked, &pick.lane)) {
         Ok(prepared) => prepared,
         Err(fault) => return Err((fault, tab)),
     };
@@ -106,7 +107,7 @@ async fn lane_of(
     };
     match outcome {
         Ok(Answered { body, usage, losses }) => {
-            tab.lost(losses.into_iter().map(|loss| loss.what));
+            tab.lost(losses);
             let said = Said { usage, finished: true, ..Said::default() };
             Ok(whole::answered(body, &said, tab))
         }
@@ -136,7 +137,7 @@ async fn translated(
     translation: Translation,
     estimate: u64,
 ) -> Result<Answered, Fault> {
-    let Translation { form, outgoing, embed, mut losses } = translation;
+    let Translation { form, outgoing, embed, losses } = translation;
     let mut embedded = Embedded::default();
     for outgoing in outgoing {
         embedded.append(form.read_reply(&ask(call, pick, form, outgoing).await?)?);
@@ -146,7 +147,7 @@ async fn translated(
     // The caller is told what it is billed for.
     embedded.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
     let (body, more) = asked.form.write_reply(&embedded, &embed);
-    losses.extend(more);
+    let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     Ok(Answered { body: Bytes::from(body), usage, losses })
 }
 

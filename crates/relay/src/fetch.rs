@@ -6,6 +6,7 @@ use canon::{Blame, Chat, Fault, Kind, Media, MediaKind, Origin, Part, Source, Tr
 use catalog::{Fetches, Model};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -27,6 +28,8 @@ const WINDOW: u64 = 1 << 20;
 /// What a request names by address.
 pub(super) struct Named {
     items: Vec<Item>,
+    /// Places in `items` by address: a request may name hundreds of thousands.
+    index: HashMap<String, usize>,
     /// What may still be fetched, shared by all lanes that are tried.
     allowance: Allowance,
 }
@@ -65,14 +68,15 @@ impl Named {
     pub(super) fn look(call: &Call, only_text: bool) -> Result<Self, Fault> {
         let room = call.config.body_limit.saturating_sub(call.body.len());
         // In base64 four bytes stand for three.
-        let mut named = Self { items: Vec::new(), allowance: Allowance::new(room / 4 * 3) };
+        let allowance = Allowance::new(room / 4 * 3);
+        let mut named = Self { items: Vec::new(), index: HashMap::new(), allowance };
         let guard = call.config.media.fetcher.guard();
         let addresses = match only_text {
             true => Vec::new(),
             false => dialects::addresses(call.dialect.origin(), &call.body)?,
         };
         for found in addresses {
-            if let Some(item) = named.items.iter_mut().find(|item| item.url == found.url) {
+            if let Some(item) = named.item(&found.url) {
                 item.places.push(found.path);
                 continue;
             }
@@ -80,6 +84,7 @@ impl Named {
                 .look(&found.url)
                 .map_err(|e| Fault::invalid(&*found.path, format!("`{}` {e}", found.path)))?;
             let (url, places) = (found.url, vec![found.path]);
+            named.index.insert(url.clone(), named.items.len());
             named.items.push(Item { url, places, target, what: None, got: OnceCell::new() });
         }
         if !named.items.is_empty()
@@ -90,9 +95,13 @@ impl Named {
         Ok(named)
     }
 
+    fn item(&mut self, url: &str) -> Option<&mut Item> {
+        self.items.get_mut(*self.index.get(url)?)
+    }
+
     fn learn(&mut self, media: &Media) {
         let Source::Url { url, mime } = &media.source else { return };
-        let item = self.items.iter_mut().find(|item| item.url == *url);
+        let item = self.item(url);
         // What is a picture here and a file there is bounded and fetched as the file.
         let file = |what: &What| what.kind != MediaKind::Image;
         if let Some(item) = item.filter(|item| !item.what.as_ref().is_some_and(file)) {

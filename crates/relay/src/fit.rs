@@ -152,10 +152,14 @@ fn body(
             added.push(format!("{}:[{}]", quoted(field), words.join(",")));
         }
     }
+    // A name that another field is given takes that other's place. Found once: a body may repeat a
+    // name as often as it likes.
+    let taken: Vec<&String> =
+        renames.iter().filter(|(from, _)| has(from)).map(|(_, to)| to).collect();
     let goes = |field: &Field<'_>| {
-        // A name that another field is given takes that other's place.
-        let taken = renames.iter().any(|(from, to)| *to == field.name && has(from));
-        taken || refuses.contains(&field.name) || needless.contains(&field.name)
+        taken.contains(&&field.name)
+            || refuses.contains(&field.name)
+            || needless.contains(&field.name)
     };
     let stays = fields.iter().filter(|field| !goes(field)).count();
     let open = text.find('{').map_or(0, |at| at + 1);

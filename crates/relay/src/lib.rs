@@ -49,11 +49,14 @@ use std::sync::Arc;
 /// Serves one call, from the caller's bytes to the provider's answer in the caller's format.
 pub async fn serve(call: Call) -> Result<Response, Fault> {
     let call = Arc::new(call);
-    let peek = call.dialect.peek(&call.target, &call.body)?;
-    let route = route::find(&call, &peek)?;
-    let named = fetch::Named::look(&call, peek.only_text)?;
+    let (peek, route, named) = call.at_length(|| {
+        let peek = call.dialect.peek(&call.target, &call.body)?;
+        let route = route::find(&call, &peek)?;
+        let named = fetch::Named::look(&call, peek.only_text)?;
+        Ok::<_, Fault>((peek, route, named))
+    })?;
     if call.dry_run {
-        return dry_run::answer(&call, &peek, &route, &named);
+        return call.at_length(|| dry_run::answer(&call, &peek, &route, &named));
     }
     admit::pace(&call, &peek).await?;
     let admitted = admit::admit(&call, &peek, &route, &named).await?;

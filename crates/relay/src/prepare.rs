@@ -1,6 +1,6 @@
 //! What a lane is sent: the caller's own bytes where the formats agree, a translation elsewhere.
 
-use canon::{Chat, Fault, Loss, Origin, Show, State};
+use canon::{Chat, Fault, Loss, Losses, Origin, Show, State};
 use dialects::{Brake, Dialect, Lane, Outgoing, Peek, Scale};
 
 use super::Call;
@@ -47,10 +47,10 @@ pub(super) fn prepare(
         true => rewritten(call, &words, brought)?,
         false => translated(call, dialect, &words, brought)?,
     };
-    let Written { outgoing, stream, speech, mut losses } = written;
+    let Written { outgoing, stream, speech, losses } = written;
     let given = same.then_some(&call.handed_on);
     let (outgoing, more) = fit(&lane.ways, dialect.origin(), &lane.model, stream, given, outgoing)?;
-    losses.extend(more);
+    let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     refuse_losses(call, &losses)?;
     Ok(Prepared { outgoing, dialect, speech, losses })
 }
@@ -80,7 +80,7 @@ fn patched(call: &Call, peek: &Peek, words: &Lane<'_>) -> Result<Written, Fault>
         }
         false => None,
     };
-    let losses = peek.losses.iter().cloned().collect();
+    let losses = peek.losses.clone().into_vec();
     Ok(Written { outgoing, stream: peek.stream, speech, losses })
 }
 

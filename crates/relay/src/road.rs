@@ -35,7 +35,7 @@ struct Translated {
     seals: Option<SealWatch>,
     events: Vec<Event>,
     said: Said,
-    losses: Vec<String>,
+    losses: Vec<Loss>,
 }
 
 /// How far a stream has come after some bytes.
@@ -203,7 +203,7 @@ impl Road {
     }
 
     /// What the translation could not show.
-    pub(super) fn losses(&mut self) -> Vec<String> {
+    pub(super) fn losses(&mut self) -> Vec<Loss> {
         match &mut self.lane {
             Lane::Same(_) => Vec::new(),
             Lane::Translated(translated) => std::mem::take(&mut translated.losses),
@@ -297,7 +297,7 @@ impl Translated {
 
     fn complete(&mut self, out: &mut Vec<u8>) -> Course {
         self.said.finished = true;
-        self.losses.extend(self.writer.finish(out).into_iter().map(|loss| loss.what));
+        self.losses.extend(self.writer.finish(out));
         Course::Complete
     }
 

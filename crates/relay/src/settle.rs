@@ -1,9 +1,11 @@
 //! Settlement: usage → cost → charge, exactly once, also when the caller vanishes.
 
-use canon::{Blame, Charge, Fault, Money, Reach, Tier, Trouble, Usage};
+use canon::{Blame, Charge, Fault, Loss, Losses, Money, Reach, Tier, Trouble, Usage};
 use catalog::{Kind, Model, Picture, Prices, Service, Units};
 use dialects::{Peek, Said};
+use http::HeaderValue;
 use ledger::{EndedBy, Entry, Outcome, Progress, Ticket, Try};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::sync::Arc;
 use std::time::Instant;
 use upstream::{Failure, InFlightSlot, Turn};
@@ -18,6 +20,9 @@ use telemetry::Trace;
 pub(super) const BYTES_PER_TOKEN: u64 = 4;
 /// More bytes than this no tokeniser puts into a token, on the average of an answer in words.
 const LONGEST_TOKENS: u64 = 16;
+
+/// Bytes that would end an item of a list in a header, or are not allowed in one.
+const UNSAFE_IN_LIST: AsciiSet = CONTROLS.add(b' ').add(b',').add(b'"').add(b'%');
 
 /// The running tab of one call. Boxed: it moves from step to step, and there is much on it.
 pub(super) type Tab = Box<Sheet>;
@@ -50,6 +55,7 @@ pub(super) struct Sheet {
     ended_by: Option<EndedBy>,
     trace: Option<Trace>,
     entry: Entry,
+    losses: Losses,
     ticket: Option<Ticket>,
     /// The lane's part in it, while one is at work, and its place at the provider.
     turn: Option<(Turn, InFlightSlot)>,
@@ -79,6 +85,7 @@ impl Sheet {
             most_bytes: None,
             ended_by: None,
             trace: call.trace,
+            losses: Losses::new(),
             ticket: None,
             turn: None,
             pass: call.pass.clone(),
@@ -239,12 +246,8 @@ impl Sheet {
     }
 
     /// What a translation could not carry.
-    pub(super) fn lost(&mut self, losses: impl IntoIterator<Item = String>) {
-        for loss in losses {
-            if !self.entry.losses.contains(&loss) {
-                self.entry.losses.push(loss);
-            }
-        }
+    pub(super) fn lost(&mut self, losses: impl IntoIterator<Item = Loss>) {
+        self.losses.extend(losses);
     }
 
     /// How many bytes are to be counted as input where a count must be estimated, when that is
@@ -254,9 +257,18 @@ impl Sheet {
         self.input_bytes.div_ceil(BYTES_PER_TOKEN)
     }
 
-    /// The losses so far.
-    pub(super) fn losses(&self) -> &[String] {
-        &self.entry.losses
+    /// The losses so far as a header: names in a list, then `and N more`. Names come from the
+    /// caller, so that whatever could break the list or the header is percent-encoded.
+    pub(super) fn loss_header(&self) -> Option<HeaderValue> {
+        if self.losses.is_empty() {
+            return None;
+        }
+        let told = |loss: Loss| match loss.is_count() {
+            true => loss.what,
+            false => utf8_percent_encode(&loss.what, &UNSAFE_IN_LIST).to_string(),
+        };
+        let list: Vec<String> = self.losses.clone().into_vec().into_iter().map(told).collect();
+        HeaderValue::from_str(&list.join(", ")).ok()
     }
 
     /// The lane that answers.
@@ -456,6 +468,8 @@ impl Sheet {
         let Some(ticket) = self.ticket.take() else { return Money::ZERO };
         self.turn = None;
         self.entry.outcome = outcome;
+        let losses = std::mem::take(&mut self.losses).into_vec();
+        self.entry.losses = losses.into_iter().map(|loss| loss.what).collect();
         self.reckon(outcome, ticket.amount());
         self.entry.ended_by = self.ended_by.unwrap_or_else(|| self.end(outcome));
         if let Some(pass) = &self.pass {

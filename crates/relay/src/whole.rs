@@ -176,9 +176,7 @@ pub(super) fn describe(response: &mut Response, tab: &Tab) {
     if let Ok(lane) = HeaderValue::from_str(tab.lane()) {
         headers.insert("x-portunus-lane", lane);
     }
-    if !tab.losses().is_empty()
-        && let Ok(losses) = HeaderValue::from_str(&tab.losses().join(", "))
-    {
+    if let Some(losses) = tab.loss_header() {
         headers.insert("x-portunus-loss", losses);
     }
 }
@@ -199,7 +197,7 @@ fn translate(
     let account = &call.key.record.account_id;
     call.engine.seals.keep_reply(account, call.dialect.origin(), &chat, &reply);
     let (body, losses) = call.dialect.write_reply(reply, &chat, &super::road::stamp(call));
-    tab.lost(losses.into_iter().map(|loss| loss.what));
+    tab.lost(losses);
     Ok((said, Bytes::from(body)))
 }
 

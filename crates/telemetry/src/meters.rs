@@ -23,6 +23,8 @@ pub struct Meters {
     pub running: Gauge,
     /// Seconds from admission to the first byte of an answer.
     pub first_byte: Histogram,
+    /// Failures of the journal.
+    pub journal_errors: Counter,
     failures: Family<FailureLabels, Counter>,
     /// How each lane stands, brought up to date whenever somebody looks.
     up: Family<LaneLabels, Gauge>,
@@ -73,6 +75,9 @@ impl Meters {
             "Seconds to the first byte of an answer",
             first_byte.clone(),
         );
+        let journal_errors = Counter::default();
+        let say = "Failures to write, sync or remove the journal";
+        registry.register("journal_errors", say, journal_errors.clone());
         let failures = Family::<FailureLabels, Counter>::default();
         let (up, pending) = (Family::default(), Family::default());
         let latency = Family::default();
@@ -90,6 +95,7 @@ impl Meters {
             cost,
             running,
             first_byte,
+            journal_errors,
             failures,
             up,
             pending,

@@ -24,7 +24,7 @@ pub(super) async fn start(
     mut call: Call,
     conversation: Conversation,
 ) -> Result<Response, Fault> {
-    let peek = call.dialect.peek(&call.target, &call.body)?;
+    let peek = call.at_length(|| call.dialect.peek(&call.target, &call.body))?;
     relay::find_route(&call, &peek)?;
     let streamed = peek.stream;
     // The lane sees a plain stream: running in the background is our business.
@@ -34,7 +34,7 @@ pub(super) async fn start(
     call.body = Bytes::from(Value::from(body).to_string());
     call.edits.clear();
     call.own_reply = true;
-    let queued = queued(&call)?;
+    let queued = call.at_length(|| queued(&call))?;
     let id = text(&queued, "id").to_owned();
     let keeper = Keeper::new(Arc::clone(&state), &call, conversation);
     let told = Value::from(queued.clone()).to_string();

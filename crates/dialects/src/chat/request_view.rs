@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use crate::heads::{self, AnyObject, Outline};
 use crate::text;
@@ -91,8 +92,8 @@ pub(super) struct ChatMessageList<'a> {
     /// True if any message has a list of parts as its content.
     pub(super) has_parts: bool,
     pub(super) problem: Option<(String, String)>,
-    pub(super) calls: Vec<Cow<'a, str>>,
-    pub(super) results: Vec<(usize, Cow<'a, str>)>,
+    pub(super) calls: HashSet<Cow<'a, str>>,
+    pub(super) answered: HashSet<Cow<'a, str>>,
 }
 
 impl<'de> Outline<'de> for ChatMessageList<'de> {
@@ -257,7 +258,9 @@ impl<'a> ChatMessageList<'a> {
                 .flatten()
                 .any(|tool| tool.name.as_deref().is_some_and(|name| !name.is_empty()));
             match call.id {
-                Some(id) if named => self.calls.push(id),
+                Some(id) if named => {
+                    self.calls.insert(id);
+                }
                 _ if self.problem.is_none() => {
                     let path = format!("messages[{index}].tool_calls[{at}]");
                     self.problem = Some((path, "needs an `id` and a function `name`".to_owned()));
@@ -266,7 +269,7 @@ impl<'a> ChatMessageList<'a> {
             }
         }
         if let Some(id) = message.tool_call_id {
-            self.results.push((index, id));
+            self.answered.insert(id);
         }
     }
 
@@ -313,7 +316,7 @@ impl<'a> ChatMessageList<'a> {
                     "answers no call: no earlier assistant message has a `tool_calls` entry \
                      with this id",
                 ),
-                (Some(id), false) if self.results.iter().any(|(_, seen)| seen == id) => {
+                (Some(id), false) if self.answered.contains(id) => {
                     problem("tool_call_id", "was answered before")
                 }
                 (Some(_), false) => None,

@@ -6,6 +6,7 @@ use canon::{
     Thinking, Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
 };
 use serde_json::Value;
+use std::collections::HashSet;
 
 use super::names::{MAX_STOP_SEQUENCES, ORIGIN, PATH};
 use super::{signatures, wire};
@@ -511,10 +512,15 @@ fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
 }
 
 fn write_choice(choice: &Choice, tools: &[Tool]) -> Option<Value> {
+    let custom: HashSet<&str> = tools
+        .iter()
+        .filter_map(|tool| match tool {
+            Tool::Custom { name, .. } => Some(name.as_str()),
+            _ => None,
+        })
+        .collect();
     let named = |name: &str| {
-        let custom =
-            tools.iter().any(|tool| matches!(tool, Tool::Custom { name: own, .. } if own == name));
-        let kind = if custom { "custom" } else { "function" };
+        let kind = if custom.contains(name) { "custom" } else { "function" };
         Object::new().set("type", kind).set(kind, Object::new().set("name", name))
     };
     match choice {

@@ -26,6 +26,7 @@
 
 use canon::{Kind, Media, MediaKind, Part, Seal, Source, Thought};
 use serde_json::Value;
+use std::collections::{HashMap, VecDeque};
 
 use super::names::ORIGIN;
 use super::tool_names;
@@ -136,7 +137,7 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
         return parts;
     }
     let mut all: Vec<Part> = Vec::with_capacity(parts.len());
-    let mut calls: Vec<(String, Seal)> = Vec::new();
+    let mut calls: HashMap<String, VecDeque<Seal>> = HashMap::new();
     let mut spans: Vec<(String, Seal)> = Vec::new();
     let mut next = None;
     for mut part in parts {
@@ -155,7 +156,8 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
                 other if stretch::is_name(other) => spans.push((target, seal)),
                 other => {
                     if let Some(id) = other.strip_prefix("call ") {
-                        calls.push((tool_names::read(id.to_owned()), seal));
+                        let id = tool_names::read(id.to_owned());
+                        calls.entry(id).or_default().push_back(seal);
                     }
                 }
             },
@@ -164,9 +166,9 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
     split_signed_spans(&mut all, &mut spans);
     for part in &mut all {
         if let Kind::ToolCall(call) = &part.kind
-            && let Some(at) = calls.iter().position(|(id, _)| *id == call.id)
+            && let Some(seal) = calls.get_mut(&call.id).and_then(VecDeque::pop_front)
         {
-            part.seal = Some(calls.swap_remove(at).1);
+            part.seal = Some(seal);
         }
     }
     all

@@ -4,6 +4,7 @@ use canon::{
     Choice, Extras, Fault, FunctionTool, Location, Losses, Schema, SearchTool, Tool, ToolChoice,
 };
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
 use super::names::ORIGIN;
 use super::{schema, tool_names, wire};
@@ -97,13 +98,15 @@ pub(super) fn write(
     let ToolChoice { choice, parallel } = choice;
     let only = match choice {
         // The format cannot choose among some tools, so the others are not offered.
-        Choice::Among { names, .. } => Some(names),
+        Choice::Among { names, .. } => {
+            Some(names.iter().map(String::as_str).collect::<HashSet<&str>>())
+        }
         Choice::Unset | Choice::Auto | Choice::Never | Choice::Required | Choice::Named(_) => None,
     };
     let mut list = Vec::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
-        let offered = match (only, own_name(tool)) {
-            (Some(only), Some(name)) => only.iter().any(|some| some == name),
+        let offered = match (&only, own_name(tool)) {
+            (Some(only), Some(name)) => only.contains(name),
             (Some(_), None) | (None, _) => true,
         };
         if offered {

@@ -1,10 +1,11 @@
 //! Reads a native request into canon.
 
 use canon::{
-    Canvas, Extras, Fault, Format, Hints, Kind, Part, Role, Sampling, Schema, Show, State,
+    Canvas, Extras, Fault, Format, Hints, Kind, Part, Role, Sampling, Schema, Seal, Show, State,
     Thinking, ToolResult, Turn,
 };
 use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::names::{JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
 use super::proto_json::{self, fields};
@@ -97,16 +98,55 @@ fn instruction(value: Value) -> Result<Turn, Fault> {
     Ok(Turn { extras: content.extras(ORIGIN), ..Turn::new(Role::System, parts) })
 }
 
-/// A call of the history that waits for its result.
-struct PendingCall {
-    id: String,
-    name: String,
-    answered: bool,
+/// The calls of the history that results are matched with.
+#[derive(Default)]
+struct PendingCalls {
+    /// The id of each call, and true once it was answered.
+    calls: Vec<(String, bool)>,
+    by_id: HashMap<String, usize>,
+    by_name: HashMap<String, SameName>,
+}
+
+/// Calls of one name in their order. Answered ones are removed when they reach the front.
+#[derive(Default)]
+struct SameName {
+    all: VecDeque<usize>,
+    /// Calls without an id of the provider's.
+    without_id: VecDeque<usize>,
+}
+
+impl PendingCalls {
+    fn push(&mut self, id: &str, name: &str) {
+        let at = self.calls.len();
+        self.calls.push((id.to_owned(), false));
+        self.by_id.entry(id.to_owned()).or_insert(at);
+        let same = self.by_name.entry(name.to_owned()).or_default();
+        same.all.push_back(at);
+        if wire::provider_id(id).is_none() {
+            same.without_id.push_back(at);
+        }
+    }
+
+    /// Returns the first unanswered call with the name of a result. A result with an id answers
+    /// only a call that has none.
+    fn first(&mut self, result: &ToolResult) -> Option<usize> {
+        let same = self.by_name.get_mut(result.name.as_deref()?)?;
+        let open = if result.call.is_empty() { &mut same.all } else { &mut same.without_id };
+        while let Some(at) = open.front().copied() {
+            if self.calls.get(at).is_some_and(|(_, answered)| !answered) {
+                return Some(at);
+            }
+            open.pop_front();
+        }
+        None
+    }
 }
 
 fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault> {
     let root = Path::Root.key("contents");
-    let mut pending: Vec<PendingCall> = Vec::new();
+    let mut pending = PendingCalls::default();
+    // Signatures of the turn before, which continues if it is the model's too.
+    let mut signed: HashSet<Seal> = HashSet::new();
     for (index, value) in contents.into_iter().enumerate() {
         let path = root.item(index);
         let mut content = fields(value, &path)?;
@@ -123,6 +163,9 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
         let same = |turn: &mut Turn| role == Role::Assistant && turn.role == role;
         let bare = |turn: &mut Turn| extras.is_empty() && turn.extras.is_empty();
         let before = turns.pop_if(|turn| same(turn) && bare(turn));
+        if before.is_none() {
+            signed.clear();
+        }
         let mut parts = before.map(|turn| turn.parts).unwrap_or_default();
         for (at, value) in read.into_iter().enumerate() {
             let invent = |name: &str| wire::invent_id((index, at), name);
@@ -130,13 +173,15 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
             // A call repeats the signature of the preceding thought, for clients that do not keep
             // thoughts.
             if let Some(hidden) = read.hidden
-                && !parts.iter().any(|part| part.seal == hidden.seal)
+                && hidden.seal.as_ref().is_none_or(|seal| !signed.contains(seal))
             {
+                signed.extend(hidden.seal.clone());
                 parts.push(hidden);
             }
             if let Some(mut part) = read.part {
                 track_calls(&mut part, &mut pending);
                 join_foreign_thought(&mut part, &mut parts);
+                signed.extend(part.seal.clone());
                 parts.push(part);
             }
         }
@@ -150,24 +195,28 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
 fn join_foreign_thought(part: &mut Part, before: &mut Vec<Part>) {
     let foreign = part.seal.as_ref().is_some_and(|seal| seal.origin() != ORIGIN);
     let Kind::Thought(thought) = &mut part.kind else { return };
-    while foreign
-        && let Some(Part { kind: Kind::Thought(piece), .. }) =
-            before.pop_if(|one| one.seal.is_none() && matches!(one.kind, Kind::Thought(_)))
-    {
-        thought.text.insert_str(0, &piece.text);
+    if !foreign {
+        return;
     }
+    let others =
+        before.iter().rposition(|one| one.seal.is_some() || !matches!(one.kind, Kind::Thought(_)));
+    let mut all = String::new();
+    // Joined once: inserting each piece at the front would move the text every time.
+    for piece in before.drain(others.map_or(0, |at| at + 1)..) {
+        if let Kind::Thought(piece) = piece.kind {
+            all.push_str(&piece.text);
+        }
+    }
+    all.push_str(&thought.text);
+    thought.text = all;
 }
 
 /// Records calls, and matches results without an id to a call by name and order.
-fn track_calls(part: &mut Part, pending: &mut Vec<PendingCall>) {
+fn track_calls(part: &mut Part, pending: &mut PendingCalls) {
     let bare = part.seal.is_none();
     match &mut part.kind {
         Kind::ToolCall(call) => {
-            pending.push(PendingCall {
-                id: call.id.clone(),
-                name: call.name.clone(),
-                answered: false,
-            });
+            pending.push(&call.id, &call.name);
         }
         Kind::ToolResult(result) => {
             match_result(result, pending);
@@ -187,18 +236,15 @@ fn track_calls(part: &mut Part, pending: &mut Vec<PendingCall>) {
     }
 }
 
-fn match_result(result: &mut ToolResult, pending: &mut [PendingCall]) {
-    let by_id = pending.iter().position(|call| !result.call.is_empty() && call.id == result.call);
-    let by_name = || {
-        pending.iter().position(|call| {
-            !call.answered
-                && wire::provider_id(&call.id).is_none_or(|_| result.call.is_empty())
-                && Some(call.name.as_str()) == result.name.as_deref()
-        })
+fn match_result(result: &mut ToolResult, pending: &mut PendingCalls) {
+    let by_id = match result.call.is_empty() {
+        true => None,
+        false => pending.by_id.get(&result.call).copied(),
     };
-    if let Some(call) = by_id.or_else(by_name).and_then(|at| pending.get_mut(at)) {
-        call.answered = true;
-        result.call.clone_from(&call.id);
+    let found = by_id.or_else(|| pending.first(result));
+    if let Some((id, answered)) = found.and_then(|at| pending.calls.get_mut(at)) {
+        *answered = true;
+        result.call.clone_from(id);
     }
 }
 

@@ -129,12 +129,16 @@ fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &Lane<'_>, losses: &mut Losses
             _ => None,
         })
         .collect();
+    let mut ranks: HashMap<&str, usize> = HashMap::with_capacity(calls.len());
+    for (rank, (id, _)) in calls.iter().enumerate() {
+        ranks.entry(id).or_insert(rank);
+    }
     let names: HashMap<&str, &str> =
         calls.iter().map(|(id, name)| (id.as_str(), name.as_str())).collect();
     let mut written: Vec<(bool, Vec<Value>, &Extras)> = Vec::with_capacity(groups.len());
     for mut group in groups {
         if !group.model {
-            sort_results(&mut group.parts, &calls);
+            sort_results(&mut group.parts, &ranks);
         }
         let mut called = false;
         let mut parts: Vec<Value> = Vec::with_capacity(group.parts.len());
@@ -157,9 +161,9 @@ fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &Lane<'_>, losses: &mut Losses
 }
 
 /// Sorts results into the order of their calls; other parts keep their places.
-fn sort_results(parts: &mut [Cow<'_, Part>], calls: &[(String, String)]) {
+fn sort_results(parts: &mut [Cow<'_, Part>], ranks: &HashMap<&str, usize>) {
     let rank = |part: &Part| match &part.kind {
-        Kind::ToolResult(result) => calls.iter().position(|(id, _)| *id == result.call),
+        Kind::ToolResult(result) => ranks.get(result.call.as_str()).copied(),
         _ => None,
     };
     let mut results: Vec<(usize, Cow<'_, Part>)> =

@@ -5,6 +5,7 @@ use canon::{
     Tool, ToolChoice, Turn,
 };
 use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::names::{
     CUSTOM_RESULT_EXTRA, INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MESSAGE_EXTRA,
@@ -165,7 +166,7 @@ struct TurnBuilder {
     tools: Vec<Tool>,
     /// Kind of the last item, which decides where a turn ends.
     last: LastItem,
-    call_signatures: Vec<(String, Seal)>,
+    call_signatures: HashMap<String, VecDeque<Seal>>,
     next_signature: Option<Seal>,
 }
 
@@ -246,7 +247,7 @@ impl TurnBuilder {
                 self.last = LastItem::CallerItem;
             }
             ResponseItem::CallSignature(call, signature) => {
-                self.call_signatures.push((call, signature))
+                self.call_signatures.entry(call).or_default().push_back(signature);
             }
             ResponseItem::NextSignature(signature) => {
                 self.flush_signature();
@@ -305,16 +306,17 @@ impl TurnBuilder {
     fn finish(mut self) -> (Vec<Turn>, Vec<Tool>) {
         self.flush_signature();
         let names = ToolNames::new(&self.tools);
-        let mut custom = Vec::new();
+        let mut custom = HashSet::new();
         for part in self.turns.iter_mut().flat_map(|turn| &mut turn.parts) {
             if let Kind::ToolCall(call) = &part.kind {
                 if part.seal.is_none()
-                    && let Some(at) = self.call_signatures.iter().position(|(id, _)| *id == call.id)
+                    && let Some(signatures) = self.call_signatures.get_mut(&call.id)
                 {
-                    part.seal = Some(self.call_signatures.swap_remove(at).1);
+                    // None is left where two calls share an id and one signature.
+                    part.seal = signatures.pop_front();
                 }
                 if call.custom {
-                    custom.push(call.id.clone());
+                    custom.insert(call.id.clone());
                 }
                 // The declaration has the namespace already.
                 let space = part.extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str);

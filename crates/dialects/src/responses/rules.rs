@@ -10,6 +10,7 @@ use canon::{Fault, Level, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::names::MIN_OUTPUT_TOKENS;
 use super::request_view::{InputView, ResponsesRequestView, ResponsesToolView};
@@ -139,15 +140,15 @@ fn output_limit(view: &ResponsesRequestView<'_>) -> Result<Option<u64>, Fault> {
 }
 
 fn check_tools(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
-    let mut names: Vec<String> = Vec::new();
+    let mut names = HashSet::new();
     check_declarations(view.tools.as_deref().unwrap_or_default(), "tools", None, &mut names)?;
     let mut added = false;
     if let Some(InputView::Items(items)) = &view.input {
         added = !items.tools.is_empty();
         // A list inside the conversation may repeat earlier declarations.
-        let mut more = Vec::new();
+        let mut more = HashSet::new();
         check_declarations(&items.tools, "additional_tools", None, &mut more)?;
-        names.append(&mut more);
+        names.extend(more);
     }
     check_tool_choice(view.tool_choice, &names, view.tools.is_some() || added)
 }
@@ -156,7 +157,7 @@ fn check_declarations(
     tools: &[ResponsesToolView<'_>],
     path: &str,
     space: Option<&str>,
-    names: &mut Vec<String>,
+    names: &mut HashSet<String>,
 ) -> Result<(), Fault> {
     for (at, tool) in tools.iter().enumerate() {
         let kind = match tool.r#type.as_deref() {
@@ -177,20 +178,19 @@ fn check_declarations(
         }
         let _ = &tool.parameters;
         let name = tool_names::flat_name(space, name);
-        if names.contains(&name) {
+        if !names.insert(name) {
             return Err(refuse(
                 &format!("{path}[{at}].name"),
                 "is already the name of another tool",
             ));
         }
-        names.push(name);
     }
     Ok(())
 }
 
 fn check_tool_choice(
     value: Option<&RawValue>,
-    names: &[String],
+    names: &HashSet<String>,
     has_tools: bool,
 ) -> Result<(), Fault> {
     #[derive(Deserialize)]

@@ -7,6 +7,7 @@
 
 use canon::{Extras, Tool};
 use serde_json::Value;
+use std::collections::{HashMap, HashSet};
 
 use super::names::{NAMESPACE_EXTRA, ORIGIN};
 
@@ -26,9 +27,9 @@ pub(super) fn bare_name<'a>(namespace: &str, flat: &'a str) -> &'a str {
 /// Names of the declared tools.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToolNames {
-    /// Pairs of flat name and namespace.
-    namespaced: Vec<(String, String)>,
-    custom: Vec<String>,
+    /// Namespaces by flat name.
+    namespaced: HashMap<String, String>,
+    custom: HashSet<String>,
 }
 
 impl ToolNames {
@@ -39,13 +40,13 @@ impl ToolNames {
             let (name, extras) = match tool {
                 Tool::Function(tool) => (&tool.name, &tool.extras),
                 Tool::Custom { name, extras, .. } => {
-                    names.custom.push(name.clone());
+                    names.custom.insert(name.clone());
                     (name, extras)
                 }
                 Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) | Tool::Foreign { .. } => continue,
             };
             if let Some(space) = namespace_of(extras) {
-                names.namespaced.push((name.clone(), space.to_owned()));
+                names.namespaced.entry(name.clone()).or_insert_with(|| space.to_owned());
             }
         }
         names
@@ -53,15 +54,15 @@ impl ToolNames {
 
     /// Returns the namespace, if any, and the name the caller declared.
     pub(super) fn split<'a>(&'a self, flat: &'a str) -> (Option<&'a str>, &'a str) {
-        match self.namespaced.iter().find(|(name, _)| name == flat) {
-            Some((_, space)) => (Some(space), bare_name(space, flat)),
+        match self.namespaced.get(flat) {
+            Some(space) => (Some(space), bare_name(space, flat)),
             None => (None, flat),
         }
     }
 
     /// Returns true for a custom tool.
     pub(super) fn is_custom(&self, flat: &str) -> bool {
-        self.custom.iter().any(|name| name == flat)
+        self.custom.contains(flat)
     }
 }
 

@@ -17,4 +17,5 @@ mod losses;
 mod one;
 mod pairs;
 mod random;
+mod scaling;
 mod seals;

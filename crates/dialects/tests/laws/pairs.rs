@@ -49,7 +49,7 @@ pub(crate) fn lost(from: &dyn Dialect, to: &dyn Dialect) -> Vec<LossLine> {
 fn note(way: &'static str, case: &str, losses: Vec<Loss>, lines: &mut Vec<LossLine>) {
     let mut found: Vec<LossLine> = losses
         .into_iter()
-        .map(|Loss { what, why }| LossLine { way, case: case.to_owned(), what, why })
+        .map(|Loss { what, why, .. }| LossLine { way, case: case.to_owned(), what, why })
         .collect();
     found.sort();
     lines.extend(found);

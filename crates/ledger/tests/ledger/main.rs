@@ -10,6 +10,7 @@
 
 mod budgets;
 mod dice;
+mod errors;
 mod laws;
 mod shares;
 mod simulation;

@@ -184,3 +184,62 @@ async fn the_seal_on_the_end_of_a_text_comes_back_and_vouches_for_no_other_words
         }
     }
 }
+
+/// A chat request with that many fields no format knows.
+fn with_unknown(count: usize) -> String {
+    let fields: String = (0..count).map(|n| format!(",\"unknown_{n}\":1")).collect();
+    format!(
+        "{{\"model\":\"demo-messages\",\"max_completion_tokens\":20,\
+         \"messages\":[{{\"role\":\"user\",\"content\":\"Hello!\"}}],\"fü, r\":1,\"{}\":1{fields}}}",
+        "long".repeat(1_000)
+    )
+}
+
+#[tokio::test]
+async fn many_losses_are_named_up_to_a_bound_and_then_counted() {
+    let gateway = Gateway::start().await;
+    let ask = || gateway.ask(http::Method::POST, CHAT).raw(with_unknown(40_000));
+    let got = ask().send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let told: Vec<&str> = got.header("x-portunus-loss").split(", ").collect();
+    assert_eq!(told.len(), 51, "{told:?}");
+    assert!(told.iter().any(|name| name.ends_with("f%C3%BC%2C%20r")), "{told:?}");
+    assert!(told.iter().all(|name| name.len() <= 110), "{told:?}");
+    let more = *told.last().unwrap();
+    assert!(more.starts_with("and 399") && more.ends_with(" more"), "{more}");
+
+    let kept = receipt(&gateway, &got).await["losses"].clone();
+    assert_eq!(kept.as_array().unwrap().len(), 51);
+    assert_eq!(kept[50], more);
+
+    let dry = ask().header("x-portunus-dry-run", "true").send().await.json();
+    assert_eq!(dry["losses"].as_array().unwrap().len(), 51);
+    assert_eq!(dry["losses"][50]["what"], more);
+
+    let strict = ask().header("x-portunus-strict", "true").send().await;
+    assert_eq!(strict.status, 400);
+    assert!(strict.body.len() < 20_000 && strict.text().contains(more), "{}", strict.body.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_large_body_does_not_keep_others_waiting() {
+    use std::time::{Duration, Instant};
+    let gateway = std::sync::Arc::new(Gateway::start().await);
+    let body = with_unknown(400_000);
+    let asked = std::sync::Arc::clone(&gateway);
+    let asking = tokio::spawn(async move {
+        let begun = Instant::now();
+        let got = asked.ask(http::Method::POST, CHAT).raw(body).send().await;
+        (got.status, begun.elapsed())
+    });
+    let mut longest = Duration::ZERO;
+    while !asking.is_finished() {
+        let begun = Instant::now();
+        assert_eq!(gateway.get("/healthz").send().await.status, 200);
+        longest = longest.max(begun.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (status, took) = asking.await.unwrap();
+    assert_eq!(status, 200);
+    assert!(longest < took / 3, "the longest health check took {longest:?} of {took:?}");
+}

@@ -122,3 +122,20 @@ async fn a_trace_nobody_records_is_counted_and_not_told() {
     told(&collector, "/v1/metrics").await;
     assert!(collector.asked().iter().all(|asked| !asked.head.contains("/v1/traces")));
 }
+
+#[tokio::test]
+async fn failures_of_the_journal_are_counted() {
+    let gateway = Gateway::start().await;
+    let counted = || async { gateway.get("/metrics").send().await.text() };
+    assert!(counted().await.contains("portunus_journal_errors_total 0"));
+    for _ in 0..2 {
+        gateway.app.book.errors().note(&std::io::ErrorKind::StorageFull.into());
+    }
+    for _ in 0..100 {
+        if counted().await.contains("portunus_journal_errors_total 2") {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{}", counted().await);
+}

@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use canon::{
-    Delivery, Family, Fault, Loss, Money, Origin, Picture, Pictures, Source, Trouble, Usage,
+    Delivery, Family, Fault, Loss, Losses, Money, Origin, Picture, Pictures, Source, Trouble, Usage,
 };
 use catalog::{Kind, Palette, Prices};
 use dialects::images::{Form, Later, OURS, Order, Spoken, Written};
@@ -205,7 +205,7 @@ impl Job {
         let spoken = spoken(lane)?;
         let same = spoken.is_callers() && self.order.is_plain() && !self.fetched;
         let origin = spoken.origin();
-        let (written, mut losses) = if same {
+        let (written, losses) = if same {
             let one = self.form.patch(&call.body, &self.order, &lane.model);
             let Written { outgoing, kind, headers } = one;
             let outgoing = match &kind {
@@ -217,6 +217,7 @@ impl Job {
             let picture = Picture { stream, ..self.picture().clone() };
             spoken.write(&picture, &lane.model, &call.id)?
         };
+        let mut losses: Losses = losses.into_iter().collect();
         let mut fitted = Vec::with_capacity(written.len());
         for Written { outgoing, kind, headers } in written {
             let (outgoing, more) = match &kind {
@@ -227,10 +228,10 @@ impl Job {
                     (at, Vec::new())
                 }
             };
-            losses
-                .extend(more.into_iter().filter(|loss| !losses.contains(loss)).collect::<Vec<_>>());
+            losses.extend(more);
             fitted.push(Written { outgoing, kind, headers });
         }
+        let losses = losses.into_vec();
         prepare::refuse_losses(call, &losses)?;
         Ok(Prepared { spoken, written: fitted, losses, same })
     }

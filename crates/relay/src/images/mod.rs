@@ -46,7 +46,7 @@ impl Painted {
     /// The answer as HTTP.
     pub fn into_response(self) -> Response {
         let Self { body, tab } = self;
-        let (lane, losses) = (tab.lane().to_owned(), tab.losses().to_vec());
+        let (lane, losses) = (tab.lane().to_owned(), tab.loss_header());
         let cost = tab.done();
         let mut response = json_response(Body::from(body));
         let headers = response.headers_mut();
@@ -57,8 +57,8 @@ impl Painted {
         };
         tell("x-portunus-cost", &cost.to_string());
         tell("x-portunus-lane", &lane);
-        if !losses.is_empty() {
-            tell("x-portunus-loss", &losses.join(", "));
+        if let Some(losses) = losses {
+            headers.insert("x-portunus-loss", losses);
         }
         response
     }
@@ -177,7 +177,7 @@ async fn draw(call: &Call, job: &Job, pick: &Pick, tab: &mut Tab) -> Result<Draw
     let prepared = job.prepare(call, &pick.lane, false)?;
     tab.try_lane(pick)?;
     tab.weigh(job.weight());
-    tab.lost(prepared.losses.iter().map(|loss| loss.what.clone()));
+    tab.lost(prepared.losses.iter().cloned());
     let asked = ask::all(call, pick, prepared).await?;
     deliver::deliver(call, job, pick, asked).await
 }

@@ -40,7 +40,7 @@ pub(super) async fn lane_of(
         return Err((fault, tab));
     }
     tab.weigh(job.weight());
-    tab.lost(prepared.losses.into_iter().map(|loss| loss.what));
+    tab.lost(prepared.losses);
     let answer = match ask::send(call, pick, spoken, written).await {
         Ok(answer) => answer,
         Err(fault) => return Err((fault, tab)),
