@@ -6,6 +6,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 use super::part_view::{AnyText, NativePartsView, ObjectOnly};
@@ -51,8 +52,62 @@ pub(super) struct NativeContentsView<'a> {
     pub(super) media: usize,
     pub(super) first_error: Option<(String, String)>,
     pub(super) signatures: Vec<&'a RawValue>,
-    /// Calls of the model's last turn: id, name, and a flag that is set once the call is answered.
-    open_calls: Vec<(Option<Cow<'a, str>>, Cow<'a, str>, bool)>,
+    open_calls: OpenCallIndex<'a>,
+}
+
+/// Calls of the model's last turn, found by id or by name. A turn may hold hundreds of thousands.
+#[derive(Debug, Default)]
+struct OpenCallIndex<'a> {
+    /// The name of each call, and true once it is answered.
+    calls: Vec<(Cow<'a, str>, bool)>,
+    answered: usize,
+    by_id: HashMap<Cow<'a, str>, VecDeque<usize>>,
+    by_name: HashMap<Cow<'a, str>, VecDeque<usize>>,
+    /// Calls without an id, by name.
+    bare_by_name: HashMap<Cow<'a, str>, VecDeque<usize>>,
+}
+
+impl<'a> OpenCallIndex<'a> {
+    fn push(&mut self, id: Option<Cow<'a, str>>, name: Cow<'a, str>) {
+        let at = self.calls.len();
+        self.by_name.entry(name.clone()).or_default().push_back(at);
+        match id {
+            Some(id) => self.by_id.entry(id).or_default().push_back(at),
+            None => self.bare_by_name.entry(name.clone()).or_default().push_back(at),
+        }
+        self.calls.push((name, false));
+    }
+
+    /// Marks the first unanswered call of a queue as answered and returns its name. Calls that
+    /// were answered meanwhile leave the queue.
+    fn answer_first(
+        calls: &mut [(Cow<'a, str>, bool)],
+        queue: Option<&mut VecDeque<usize>>,
+    ) -> Option<Cow<'a, str>> {
+        let queue = queue?;
+        while let Some(at) = queue.pop_front() {
+            if let Some((name, answered)) = calls.get_mut(at).filter(|(_, answered)| !*answered) {
+                *answered = true;
+                return Some(name.clone());
+            }
+        }
+        None
+    }
+
+    /// Answers the first waiting call with that id and returns its name.
+    fn answer_id(&mut self, id: &str) -> Option<Cow<'a, str>> {
+        let name = Self::answer_first(&mut self.calls, self.by_id.get_mut(id))?;
+        self.answered += 1;
+        Some(name)
+    }
+
+    /// Answers the first waiting call of that name, or the first of those without an id.
+    fn answer_name(&mut self, name: &str, bare: bool) -> bool {
+        let queues = if bare { &mut self.bare_by_name } else { &mut self.by_name };
+        let found = Self::answer_first(&mut self.calls, queues.get_mut(name)).is_some();
+        self.answered += usize::from(found);
+        found
+    }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for NativeContentsView<'a> {
@@ -144,7 +199,7 @@ impl<'a> NativeContentsView<'a> {
         if model {
             self.end_answering_turn();
             for call in parts.calls {
-                self.open_calls.push((call.id, call.name.unwrap_or_default(), false));
+                self.open_calls.push(call.id, call.name.unwrap_or_default());
             }
         }
     }
@@ -156,36 +211,25 @@ impl<'a> NativeContentsView<'a> {
         name: &str,
     ) -> Option<(&'static str, &'static str)> {
         let id = id.filter(|id| !id.is_empty());
-        let by_id = |call: &&mut (Option<Cow<'_, str>>, Cow<'_, str>, bool)| {
-            id.is_some() && call.0.as_deref() == id && !call.2
-        };
-        if let Some(call) = self.open_calls.iter_mut().find(by_id) {
-            call.2 = true;
-            let same = call.1 == name;
-            return (!same).then_some((".name", "is not the name of the call with this `id`"));
+        if let Some(own) = id.and_then(|id| self.open_calls.answer_id(id)) {
+            let why = "is not the name of the call with this `id`";
+            return (own != name).then_some((".name", why));
         }
-        let by_name = |call: &&mut (Option<Cow<'_, str>>, Cow<'_, str>, bool)| {
-            call.1 == name && !call.2 && (id.is_none() || call.0.is_none())
-        };
-        match self.open_calls.iter_mut().find(by_name) {
-            Some(call) => {
-                call.2 = true;
-                None
-            }
-            None if id.is_some() => Some((".id", "answers no call of the turn before")),
-            None => Some((".name", "answers no call of the turn before")),
+        match self.open_calls.answer_name(name, id.is_some()) {
+            true => None,
+            false if id.is_some() => Some((".id", "answers no call of the turn before")),
+            false => Some((".name", "answers no call of the turn before")),
         }
     }
 
     /// Ends a turn with results. Either all open calls or none of them must be answered in it.
     fn end_answering_turn(&mut self) {
-        let answered = self.open_calls.iter().filter(|call| call.2).count();
-        if answered == self.open_calls.len() {
-            self.open_calls.clear();
-        } else if answered > 0 {
+        if self.open_calls.answered == self.open_calls.calls.len() {
+            self.open_calls = OpenCallIndex::default();
+        } else if self.open_calls.answered > 0 {
             let why = "must hold one `functionResponse` for every `functionCall` before it";
             self.record_error(format!("contents[{}].parts", self.count.saturating_sub(1)), why);
-            self.open_calls.clear();
+            self.open_calls = OpenCallIndex::default();
         }
     }
 }

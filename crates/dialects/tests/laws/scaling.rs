@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// How many times a shape repeats what it is made of. Twice as often must cost about twice as much.
 const COUNT: usize = 10_000;
 /// Twice the work, and a wide margin for a busy machine; quadratic work is four times as much.
-const MAX_RATIO: f64 = 3.2;
+const MAX_RATIO: f64 = 3.0;
 /// Differences below this are noise.
 const NOISE: Duration = Duration::from_millis(40);
 
