@@ -17,6 +17,7 @@ mod extras;
 mod fault;
 mod fold;
 mod loss;
+mod micros;
 mod money;
 mod origin;
 mod part;
@@ -36,6 +37,7 @@ pub use extras::Extras;
 pub use fault::{Blame, Fault, Reach, Trouble};
 pub use fold::{Fold, unfold};
 pub use loss::{Loss, Losses, Lossy};
+pub use micros::Micros;
 pub use money::{Money, Price, PriceError};
 pub use origin::Origin;
 pub use part::{
