@@ -2,7 +2,7 @@
 //! and the store together.
 
 use canon::Money;
-use ledger::{BATCH, BankError, Held, Purse, Refused, Standing, Ticket};
+use ledger::{BATCH, BankError, Held, Purse, Refused, Standing, Ticket, TryHold};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,8 @@ impl App {
         least: Money,
     ) -> Result<Ticket, Refused> {
         let held = match self.teller.try_hold(purse, held, full)? {
-            Ok(ticket) => return Ok(ticket),
-            Err(held) => held,
+            TryHold::Held(ticket) => return Ok(ticket),
+            TryHold::Short(held) => held,
         };
         let begun = Instant::now();
         loop {

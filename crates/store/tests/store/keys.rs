@@ -1,4 +1,4 @@
-//! Keys: kept whole, edited without undoing anything, found by when they changed.
+//! Keys: stored completely, edited without reverting anything, found by the time of their change.
 
 use std::sync::Arc;
 
@@ -6,23 +6,23 @@ use canon::Money;
 use store::{KeyRecord, Limits, StoreError};
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{account, any_key, check, entry, id, key, some_key};
+use crate::test_database::TestDatabase;
 
 on_both!(
-    any_key_comes_back_as_it_was_added,
+    any_key_is_stored_completely,
     keys_are_listed_in_all_and_by_account,
-    a_key_needs_an_id_of_its_own_and_an_account,
+    a_key_needs_a_unique_id_and_an_account,
     a_new_key_has_spent_nothing,
     a_key_is_revoked_once,
-    a_rotated_key_remembers_the_secret_before,
-    an_edit_from_an_old_copy_undoes_nothing,
+    a_rotated_key_keeps_the_previous_secret,
+    an_edit_from_an_old_copy_reverts_nothing,
     only_edits_count_as_changes,
-    a_slow_clock_hides_no_edit,
+    an_edit_with_a_slow_clock_is_found,
 );
 
-async fn any_key_comes_back_as_it_was_added(place: Arc<Place>) {
-    let store = place.open().await;
+async fn any_key_is_stored_completely(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let account = account("ada");
     store.add_account(&account).await.unwrap();
     check(64, any_key(account.id.clone()), |key| async {
@@ -32,8 +32,8 @@ async fn any_key_comes_back_as_it_was_added(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn keys_are_listed_in_all_and_by_account(place: Arc<Place>) {
-    let store = place.open().await;
+async fn keys_are_listed_in_all_and_by_account(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let (a, b) = (some_key(&store).await, some_key(&store).await);
     let c = KeyRecord { created: 0, ..key(&a.account_id) };
     store.add_key(&c).await.unwrap();
@@ -47,8 +47,8 @@ async fn keys_are_listed_in_all_and_by_account(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_key_needs_an_id_of_its_own_and_an_account(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_key_needs_a_unique_id_and_an_account(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let key = some_key(&store).await;
     assert_eq!(store.add_key(&key).await.unwrap_err(), StoreError::Conflict("key id"));
     let orphan = KeyRecord { id: id(), account_id: id(), ..key };
@@ -56,8 +56,8 @@ async fn a_key_needs_an_id_of_its_own_and_an_account(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_new_key_has_spent_nothing(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_new_key_has_spent_nothing(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let mut key = KeyRecord { id: id(), ..some_key(&store).await };
     key.spent = Money::nanos(5);
     key.last_used = Some(5);
@@ -67,8 +67,8 @@ async fn a_new_key_has_spent_nothing(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_key_is_revoked_once(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_key_is_revoked_once(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let key = some_key(&store).await;
     assert!(store.revoke_key(&key.id, 10).await.unwrap());
     assert!(!store.revoke_key(&key.id, 20).await.unwrap());
@@ -78,8 +78,8 @@ async fn a_key_is_revoked_once(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_rotated_key_remembers_the_secret_before(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_rotated_key_keeps_the_previous_secret(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let mut key = some_key(&store).await;
     assert!(store.rotate_key(&key.id, b"second", 100, 10).await.unwrap());
     key = KeyRecord {
@@ -99,8 +99,8 @@ async fn a_rotated_key_remembers_the_secret_before(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn an_edit_from_an_old_copy_undoes_nothing(place: Arc<Place>) {
-    let store = place.open().await;
+async fn an_edit_from_an_old_copy_reverts_nothing(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let old = some_key(&store).await;
     store.rotate_key(&old.id, b"second", 100, 10).await.unwrap();
     store.revoke_key(&old.id, 20).await.unwrap();
@@ -131,8 +131,8 @@ async fn an_edit_from_an_old_copy_undoes_nothing(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn only_edits_count_as_changes(place: Arc<Place>) {
-    let store = place.open().await;
+async fn only_edits_count_as_changes(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let (a, b) = (some_key(&store).await, some_key(&store).await);
     let changed = async |since| {
         let keys = store.keys_changed_since(since).await.unwrap();
@@ -152,8 +152,8 @@ async fn only_edits_count_as_changes(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_slow_clock_hides_no_edit(place: Arc<Place>) {
-    let store = place.open().await;
+async fn an_edit_with_a_slow_clock_is_found(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let key = some_key(&store).await;
     store.rotate_key(&key.id, b"second", 100, 50).await.unwrap();
     store.revoke_key(&key.id, 40).await.unwrap();

@@ -9,7 +9,7 @@ use super::{Asked, admin};
 use crate::app::App;
 
 /// How long a node is silent before it counts as gone, in microseconds.
-const SILENT: i64 = ledger::LEASE;
+const SILENT: i64 = ledger::LEASE.get();
 
 pub(in crate::surfaces) async fn health(asked: Asked) -> Result<Response, Fault> {
     admin(&asked.app, &asked.key).await?;
