@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::lease_store::LEASE;
 use crate::{LeaseGrant, LeaseState, LeaseToken};
 
-/// Time for which a refusal by the lease store is remembered, so that calls do not repeat the request.
+/// Time for which a refusal by the lease store is remembered instead of requesting again.
 const REFUSAL_TTL: Micros = Micros::from_millis(500);
 /// The same if other nodes have money that they may return.
 const LOCAL_REFUSAL_TTL: Micros = Micros::from_millis(100);

@@ -196,7 +196,8 @@ impl Store {
             if entered != Some(*epoch) {
                 return Ok(None);
             }
-            let nodes: i64 = sqlx::query_scalar(LIVE_NODES).bind(ALIVE_WINDOW.get()).fetch_one(&mut *tx).await?;
+            let nodes = sqlx::query_scalar(LIVE_NODES).bind(ALIVE_WINDOW.get());
+            let nodes: i64 = nodes.fetch_one(&mut *tx).await?;
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             let left = key.room().into_iter().chain(account.as_ref().map(|above| above.left)).min();
             let left = left.unwrap_or_default();
@@ -230,9 +231,10 @@ impl Store {
                     let all = account.as_ref().map_or(Money::ZERO, |above| above.leased);
                     let elsewhere = all.max(key.leased).saturating_sub(Money::nanos(mine));
                     if elsewhere > Money::ZERO && !request.ahead {
-                        sqlx::query(WANT).bind(&key_id).bind(RECALL_WINDOW.get()).execute(&mut *tx).await?;
+                        let until = RECALL_WINDOW.get();
+                        sqlx::query(WANT).bind(&key_id).bind(until).execute(&mut *tx).await?;
                         if let Some(AccountRoom { account_id, .. }) = &account {
-                            let want = sqlx::query(WANT_ACCOUNT).bind(account_id).bind(RECALL_WINDOW.get());
+                            let want = sqlx::query(WANT_ACCOUNT).bind(account_id).bind(until);
                             want.execute(&mut *tx).await?;
                         }
                     }
@@ -284,7 +286,8 @@ impl Store {
                 query.build().persistent(false).execute(&mut *tx).await?;
             }
             let leases = sqlx::query_as(LEASES).bind(id).fetch_all(&mut *tx).await?;
-            (leases, sqlx::query_scalar(LIVE_NODES).bind(ALIVE_WINDOW.get()).fetch_one(&mut *tx).await?)
+            let nodes = sqlx::query_scalar(LIVE_NODES).bind(ALIVE_WINDOW.get());
+            (leases, nodes.fetch_one(&mut *tx).await?)
         });
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
         Ok(Some(HeartbeatReply {

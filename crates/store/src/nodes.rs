@@ -122,7 +122,8 @@ impl Store {
     pub(crate) async fn close_gone_nodes(&self, now: Micros) -> Result<ClosedCounts, StoreError> {
         let mut closed = ClosedCounts::default();
         let expired: Vec<(LeaseToken, String)> = on_reader!(&self.db, pool => {
-            sqlx::query_as(EXPIRED).bind(LEASE_GRACE.get()).bind(MAX_CLOSED_LEASES).fetch_all(pool).await?
+            let expired = sqlx::query_as(EXPIRED).bind(LEASE_GRACE.get()).bind(MAX_CLOSED_LEASES);
+            expired.fetch_all(pool).await?
         });
         for (token, key_id) in expired {
             let bodies: Vec<String> = on_reader!(&self.db, pool => {
@@ -154,7 +155,11 @@ impl Store {
             closed.leases += usize::from(found.is_some());
         }
         let forgotten: Vec<(LeaseToken, String)> = on_reader!(&self.db, pool => {
-            sqlx::query_as(FORGOTTEN).bind(NODE_RETENTION.get()).bind(MAX_CLOSED_LEASES).fetch_all(pool).await?
+            sqlx::query_as(FORGOTTEN)
+                .bind(NODE_RETENTION.get())
+                .bind(MAX_CLOSED_LEASES)
+                .fetch_all(pool)
+                .await?
         });
         self.close_leases(&forgotten).await?;
         let bodies: Vec<String> = on_reader!(&self.db, pool => {

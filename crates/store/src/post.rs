@@ -180,7 +180,8 @@ impl Store {
                 }
             }
             for (token, cost) in &sums.leases {
-                let paid = sqlx::query(PAY).bind(token).bind(cost.as_nanos()).execute(&mut *tx).await?;
+                let paid = sqlx::query(PAY).bind(token).bind(cost.as_nanos());
+                let paid = paid.execute(&mut *tx).await?;
                 if paid.rows_affected() != 1 {
                     return Ok(false);
                 }

@@ -1,4 +1,4 @@
-//! SummedColumns of usage: the rows of the table `usage`, written in the transaction that posts the calls,
+//! Sums of usage: the rows of the table `usage`, written in the transaction that posts the calls,
 //! so that they always agree with the ledger.
 //!
 //! Each new call is added to fifteen rows: by hour, day and month of its admission, each for its
@@ -164,7 +164,7 @@ pub(crate) struct UsageRow<'a> {
 pub(crate) fn sum_batch<'a>(
     entries: impl Iterator<Item = &'a Entry>,
 ) -> Result<BTreeMap<UsageRow<'a>, (Used, Pace)>, StoreError> {
-    // SummedColumns by hour first, with borrowed texts, because most calls of a batch are alike.
+    // Sums by hour first, with borrowed texts, because most calls of a batch are alike.
     let mut hours: BTreeMap<_, (Used, Pace)> = BTreeMap::new();
     for entry in entries {
         let Entry { key_id, account_id, model, lane, status, started, .. } = entry;

@@ -1,4 +1,4 @@
-//! SummedColumns of usage and latencies, as they are stored in the columns of the table `usage`.
+//! Sums of usage and latencies, as they are stored in the columns of the table `usage`.
 
 use canon::Money;
 use ledger::Micros;

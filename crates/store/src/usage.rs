@@ -65,7 +65,7 @@ pub struct UsageFilter {
     pub status: Option<u16>,
 }
 
-/// SummedColumns of one step of time and one group.
+/// Sums of one step of time and one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsagePoint<S = Used> {
     /// Begin of the step.

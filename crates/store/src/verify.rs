@@ -103,7 +103,8 @@ const BY_KEY: &str = sums_of_calls!("key_id");
 const BY_ACCOUNT: &str = sums_of_calls!("account_id");
 const USAGE: &str = "SELECT owner, CAST(SUM(calls) AS BIGINT) AS calls, \
     CAST(SUM(cost) AS BIGINT) AS cost, CAST(SUM(borne) AS BIGINT) AS borne, \
-    CAST(SUM(input) AS BIGINT) AS input, CAST(SUM(output) AS BIGINT) AS output FROM usage WHERE span = $1 AND scope = $2 GROUP BY 1";
+    CAST(SUM(input) AS BIGINT) AS input, CAST(SUM(output) AS BIGINT) AS output \
+    FROM usage WHERE span = $1 AND scope = $2 GROUP BY 1";
 
 // Lowering a cap below the spending cancels nothing, but no further call may be admitted.
 const ABOVE_CAP: &str = "SELECT id, cap, spent, leased FROM keys \
@@ -270,7 +271,11 @@ impl Store {
 
             for (what, query) in [("key", ABOVE_CAP), ("account", ACCOUNTS_ABOVE)] {
                 let above: Vec<AboveCap> =
-                    sqlx::query_as(query).bind(LEASE_SETTLE_WINDOW.get()).bind(MAX_VIOLATIONS).fetch_all(&mut *tx).await?;
+                    sqlx::query_as(query)
+                        .bind(LEASE_SETTLE_WINDOW.get())
+                        .bind(MAX_VIOLATIONS)
+                        .fetch_all(&mut *tx)
+                        .await?;
                 cap.find(above.into_iter().map(|AboveCap { id, cap, spent, leased }| format!(
                     "{what} {id}: {spent} USD are spent and {leased} USD leased, above its cap of \
                      {cap} USD"

@@ -377,7 +377,9 @@ impl Cluster {
                 Some(entry) if self.caps_changed => {
                     assert!(entry.borne >= admitted.absorbed, "{id}");
                 }
-                Some(entry) => assert_eq!(entry.borne, admitted.absorbed, "{id} was cut without need"),
+                Some(entry) => {
+                    assert_eq!(entry.borne, admitted.absorbed, "{id} was cut without need")
+                }
             }
         }
         if !self.machines.iter().any(|machine| machine.lost) {
