@@ -1,4 +1,4 @@
-//! Tells cargo that a new migration is a reason to build again: `migrate!` alone does not.
+//! Rebuilds the crate when a migration is added, which `migrate!` alone does not.
 
 fn main() {
     println!("cargo:rerun-if-changed=migrations");

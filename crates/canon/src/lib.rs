@@ -18,6 +18,7 @@ mod extras;
 mod fault;
 mod fold;
 mod loss;
+mod micros;
 mod money;
 mod origin;
 mod part;
@@ -37,6 +38,7 @@ pub use extras::Extras;
 pub use fault::{Blame, Fault, Reach, Trouble};
 pub use fold::{Fold, unfold};
 pub use loss::{Loss, Losses, Lossy, MAX_LOSS_NAME_CHARS, MAX_NAMED_LOSSES};
+pub use micros::Micros;
 pub use money::{Money, Price, PriceError};
 pub use origin::Origin;
 pub use part::{

@@ -219,8 +219,8 @@ fn check(
     };
     let vault = match server.vault {
         Some(keys) => {
-            let read = keys.resolve(env).and_then(|text| VaultKeys::read(&text));
-            Some(read.map_err(|why| format!("server.vault: {why}"))?)
+            let text = keys.resolve(env).map_err(|why| format!("server.vault: {why}"))?;
+            Some(VaultKeys::read(&text).map_err(|why| format!("server.vault: {why}"))?)
         }
         None => None,
     };

@@ -177,7 +177,7 @@ impl Throttle {
             }
             Ok::<(), Trouble>(())
         };
-        store.tally(&[hash], now, less).await?
+        store.tally(&[hash], now, less).await
     }
 
     async fn count(&self, store: &Store, all: &[Tallied<'_>], now: Micros) -> Result<(), Trouble> {
@@ -187,8 +187,9 @@ impl Throttle {
         // As the store hands them out.
         counted.sort_unstable();
         let (hashes, free): (Vec<Vec<u8>>, Vec<i64>) = counted.into_iter().unzip();
-        let counted = store.tally(&hashes, now, |tallies| rates.count(tallies, &free, now)).await?;
-        counted.map_err(Trouble::TooOften)?;
+        let count =
+            |tallies: &mut [Tally]| rates.count(tallies, &free, now).map_err(Trouble::TooOften);
+        store.tally(&hashes, now, count).await?;
         store.drop_old_tallies(now.saturating_sub(FORGOTTEN)).await?;
         Ok(())
     }

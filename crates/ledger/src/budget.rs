@@ -1,8 +1,8 @@
-//! Periodic budgets: a second cap that begins anew every day, week or month, in UTC.
+//! Periodic budgets: a second cap that resets every day, week or month, in UTC.
 //!
-//! A budget is a pot per period. A call is charged in the period in which it was admitted, however
-//! long it runs: its ticket keeps a share of that period's pot. A pot is this node's own: what other nodes
-//! spent of the same period is learnt from the bank.
+//! A call is charged to the period of its admission, however long it runs: its ticket keeps a share
+//! of that period's funds. Each node has funds of its own; the spending of other nodes in the same
+//! period comes from the store.
 
 use canon::Money;
 use parking_lot::Mutex;
@@ -10,18 +10,19 @@ use std::sync::Arc;
 
 use crate::{Micros, Standing};
 
-const DAY: i64 = 86_400_000_000;
-/// 1970 began on a Thursday; the first Monday of a week lies this many days before.
-const TO_MONDAY: i64 = 3;
+/// Microseconds of a day.
+const DAY: Micros = 86_400_000_000;
+/// 1970-01-01 was a Thursday, three days after a Monday.
+const DAYS_FROM_MONDAY_TO_EPOCH: i64 = 3;
 
-/// How often a budget begins anew.
+/// The reset interval of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Period {
-    /// At midnight.
+    /// Resets at midnight.
     Day,
-    /// On Monday at midnight.
+    /// Resets on Monday at midnight.
     Week,
-    /// On the first of the month at midnight.
+    /// Resets on the first of the month at midnight.
     Month,
 }
 
@@ -38,19 +39,19 @@ impl Period {
         }
     }
 
-    /// The period with that word.
+    /// Returns the period with that word.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|period| period.word() == word)
     }
 
-    /// The first day of the period with that time in it, and the first of the next, both in days
-    /// since 1970.
+    /// Returns the first day of the period that contains that time, and the first day of the next
+    /// period, both in days since 1970.
     pub fn days(self, at: Micros) -> (i64, i64) {
         let day = day_of(at);
         match self {
             Self::Day => (day, day + 1),
             Self::Week => {
-                let monday = day - (day + TO_MONDAY).rem_euclid(7);
+                let monday = day - (day + DAYS_FROM_MONDAY_TO_EPOCH).rem_euclid(7);
                 (monday, monday + 7)
             }
             Self::Month => {
@@ -61,18 +62,19 @@ impl Period {
         }
     }
 
-    /// When the next period begins.
+    /// Returns the begin of the next period.
     pub fn end(self, at: Micros) -> Micros {
         self.days(at).1.saturating_mul(DAY)
     }
 }
 
-/// The day of a time, in days since 1970.
+/// Returns the day of a time, in days since 1970.
 pub const fn day_of(at: Micros) -> i64 {
     at.div_euclid(DAY)
 }
 
-/// The year and month of a day, by counting in eras of 400 years that begin in March.
+/// Returns the year and month of a day, by the algorithm `civil_from_days` of
+/// <https://howardhinnant.github.io/date_algorithms.html>.
 const fn month_of(day: i64) -> (i64, i64) {
     let shifted = day + 719_468;
     let era = shifted.div_euclid(146_097);
@@ -84,7 +86,7 @@ const fn month_of(day: i64) -> (i64, i64) {
     (year + era * 400 + if month <= 2 { 1 } else { 0 }, month)
 }
 
-/// The day on which a month begins.
+/// Returns the first day of a month, by the algorithm `days_from_civil` of the same page.
 const fn first_of(year: i64, month: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -94,17 +96,18 @@ const fn first_of(year: i64, month: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The money of one key for one period.
+/// The money of one budget for one period.
 #[derive(Debug)]
-struct Pot(Mutex<Standing>);
+struct PeriodFunds(Mutex<Standing>);
 
-impl Pot {
+impl PeriodFunds {
     fn new(most: Money, spent: Money) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Standing { cap: Some(most), spent, held: Money::ZERO })))
     }
 
-    /// Sets aside all of `full`, or what is left if that is at least `least`; else tells what is.
-    fn take(&self, full: Money, least: Money) -> Result<Money, Money> {
+    /// Reserves all of `full`, or what is left if that is at least `least`. The error is the amount
+    /// that is left.
+    fn reserve(&self, full: Money, least: Money) -> Result<Money, Money> {
         let mut standing = self.0.lock();
         let left = standing.remaining().unwrap_or(full);
         let granted = if left >= full { full } else { left };
@@ -115,7 +118,7 @@ impl Pot {
         Ok(granted)
     }
 
-    /// Gives back what was set aside, of which so much was spent.
+    /// Releases a reservation of which `spent` was spent.
     fn give_back(&self, granted: Money, spent: Money) {
         let mut standing = self.0.lock();
         standing.held = standing.held.saturating_sub(granted);
@@ -123,128 +126,131 @@ impl Pot {
     }
 }
 
-/// What is set aside of a pot for one call; given back when dropped.
+/// The reservation of one call from a budget, released on drop.
 #[derive(Debug)]
 pub struct Share {
-    pot: Arc<Pot>,
+    funds: Arc<PeriodFunds>,
     amount: Money,
 }
 
 impl Share {
-    /// What is set aside.
+    /// The reserved amount.
     pub const fn amount(&self) -> Money {
         self.amount
     }
 
-    /// No more than that is needed after all.
+    /// Reduces the reservation to that amount.
     pub(crate) fn shrink(&mut self, to: Money) {
         let rest = self.amount.saturating_sub(to).max(Money::ZERO);
-        self.pot.give_back(rest, Money::ZERO);
+        self.funds.give_back(rest, Money::ZERO);
         self.amount = self.amount.saturating_sub(rest);
     }
 
-    /// So much of it was spent.
+    /// Releases the reservation and books the cost.
     pub(crate) fn settle(mut self, cost: Money) {
-        self.pot.give_back(self.amount, cost);
+        self.funds.give_back(self.amount, cost);
         self.amount = Money::ZERO;
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.pot.give_back(self.amount, Money::ZERO);
+        self.funds.give_back(self.amount, Money::ZERO);
     }
 }
 
-/// Why a budget set nothing aside.
+/// A budget does not cover a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverBudget {
-    /// What is left of this period's money.
+    /// Money left in this period.
     pub left: Money,
-    /// When the next period begins.
+    /// The begin of the next period.
     pub resets: Micros,
 }
 
-/// The money one key may spend in a period.
+/// Money that a key or an account may spend in each period.
 #[derive(Debug)]
 pub struct Budget {
     period: Period,
-    now: Mutex<Now>,
+    current: Mutex<CurrentPeriod>,
 }
 
 #[derive(Debug)]
-struct Now {
+struct CurrentPeriod {
     most: Money,
     first_day: i64,
     next_day: i64,
-    pot: Arc<Pot>,
+    funds: Arc<PeriodFunds>,
 }
 
-/// How a budget stands.
+/// Spending of a budget in the current period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetStanding {
-    /// The money of this period.
+    /// Limit, spending and holds of this period.
     pub money: Standing,
-    /// How often it begins anew.
+    /// The reset interval.
     pub period: Period,
-    /// When it does so next.
+    /// The next reset.
     pub resets: Micros,
 }
 
 impl Budget {
-    /// A budget of which that much was spent in the period of that time.
+    /// Creates a budget with the spending in the period that contains `at`.
     pub fn new(most: Money, period: Period, spent: Money, at: Micros) -> Arc<Self> {
         let (first_day, next_day) = period.days(at);
-        let pot = Pot::new(most, spent);
-        Arc::new(Self { period, now: Mutex::new(Now { most, first_day, next_day, pot }) })
+        let funds = PeriodFunds::new(most, spent);
+        Arc::new(Self {
+            period,
+            current: Mutex::new(CurrentPeriod { most, first_day, next_day, funds }),
+        })
     }
 
-    /// How often it begins anew.
+    /// The reset interval.
     pub const fn period(&self) -> Period {
         self.period
     }
 
-    /// Changes what may be spent. Running calls keep what was set aside for them.
+    /// Changes the limit. Running calls keep their reservations.
     pub fn set_most(&self, most: Money) {
-        let mut now = self.now.lock();
-        now.most = most;
-        now.pot.0.lock().cap = Some(most);
+        let mut current = self.current.lock();
+        current.most = most;
+        current.funds.0.lock().cap = Some(most);
     }
 
-    /// The bank says that at least so much was spent in the period that began on that day.
+    /// Raises the spending of the period that began on that day to the amount the store reports.
     pub fn learn(&self, first_day: i64, spent: Money) {
-        let now = self.now.lock();
-        if now.first_day == first_day {
-            let mut standing = now.pot.0.lock();
+        let current = self.current.lock();
+        if current.first_day == first_day {
+            let mut standing = current.funds.0.lock();
             standing.spent = standing.spent.max(spent);
         }
     }
 
-    /// The pot of the period with that time in it. A clock that goes back does not bring back a
-    /// period that is over.
-    fn pot(&self, at: Micros) -> Arc<Pot> {
-        let mut now = self.now.lock();
-        if day_of(at) >= now.next_day {
-            (now.first_day, now.next_day) = self.period.days(at);
-            now.pot = Pot::new(now.most, Money::ZERO);
+    /// Returns the funds of the period that contains that time. A clock that goes back does not
+    /// bring back an earlier period.
+    fn funds(&self, at: Micros) -> Arc<PeriodFunds> {
+        let mut current = self.current.lock();
+        if day_of(at) >= current.next_day {
+            (current.first_day, current.next_day) = self.period.days(at);
+            current.funds = PeriodFunds::new(current.most, Money::ZERO);
         }
-        Arc::clone(&now.pot)
+        Arc::clone(&current.funds)
     }
 
-    /// Sets aside all of `full`, or what is left if that is at least `least`, in the period with
-    /// that time in it.
+    /// Reserves all of `full`, or what is left if that is at least `least`, in the period that
+    /// contains that time.
     pub fn take(&self, at: Micros, full: Money, least: Money) -> Result<Share, OverBudget> {
-        let pot = self.pot(at);
-        match pot.take(full, least) {
-            Ok(amount) => Ok(Share { pot, amount }),
+        let funds = self.funds(at);
+        match funds.reserve(full, least) {
+            Ok(amount) => Ok(Share { funds, amount }),
             Err(left) => Err(OverBudget { left, resets: self.period.end(at) }),
         }
     }
 
-    /// How it stands at that time.
+    /// Returns the spending of the period that contains that time.
     pub fn standing(&self, at: Micros) -> BudgetStanding {
-        let money = *self.pot(at).0.lock();
-        let resets = self.now.lock().next_day.saturating_mul(DAY);
+        let money = *self.funds(at).0.lock();
+        let resets = self.current.lock().next_day.saturating_mul(DAY);
         BudgetStanding { money, period: self.period, resets }
     }
 }
@@ -253,13 +259,13 @@ impl Budget {
 mod tests {
     use super::*;
 
-    /// Midnight of a day of the calendar.
+    /// Returns midnight of a day.
     fn day(year: i64, month: i64, day: i64) -> Micros {
         (first_of(year, month) + day - 1) * DAY
     }
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn days_match_the_calendar() {
         assert_eq!(first_of(1970, 1), 0);
         assert_eq!(first_of(2000, 3), 11_017);
         assert_eq!(first_of(2026, 11), 20_758);
@@ -282,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_begin_at_midnight_on_mondays_and_on_the_first() {
+    fn periods_reset_at_midnight_on_mondays_and_on_the_first() {
         let noon = day(2026, 11, 15) + DAY / 2;
         assert_eq!(Period::Day.end(noon), day(2026, 11, 16));
         // The 15th of November 2026 is a Sunday.
@@ -297,19 +303,19 @@ mod tests {
     }
 
     #[test]
-    fn a_new_period_has_a_new_pot_and_an_old_one_does_not_come_back() {
+    fn a_new_period_has_new_funds_and_an_old_one_does_not_come_back() {
         let begin = day(2026, 11, 15);
         let budget = Budget::new(Money::nanos(10), Period::Day, Money::nanos(7), begin);
-        let first = budget.pot(begin + DAY - 1);
+        let first = budget.funds(begin + DAY - 1);
         assert_eq!(first.0.lock().remaining(), Some(Money::nanos(3)));
         budget.learn(day_of(begin), Money::nanos(9));
         budget.learn(day_of(begin), Money::nanos(8));
-        assert_eq!(first.0.lock().spent, Money::nanos(9), "what is known to be spent stays so");
-        let second = budget.pot(begin + DAY);
+        assert_eq!(first.0.lock().spent, Money::nanos(9), "reported spending never decreases");
+        let second = budget.funds(begin + DAY);
         assert_eq!(second.0.lock().remaining(), Some(Money::nanos(10)));
-        assert!(Arc::ptr_eq(&second, &budget.pot(begin)), "the clock went back");
+        assert!(Arc::ptr_eq(&second, &budget.funds(begin)), "the clock went back");
         budget.learn(day_of(begin), Money::nanos(10));
-        assert_eq!(second.0.lock().spent, Money::ZERO, "that was another day's");
+        assert_eq!(second.0.lock().spent, Money::ZERO, "the report is about another day");
         budget.set_most(Money::nanos(4));
         let standing = budget.standing(begin + DAY);
         assert_eq!(standing.money.remaining(), Some(Money::nanos(4)));

@@ -1,24 +1,25 @@
-//! Time, passed in.
+//! Clocks, which callers pass in so that tests can set the time.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Microseconds since 1970.
+/// Microseconds since 1970. An alias until all crates use [`canon::Micros`], which the steady clock
+/// and the durations of leases already do inside this crate.
 pub type Micros = i64;
 
-/// Tells the time.
+/// A source of time.
 pub trait Clock: Send + Sync {
-    /// The time now.
+    /// Returns the time of day.
     fn now(&self) -> Micros;
-    /// Microseconds since some moment before: goes on evenly, whatever becomes of the time of day.
+    /// Returns the microseconds since a fixed moment. Changes of the time of day do not affect it.
     fn steady(&self) -> Micros;
 }
 
-/// When this process first asked.
-static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// The first use of the steady clock in this process.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The machine's own clock.
+/// The clock of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -30,30 +31,30 @@ impl Clock for SystemClock {
     }
 
     fn steady(&self) -> Micros {
-        i64::try_from(BEGIN.elapsed().as_micros()).unwrap_or(i64::MAX)
+        i64::try_from(START.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 }
 
-/// A clock a test sets.
+/// A clock that a test sets.
 #[derive(Debug, Default)]
 pub struct TestClock {
     steady: AtomicI64,
-    /// How far the time of day is from the steady time.
+    /// Time of day minus steady time.
     offset: AtomicI64,
 }
 
 impl TestClock {
-    /// A clock that shows that time.
+    /// Creates a clock that shows that time.
     pub const fn at(now: Micros) -> Self {
         Self { steady: AtomicI64::new(0), offset: AtomicI64::new(now) }
     }
 
-    /// Lets time pass.
+    /// Advances both clocks.
     pub fn pass(&self, micros: i64) {
         self.steady.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Someone sets the time of day; no time passes.
+    /// Changes the time of day, as an administrator may. No time passes.
     pub fn jump(&self, micros: i64) {
         self.offset.fetch_add(micros, Ordering::Relaxed);
     }

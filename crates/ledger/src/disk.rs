@@ -1,38 +1,45 @@
-//! Where the journal lies: a folder of segment files, or memory in tests.
+//! Storage of the journal: a folder of segment files, or memory in tests.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// A place for segments of the journal. The newest one is written, the others are only read.
+/// A store of journal segments. A segment is written by the process that created it; older ones
+/// are only read.
 pub trait Disk: Send + Sync {
-    /// Adds bytes to the newest segment. What was added survives the death of this process.
-    fn append(&self, bytes: &[u8]) -> io::Result<()>;
-    /// Waits until everything added survives the death of the machine.
-    fn sync(&self) -> io::Result<()>;
-    /// Begins a new segment and returns its number.
-    fn begin(&self) -> io::Result<u64>;
-    /// The numbers of all segments, oldest first.
+    /// Creates a segment with a higher number than all others.
+    fn create(&self) -> io::Result<Arc<dyn Segment>>;
+    /// Returns the numbers of all segments, oldest first.
     fn segments(&self) -> io::Result<Vec<u64>>;
-    /// The bytes of a segment.
+    /// Returns the bytes of a segment.
     fn read(&self, segment: u64) -> io::Result<Vec<u8>>;
-    /// Forgets a segment.
+    /// Deletes a segment.
     fn remove(&self, segment: u64) -> io::Result<()>;
 }
 
-/// A folder on a real disk, held by one process at a time.
+/// An open segment. The caller serialises appends.
+pub trait Segment: Send + Sync {
+    /// Its number.
+    fn number(&self) -> u64;
+    /// Appends bytes, which then survive a crash of this process.
+    fn append(&self, bytes: &[u8]) -> io::Result<()>;
+    /// Waits until all appended bytes survive a crash of the machine.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A folder on a real disk, locked by one process at a time.
 #[derive(Debug)]
 pub struct FileDisk {
     folder: PathBuf,
-    newest: Mutex<Option<File>>,
-    /// Keeps the folder ours for as long as we live.
+    /// Holds the advisory lock until this value is dropped.
     _lock: File,
 }
 
 impl FileDisk {
-    /// Opens the folder, making it if need be. Fails when another process holds it.
+    /// Opens the folder and creates it if necessary. Fails when another process has locked it.
     pub fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let lock = OpenOptions::new()
@@ -47,7 +54,7 @@ impl FileDisk {
             ),
             fs::TryLockError::Error(e) => e,
         })?;
-        Ok(Self { folder: folder.to_owned(), newest: Mutex::new(None), _lock: lock })
+        Ok(Self { folder: folder.to_owned(), _lock: lock })
     }
 
     fn path(&self, segment: u64) -> PathBuf {
@@ -56,27 +63,10 @@ impl FileDisk {
 }
 
 impl Disk for FileDisk {
-    fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        match &mut *self.newest.lock() {
-            Some(file) => file.write_all(bytes),
-            None => Err(io::Error::other("no segment was begun")),
-        }
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let file = match &*self.newest.lock() {
-            Some(file) => file.try_clone()?,
-            None => return Ok(()),
-        };
-        // Outside of the lock: calls must not wait for the platter.
-        file.sync_data()
-    }
-
-    fn begin(&self) -> io::Result<u64> {
+    fn create(&self) -> io::Result<Arc<dyn Segment>> {
         let number = self.segments()?.last().map_or(1, |last| last + 1);
         let file = OpenOptions::new().create_new(true).append(true).open(self.path(number))?;
-        *self.newest.lock() = Some(file);
-        Ok(number)
+        Ok(Arc::new(FileSegment { number, file }))
     }
 
     fn segments(&self) -> io::Result<Vec<u64>> {
@@ -99,54 +89,56 @@ impl Disk for FileDisk {
     }
 }
 
-/// A disk in memory that can be made to fail after so many bytes, tearing what is being written.
+struct FileSegment {
+    number: u64,
+    file: File,
+}
+
+impl Segment for FileSegment {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        (&self.file).write_all(bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+/// A disk in memory. A test can make it fail after some bytes, in the middle of a record.
 #[derive(Debug, Default)]
-pub struct MemoryDisk(Mutex<Memory>);
+pub struct MemoryDisk(Arc<Mutex<MemoryFiles>>);
 
 #[derive(Clone, Debug, Default)]
-struct Memory {
+struct MemoryFiles {
     segments: BTreeMap<u64, Vec<u8>>,
-    left: Option<usize>,
+    /// Bytes that can still be written; `None` for no limit.
+    capacity_left: Option<usize>,
 }
 
 impl MemoryDisk {
-    /// The next bytes beyond that many are lost, and the write fails.
+    /// Accepts that many further bytes. The write that passes the limit is cut short and fails.
     pub fn fail_after(&self, bytes: usize) {
-        self.0.lock().left = Some(bytes);
+        self.0.lock().capacity_left = Some(bytes);
     }
 
-    /// The same disk after the process died: everything that was added, and it works again.
+    /// Returns the disk as a new process finds it after a crash: all appended bytes, no limit.
     #[must_use]
     pub fn after_crash(&self) -> Self {
-        let memory = self.0.lock();
-        Self(Mutex::new(Memory { segments: memory.segments.clone(), left: None }))
+        let segments = self.0.lock().segments.clone();
+        Self(Arc::new(Mutex::new(MemoryFiles { segments, capacity_left: None })))
     }
 }
 
 impl Disk for MemoryDisk {
-    fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut memory = self.0.lock();
-        let fits = memory.left.unwrap_or(usize::MAX).min(bytes.len());
-        let kept = bytes.get(..fits).unwrap_or_default().to_vec();
-        if let Some(left) = &mut memory.left {
-            *left -= fits;
-        }
-        match memory.segments.values_mut().next_back() {
-            Some(segment) => segment.extend_from_slice(&kept),
-            None => return Err(io::Error::other("no segment was begun")),
-        }
-        if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn begin(&self) -> io::Result<u64> {
-        let mut memory = self.0.lock();
-        let number = memory.segments.keys().next_back().map_or(1, |last| last + 1);
-        memory.segments.insert(number, Vec::new());
-        Ok(number)
+    fn create(&self) -> io::Result<Arc<dyn Segment>> {
+        let mut files = self.0.lock();
+        let number = files.segments.keys().next_back().map_or(1, |last| last + 1);
+        files.segments.insert(number, Vec::new());
+        Ok(Arc::new(MemorySegment { number, files: Arc::clone(&self.0) }))
     }
 
     fn segments(&self) -> io::Result<Vec<u64>> {
@@ -159,6 +151,34 @@ impl Disk for MemoryDisk {
 
     fn remove(&self, segment: u64) -> io::Result<()> {
         self.0.lock().segments.remove(&segment);
+        Ok(())
+    }
+}
+
+struct MemorySegment {
+    number: u64,
+    files: Arc<Mutex<MemoryFiles>>,
+}
+
+impl Segment for MemorySegment {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut files = self.files.lock();
+        let fits = files.capacity_left.unwrap_or(usize::MAX).min(bytes.len());
+        if let Some(left) = &mut files.capacity_left {
+            *left -= fits;
+        }
+        let Some(segment) = files.segments.get_mut(&self.number) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        segment.extend_from_slice(bytes.get(..fits).unwrap_or_default());
+        if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 }

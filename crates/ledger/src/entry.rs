@@ -1,24 +1,24 @@
-//! The record of one call: what it was, what it used, what it cost. The row of the ledger.
+//! The record of one call with its usage and cost: the row of the ledger.
 
 use canon::{Charge, Money, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::Micros;
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Answered to its end.
+    /// The reply was delivered completely.
     Done,
-    /// The caller left before the end.
+    /// The caller disconnected before the end.
     CallerLeft,
-    /// The provider's answer broke off.
+    /// The provider's reply ended too early.
     BrokeOff,
-    /// Refused or failed before there was any output.
+    /// The call was refused, or failed before any output.
     #[default]
     Failed,
-    /// The gateway died while it ran; settled from the journal.
+    /// The gateway died during the call, which was settled from the journal.
     Recovered,
 }
 
@@ -38,12 +38,12 @@ impl Outcome {
         }
     }
 
-    /// The outcome with that word.
+    /// Returns the outcome with that word.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.word() == word)
     }
 
-    /// Who ends a call that ends so, where nothing else is known.
+    /// Returns the party that usually causes this outcome.
     pub const fn usual_end(self) -> EndedBy {
         match self {
             Self::Done | Self::BrokeOff | Self::Failed => EndedBy::Provider,
@@ -53,27 +53,27 @@ impl Outcome {
     }
 }
 
-/// Who ended a call.
+/// The party that ended a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
-    /// The provider: it said all it had to say, or failed.
+    /// The provider completed the reply or failed.
     #[default]
     Provider,
-    /// The caller: it left, or asked for what cannot be.
+    /// The caller disconnected or sent an invalid request.
     Caller,
-    /// The gateway, at a limit that was asked for or is set here.
+    /// The gateway, at a limit of the request or of the configuration.
     Limit,
-    /// The gateway, at the end of the money.
+    /// The gateway, because the money was used up.
     Cap,
-    /// The gateway, out of time.
+    /// The gateway, because of a timeout.
     Deadline,
-    /// The operator: the key was revoked, the gateway stopped or died.
+    /// The operator: the key was revoked, or the gateway stopped or died.
     Operator,
 }
 
 impl EndedBy {
-    /// Every one.
+    /// Every party.
     pub const ALL: [Self; 6] =
         [Self::Provider, Self::Caller, Self::Limit, Self::Cap, Self::Deadline, Self::Operator];
 
@@ -89,79 +89,80 @@ impl EndedBy {
         }
     }
 
-    /// The one with that word.
+    /// Returns the party with that word.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|ended| ended.word() == word)
     }
 }
 
-/// One try of a lane that did not lead to an answer.
+/// An attempt at a lane that did not lead to a reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Try {
     /// The lane.
     pub lane: String,
-    /// Why it did not answer, in a word.
+    /// The reason, as one word.
     pub outcome: String,
-    /// The status it answered with, if it did.
+    /// HTTP status of the lane, if it answered.
     pub status: Option<u16>,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub ms: u64,
 }
 
-/// One settled call. Written once, never changed.
+/// One settled call. It is written once and never changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The call's id, unique for ever.
+    /// Id of the call, globally unique.
     pub request_id: String,
     /// The key that paid.
     pub key_id: String,
     /// The account behind the key.
     pub account_id: String,
-    /// When it was admitted.
+    /// Time of admission.
     pub started: Micros,
-    /// When it was settled.
+    /// Time of settlement.
     pub ended: Micros,
-    /// How long until the first byte of the answer, in microseconds.
+    /// Microseconds from admission to the first byte of the reply.
     pub first_byte_us: Option<i64>,
-    /// The format the caller spoke.
+    /// Wire format of the caller.
     pub dialect: String,
-    /// The model asked for.
+    /// The requested model.
     pub model: String,
-    /// The lane that answered; empty when none did.
+    /// The lane that answered; empty if none did.
     pub lane: String,
-    /// How often a lane was tried.
+    /// Number of attempts at lanes.
     pub attempts: u32,
-    /// The tries that failed, in order.
+    /// Failed attempts, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Try>,
-    /// Whether it was streamed.
+    /// True if the reply was streamed.
     pub stream: bool,
-    /// The HTTP status the caller saw.
+    /// HTTP status the caller received.
     pub status: u16,
-    /// How it ended.
+    /// The end of the call.
     pub outcome: Outcome,
-    /// Who ended it.
+    /// The party that ended it.
     #[serde(default)]
     pub ended_by: EndedBy,
-    /// What was used.
+    /// Counted usage.
     pub usage: Usage,
-    /// Whether the counts are ours and not the provider's.
+    /// True if the gateway estimated the usage because the provider did not report it.
     pub estimated: bool,
-    /// What the key pays.
+    /// Amount the key pays.
     pub cost: Money,
-    /// What was set aside for it; not known of calls from before that was kept.
+    /// Amount of the hold; `None` in records from before it was stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Money>,
-    /// What the operator bears: the provider's cost beyond what the key pays.
+    /// Amount the operator absorbs: the provider's cost beyond what the key pays.
+    #[serde(rename = "borne")]
     pub borne: Money,
-    /// The price list it was computed with.
+    /// Version of the price list.
     pub price_version: String,
-    /// The service tier that was billed; empty for the usual one.
+    /// Billed service tier; empty for the default one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub service: String,
-    /// What was charged for what: the parts of the cost, before what the operator bears of it.
+    /// Parts of the cost by price dimension, including the absorbed amount.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub charges: Vec<Charge>,
-    /// What the translation could not carry.
+    /// Losses of the translation between wire formats.
     pub losses: Vec<String>,
 }

@@ -1,8 +1,9 @@
-//! The journal's records and what they say after a crash.
+//! Records of the journal, and recovery from them after a crash.
 //!
-//! A record is its length, a checksum and its fields by name, in MessagePack; earlier versions wrote
-//! JSON, which is read too. A torn or damaged record ends its segment: what stands behind it was
-//! never acknowledged to anyone.
+//! A record is framed by its length and a CRC-32 checksum. Its fields are written by name in
+//! [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md); earlier versions wrote
+//! JSON, which is still read. A torn or damaged record ends its segment, because the writer abandons
+//! a segment after a failed write.
 
 use canon::{Money, Usage};
 use parking_lot::Mutex;
@@ -11,19 +12,12 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use crate::{Disk, Entry, Micros, Outcome, Settled, Token};
+use crate::{Disk, Entry, LeaseToken, Micros, Outcome, SettledCall};
 
-/// Something went wrong with the journal.
-#[derive(Debug)]
+/// The journal cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("the journal cannot be used: {0}")]
 pub struct JournalError(pub io::Error);
-
-impl std::fmt::Display for JournalError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the journal cannot be used: {}", self.0)
-    }
-}
-
-impl std::error::Error for JournalError {}
 
 /// Failures of the journal since the start, for the log and the metrics. Many of them have no
 /// caller to report to: a call that is settled stays settled when its record cannot be written.
@@ -38,13 +32,13 @@ impl JournalErrors {
         state.1 = error.to_string();
     }
 
-    /// The number of failures so far, and the text of the last one.
+    /// Returns the number of failures so far, and the text of the last one.
     pub fn so_far(&self) -> (u64, String) {
         self.0.lock().clone()
     }
 }
 
-/// What is known of a call when its money is set aside.
+/// A call at its admission, with its reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// The call's id.
@@ -53,51 +47,51 @@ pub struct Held {
     pub key_id: String,
     /// The account behind the key.
     pub account_id: String,
-    /// When it was admitted.
+    /// Time of admission.
     pub at: Micros,
-    /// What is set aside.
+    /// The reserved amount.
     pub amount: Money,
     /// The format the caller speaks.
     pub dialect: String,
     /// The model asked for.
     pub model: String,
-    /// Whether it is streamed.
+    /// True if the reply is streamed.
     pub stream: bool,
     /// The price list in force.
     pub price_version: String,
-    /// The lease the money comes from; none for a key without a cap.
+    /// The lease that pays; `None` for a key without a cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease: Option<Token>,
+    pub lease: Option<LeaseToken>,
 }
 
-/// How far a running call has come.
+/// Usage of a running call at some moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reached {
     /// The call's id.
     pub request_id: String,
-    /// When.
+    /// The moment.
     pub at: Micros,
     /// The lane that answers.
     pub lane: String,
-    /// What was used so far, as far as is known.
+    /// Usage so far, as far as it is known.
     pub usage: Usage,
-    /// What that costs.
+    /// Cost of that usage.
     pub cost: Money,
 }
 
-/// One record.
+/// One record. The variant names are part of the file format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Record {
-    /// Money was set aside.
+pub enum JournalRecord {
+    /// Money was reserved.
     Held(Held),
-    /// A call has come this far.
+    /// A call has made progress.
     Reached(Reached),
     /// A call was settled.
     Settled(Entry),
 }
 
-/// A record as it is written, without owning it. Reads back as [`Record`].
+/// A borrowed record, for writing. It is read back as [`JournalRecord`].
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Written<'a> {
@@ -106,17 +100,20 @@ pub(crate) enum Written<'a> {
     Settled(&'a Entry),
 }
 
-const HEAD: usize = 8;
+/// Length and checksum, four bytes each, little-endian.
+const FRAME_HEADER_BYTES: usize = 8;
+/// Capacity that holds nearly every record without growing.
+const USUAL_RECORD_BYTES: usize = 768;
 
-/// A record as bytes.
+/// Encodes a record with its frame.
 pub(crate) fn frame(record: &Written<'_>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(768);
-    bytes.resize(HEAD, 0);
-    // Only what does not know its own length could fail to be written: there is none in a record.
+    let mut bytes = Vec::with_capacity(USUAL_RECORD_BYTES);
+    bytes.resize(FRAME_HEADER_BYTES, 0);
+    // Encoding fails only for sequences of unknown length, and no record has one.
     if rmp_serde::encode::write_named(&mut bytes, record).is_err() {
         return Vec::new();
     }
-    let payload = bytes.get(HEAD..).unwrap_or_default();
+    let payload = bytes.get(FRAME_HEADER_BYTES..).unwrap_or_default();
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
     let sum = crc32fast::hash(payload).to_le_bytes();
     for (slot, byte) in bytes.iter_mut().zip(length.into_iter().chain(sum)) {
@@ -125,8 +122,8 @@ pub(crate) fn frame(record: &Written<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The records of a segment, and how many bytes at its end are torn.
-pub(crate) fn records(bytes: &[u8]) -> (Vec<Record>, usize) {
+/// Returns the records of a segment and the number of torn bytes at its end.
+pub(crate) fn records(bytes: &[u8]) -> (Vec<JournalRecord>, usize) {
     let mut records = Vec::new();
     let mut rest = bytes;
     while let Some((record, behind)) = next(rest) {
@@ -136,43 +133,44 @@ pub(crate) fn records(bytes: &[u8]) -> (Vec<Record>, usize) {
     (records, rest.len())
 }
 
-fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
+fn next(bytes: &[u8]) -> Option<(JournalRecord, &[u8])> {
     let length = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
     let sum = u32::from_le_bytes(*bytes.get(4..)?.first_chunk::<4>()?);
-    let payload = bytes.get(HEAD..HEAD.checked_add(length)?)?;
+    let payload = bytes.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES.checked_add(length)?)?;
     if crc32fast::hash(payload) != sum {
         return None;
     }
-    // No record in MessagePack begins with the byte that every one in JSON begins with.
+    // Every JSON record begins with a brace, and no MessagePack record does.
     let record = match payload.first()? {
         b'{' => serde_json::from_slice(payload).ok()?,
         _ => rmp_serde::from_slice(payload).ok()?,
     };
-    Some((record, bytes.get(HEAD + length..)?))
+    Some((record, bytes.get(FRAME_HEADER_BYTES + length..)?))
 }
 
-/// What a journal says after a restart.
+/// Calls that were found in the journal after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// Every call that was settled, or is settled now because the gateway died while it ran.
-    pub settled: Vec<Settled>,
-    /// How many calls were running when the gateway died.
+pub struct RecoveredCalls {
+    /// Calls that were settled before the crash, and calls that recovery settled.
+    pub settled: Vec<SettledCall>,
+    /// Number of calls that were running when the process died.
     pub interrupted: usize,
-    /// Bytes at the ends of segments that were torn or damaged.
+    /// Number of torn or damaged bytes at the ends of segments.
     pub torn: usize,
 }
 
-/// A call that runs, as others have to know it to settle it should this node die.
+/// A running call, with all that another node needs to settle it if this one dies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenCall {
-    /// What was set aside.
+    /// The reservation.
     pub held: Held,
-    /// How far it has come.
+    /// The last known progress.
     pub reached: Option<Reached>,
 }
 
 impl OpenCall {
-    /// The entry of a call that was running when the gateway died: it pays for what had arrived.
+    /// Returns the entry of a call that was running when its process died. It pays for the last
+    /// known progress.
     pub fn settle(self, now: Micros) -> Entry {
         let Held {
             request_id,
@@ -221,27 +219,27 @@ impl OpenCall {
     }
 }
 
-/// Reads every segment and settles what was left open.
-pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<Recovered> {
-    let mut found = Recovered::default();
+/// Reads every segment and settles the calls that were left open.
+pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls> {
+    let mut found = RecoveredCalls::default();
     let mut open: HashMap<String, OpenCall> = HashMap::new();
     for segment in disk.segments()? {
         let (records, torn) = records(&disk.read(segment)?);
         found.torn += torn;
         for record in records {
             match record {
-                Record::Held(held) => {
+                JournalRecord::Held(held) => {
                     let call = OpenCall { held, reached: None };
                     open.insert(call.held.request_id.clone(), call);
                 }
-                Record::Reached(reached) => {
+                JournalRecord::Reached(reached) => {
                     if let Some(call) = open.get_mut(&reached.request_id) {
                         call.reached = Some(reached);
                     }
                 }
-                Record::Settled(entry) => {
+                JournalRecord::Settled(entry) => {
                     let lease = open.remove(&entry.request_id).and_then(|call| call.held.lease);
-                    found.settled.push(Settled { entry: Arc::new(entry), lease, shown: true });
+                    found.settled.push(SettledCall { entry: Arc::new(entry), lease, shown: true });
                 }
             }
         }
@@ -251,7 +249,7 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<Recovered> {
     left.sort_by(|a, b| (a.held.at, &a.held.request_id).cmp(&(b.held.at, &b.held.request_id)));
     found.settled.extend(left.into_iter().map(|call| {
         let lease = call.held.lease;
-        Settled { entry: Arc::new(call.settle(now)), lease, shown: true }
+        SettledCall { entry: Arc::new(call.settle(now)), lease, shown: true }
     }));
     Ok(found)
 }
@@ -275,7 +273,7 @@ mod tests {
         }
     }
 
-    fn all() -> Vec<Record> {
+    fn all() -> Vec<JournalRecord> {
         let usage = Usage { input: u64::MAX, output: 300, ..Usage::default() };
         let reached = Reached {
             request_id: "req-1".to_owned(),
@@ -290,20 +288,23 @@ mod tests {
         entry.losses = vec!["part.seal".to_owned()];
         entry.first_byte_us = Some(0);
         let plain = OpenCall { held: held(), reached: None }.settle(7);
-        let settled = [entry, plain].map(Record::Settled);
-        [Record::Held(held()), Record::Reached(reached)].into_iter().chain(settled).collect()
+        let settled = [entry, plain].map(JournalRecord::Settled);
+        [JournalRecord::Held(held()), JournalRecord::Reached(reached)]
+            .into_iter()
+            .chain(settled)
+            .collect()
     }
 
-    fn written(record: &Record) -> Vec<u8> {
+    fn written(record: &JournalRecord) -> Vec<u8> {
         match record {
-            Record::Held(held) => frame(&Written::Held(held)),
-            Record::Reached(reached) => frame(&Written::Reached(reached)),
-            Record::Settled(entry) => frame(&Written::Settled(entry)),
+            JournalRecord::Held(held) => frame(&Written::Held(held)),
+            JournalRecord::Reached(reached) => frame(&Written::Reached(reached)),
+            JournalRecord::Settled(entry) => frame(&Written::Settled(entry)),
         }
     }
 
-    /// A record as it was written when the journal spoke JSON.
-    fn in_json(record: &Record) -> Vec<u8> {
+    /// Encodes a record in the JSON format of earlier versions.
+    fn in_json(record: &JournalRecord) -> Vec<u8> {
         let payload = serde_json::to_vec(record).unwrap_or_default();
         let length = u32::try_from(payload.len()).unwrap_or_default().to_le_bytes();
         let sum = crc32fast::hash(&payload).to_le_bytes();
@@ -311,19 +312,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_so_is_what_was_written_before() {
+    fn records_of_both_formats_are_read_back() {
         let all = all();
         let now: Vec<u8> = all.iter().flat_map(written).collect();
         assert_eq!(records(&now), (all.clone(), 0));
         let mixed: Vec<u8> =
             all.iter().flat_map(|one| [in_json(one), written(one)].concat()).collect();
-        let twice: Vec<Record> = all.iter().flat_map(|one| [one.clone(), one.clone()]).collect();
+        let twice: Vec<JournalRecord> =
+            all.iter().flat_map(|one| [one.clone(), one.clone()]).collect();
         assert_eq!(records(&mixed), (twice, 0));
     }
 
     #[test]
-    fn a_record_cut_or_changed_anywhere_is_the_end() {
-        let whole = written(&Record::Held(Held { model: "m".to_owned(), ..held() }));
+    fn a_truncated_or_changed_record_ends_the_segment() {
+        let whole = written(&JournalRecord::Held(Held { model: "m".to_owned(), ..held() }));
         for at in 0..whole.len() {
             let cut = whole.get(..at).unwrap_or_default();
             assert_eq!(records(cut), (vec![], at));

@@ -2,7 +2,7 @@
 //! and the store together.
 
 use canon::Money;
-use ledger::{BATCH, BankError, Book, Held, Purse, Refused, Standing, Teller, Ticket};
+use ledger::{BATCH, BankError, Book, Held, Purse, Refused, Standing, Teller, Ticket, TryHold};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,8 +48,8 @@ impl Funds {
         least: Money,
     ) -> Result<Ticket, Refused> {
         let held = match self.teller.try_hold(purse, held, full)? {
-            Ok(ticket) => return Ok(ticket),
-            Err(held) => held,
+            TryHold::Held(ticket) => return Ok(ticket),
+            TryHold::Short(held) => held,
         };
         let begun = Instant::now();
         loop {

@@ -1,5 +1,5 @@
-//! A year of calls in a database, posted as a gateway posts them, and how long it takes to ask what
-//! pages ask: `cargo run -p store --example year -- sqlite:year.db 2000000`.
+//! Posts a year of calls as a gateway does, and measures the queries of pages: `cargo run -p store
+//! --example year -- sqlite:year.db 2000000`.
 
 #![allow(
     clippy::print_stdout,
@@ -18,22 +18,22 @@ use store::{
 
 const DAY: Micros = 86_400_000_000;
 const YEAR: Micros = 365 * DAY;
-/// The end of the year: the 15th of November 2026.
+/// End of the year: 2026-11-15.
 const END: Micros = 20_772 * DAY;
 const ACCOUNTS: u64 = 200;
 const KEYS: u64 = 1_000;
 const MODELS: u64 = 30;
-/// So many of the models have two lanes.
+/// Number of models with two lanes.
 const TWICE: u64 = 10;
-/// How many models a key uses, at most.
+/// Maximum number of models that a key uses.
 const OF_A_KEY: u64 = 4;
-/// What calls end with, and how many of a thousand do.
+/// HTTP statuses and their frequencies in thousandths.
 const STATUSES: [(u16, u64); 6] = [(200, 950), (429, 25), (400, 12), (503, 7), (504, 4), (499, 2)];
 const BATCH: u64 = 2_000;
-/// How often a question is asked; the middle of the times is told.
+/// Repetitions of each query, of which the median is printed.
 const TIMES: usize = 9;
 
-/// Something between nothing and that, different for every number.
+/// Returns a pseudo-random number below the limit.
 fn chance(number: u64, below: u64) -> u64 {
     let mut word = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -41,8 +41,8 @@ fn chance(number: u64, below: u64) -> u64 {
     (word ^ (word >> 31)) % below
 }
 
-/// One of so many, of which few have most: the second comes half as often as the first, the third
-/// a third as often.
+/// Returns a number below `of` with a Zipf-like distribution: the second is half as frequent as the
+/// first.
 fn rank(number: u64, of: u64) -> u64 {
     let part = chance(number, 1 << 32) as f64 / (1_u64 << 32) as f64;
     (((of + 1) as f64).powf(part) as u64).clamp(1, of) - 1
@@ -93,7 +93,7 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
 
 fn call(number: u64, of: u64, keys: &[KeyRecord]) -> Entry {
     let started = END - YEAR + (i128::from(YEAR) * i128::from(number) / i128::from(of)) as i64;
-    // Few keys and models have most of the calls.
+    // A few keys and models have most of the calls.
     let which = rank(number, KEYS);
     let key = &keys[which as usize];
     let model = rank(which * OF_A_KEY + rank(number ^ 7, OF_A_KEY), MODELS);
@@ -136,7 +136,7 @@ fn call(number: u64, of: u64, keys: &[KeyRecord]) -> Entry {
     }
 }
 
-/// Asks several times; tells the middle of the times, and what came of it.
+/// Repeats a query and prints the median time and the number of rows.
 async fn ask<T, F: Future<Output = Result<T, StoreError>>>(
     about: &str,
     size: impl Fn(&T) -> usize,
@@ -162,8 +162,7 @@ async fn ask<T, F: Future<Output = Result<T, StoreError>>>(
     Ok(())
 }
 
-/// How long the threads of this process have run, whatever else the machine did meanwhile. With
-/// SQLite that is all a question costs.
+/// Returns the processor time of this process. With SQLite that is the whole cost of a query.
 fn processor_time() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let told = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok());
@@ -201,7 +200,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let calls: u64 = calls.parse()?;
     let store = Store::open(url).await?;
-    // What is there already is only asked about.
+    // An existing database is only queried.
     if store.account_count().await? == 0 {
         fill(&store, calls).await?;
     }
@@ -217,7 +216,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         UsageFilter { lane: Some("provider-1/model-1".to_owned()), ..UsageFilter::default() };
     let status = UsageFilter { status: Some(200), ..UsageFilter::default() };
     let of_account = UsageFilter { model: model.model.clone(), ..account.clone() };
-    // What the console asks for (by month), and programs unless they say something else (by day).
+    // The console queries by month, programs by day unless they choose another step.
     for step in [Step::Month, Step::Day] {
         for (whose, filter) in [
             ("everyone", &all),
@@ -276,7 +275,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let begun = Instant::now();
     let (proofs, calls) = store.prove().await?;
     let holds = proofs.iter().all(|proof| proof.broken.is_empty());
-    println!("{:>9.0} ms  eight laws over {calls} calls hold: {holds}", millis(begun.elapsed()));
+    println!(
+        "{:>9.0} ms  eight invariants over {calls} calls hold: {holds}",
+        millis(begun.elapsed())
+    );
     store.close().await;
     if holds { Ok(()) } else { Err(format!("{proofs:?}").into()) }
 }

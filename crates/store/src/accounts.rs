@@ -1,26 +1,26 @@
-//! The people (and programs) that own keys. Teams, which own keys as well, are in `teams.rs`.
+//! Accounts of people and programs that own keys. Teams, which own keys as well, are in `teams.rs`.
 
 use ledger::Micros;
-use sqlx::FromRow;
 
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
+use crate::row::row;
 use crate::{AccountTerms, Store, StoreError};
 
-/// What an account may do.
+/// The rights of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Everything, other owners included.
+    /// May do everything, including the administration of owners.
     Owner,
-    /// Administration, but not of owners.
+    /// May administer everything but owners.
     Admin,
-    /// Keys and usage of its own.
+    /// May manage its own keys and see its own usage.
     Member,
-    /// Looking, not touching.
+    /// May only read.
     Viewer,
 }
 
 impl Role {
-    /// Every role, the mightiest first.
+    /// Every role, the most powerful first.
     pub const ALL: [Self; 4] = [Self::Owner, Self::Admin, Self::Member, Self::Viewer];
 
     /// The word in records and forms.
@@ -33,7 +33,7 @@ impl Role {
         }
     }
 
-    /// The role with that word.
+    /// Returns the role with that word.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.word() == word)
     }
@@ -44,33 +44,33 @@ impl Role {
 pub struct Account {
     /// A UUID (v7) as text.
     pub id: String,
-    /// The name to sign in with, as its owner writes it; unique whatever the case.
+    /// Name to sign in with, as its owner writes it. Unique without regard to case.
     pub username: String,
-    /// The address to sign in with or to write to; unique whatever the case.
+    /// Email address to sign in with. Unique without regard to case.
     pub email: Option<String>,
-    /// What it may do.
+    /// The rights.
     pub role: Role,
-    /// The password's hash; `None` when it cannot sign in with one.
+    /// Hash of the password; `None` if the account has no password.
     pub password_hash: Option<String>,
-    /// Whether it is locked out.
+    /// True if the account is locked.
     pub disabled: bool,
-    /// When it was made.
+    /// Time of creation.
     pub created: Micros,
-    /// When it was last edited.
+    /// Time of the last edit.
     pub changed: Micros,
 }
 
-/// An account as a row.
-#[derive(FromRow)]
-pub(crate) struct AccountRow {
-    id: String,
-    username: String,
-    email: Option<String>,
-    role: String,
-    password_hash: Option<String>,
-    disabled: bool,
-    created: Micros,
-    changed: Micros,
+row! {
+    pub(crate) struct AccountRow {
+        id: String,
+        username: String,
+        email: Option<String>,
+        role: String,
+        password_hash: Option<String>,
+        disabled: bool,
+        created: Micros,
+        changed: Micros,
+    }
 }
 
 impl TryFrom<AccountRow> for Account {
@@ -84,7 +84,7 @@ impl TryFrom<AccountRow> for Account {
     }
 }
 
-/// The columns of [`AccountRow`].
+/// The columns of `AccountRow`.
 macro_rules! account_columns {
     () => {
         "a.id, a.username, a.email, a.role, a.password_hash, a.disabled, a.created, a.changed"
@@ -96,7 +96,7 @@ pub(crate) const ADD: &str = "INSERT INTO accounts \
     (id, username, email, role, password_hash, disabled, created, changed) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 pub(crate) const ADD_LOGIN: &str = "INSERT INTO logins (login, account_id) VALUES ($1, $2)";
-// A team is no account to anyone who looks for people.
+// Teams are not found by queries for people.
 const GET: &str = concat!(
     "SELECT ",
     account_columns!(),
@@ -118,21 +118,21 @@ const DROP_LOGINS: &str = "DELETE FROM logins WHERE account_id = $1";
 const SET_PASSWORD: &str = "UPDATE accounts SET password_hash = $2, changed = $3 WHERE id = $1";
 const SET_DISABLED: &str = "UPDATE accounts SET disabled = $2, changed = $3 WHERE id = $1";
 const DROP_SESSIONS: &str = "DELETE FROM sessions WHERE account_id = $1";
-const ENDED_BY_PASSWORD: [&str; 2] =
+const END_AFTER_PASSWORD: [&str; 2] =
     [DROP_SESSIONS, "DELETE FROM links WHERE account_id = $1 AND purpose IN ('reset', 'second')"];
-// What is read of its keys changes with it, and other nodes have to hear of that.
-const MOVE_KEYS_ON: &str = "UPDATE keys SET changed = CASE WHEN changed < $2 THEN $2 \
+// The state of the keys changes with the account, so other nodes have to read them again.
+const TOUCH_KEYS: &str = "UPDATE keys SET changed = CASE WHEN changed < $2 THEN $2 \
     ELSE changed + 1 END WHERE account_id = $1";
-const ENDED_BY_LOCK: [&str; 2] = [DROP_SESSIONS, "DELETE FROM links WHERE account_id = $1"];
+const END_AFTER_LOCK: [&str; 2] = [DROP_SESSIONS, "DELETE FROM links WHERE account_id = $1"];
 const SET_ROLE: &str = "UPDATE accounts SET role = $2, changed = $3 WHERE id = $1";
 
-/// A username or address as it is compared.
+/// Returns a username or address in the form in which it is compared.
 pub(crate) fn folded(login: &str) -> String {
     clean(login).to_lowercase()
 }
 
-/// What an account can be signed in with. Sorted, so that two who want the same two logins wait for
-/// each other in one direction.
+/// Returns the names an account can sign in with. They are sorted, so that two transactions that
+/// want the same two names cannot deadlock.
 pub(crate) fn logins(username: &str, email: Option<&str>) -> Vec<String> {
     let mut logins: Vec<String> =
         [Some(username), email].into_iter().flatten().map(folded).collect();
@@ -141,7 +141,7 @@ pub(crate) fn logins(username: &str, email: Option<&str>) -> Vec<String> {
     logins
 }
 
-/// Adds an account within a transaction, and what it may spend.
+/// Adds an account and its spending limits within a transaction.
 macro_rules! add_account {
     ($account:expr, $terms:expr, $tx:ident) => {{
         let account: &$crate::Account = $account;
@@ -174,13 +174,12 @@ macro_rules! add_account {
 pub(crate) use add_account;
 
 impl Store {
-    /// Adds an account. Neither its username nor its address may be any account's username or
-    /// address.
+    /// Adds an account. Its username and address must differ from those of every other account.
     pub async fn add_account(&self, account: &Account) -> Result<(), StoreError> {
         self.add_account_on(account, AccountTerms::default()).await
     }
 
-    /// Adds an account that may spend no more than that from its first moment on.
+    /// Adds an account together with its spending limits.
     pub async fn add_account_on(
         &self,
         account: &Account,
@@ -190,7 +189,7 @@ impl Store {
         Ok(())
     }
 
-    /// The account with that id.
+    /// Returns the account with that id.
     pub async fn account(&self, id: &str) -> Result<Option<Account>, StoreError> {
         let row: Option<AccountRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(clean(id)).fetch_optional(pool).await?
@@ -198,7 +197,7 @@ impl Store {
         Ok(row.map(Account::try_from).transpose()?)
     }
 
-    /// The account with that username or address, whatever the case.
+    /// Returns the account with that username or address, without regard to case.
     pub async fn account_by_login(&self, login: &str) -> Result<Option<Account>, StoreError> {
         let row: Option<AccountRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(BY_LOGIN).bind(folded(login)).fetch_optional(pool).await?
@@ -206,20 +205,20 @@ impl Store {
         Ok(row.map(Account::try_from).transpose()?)
     }
 
-    /// Every person's account, the oldest first.
+    /// Returns the accounts of all people, the oldest first.
     pub async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
         let rows: Vec<AccountRow> =
             on_reader!(&self.db, pool => sqlx::query_as(ALL).fetch_all(pool).await?);
         Ok(rows.into_iter().map(Account::try_from).collect::<Result<_, _>>()?)
     }
 
-    /// How many people have an account.
+    /// Returns the number of people with an account.
     pub async fn account_count(&self) -> Result<i64, StoreError> {
         Ok(on_reader!(&self.db, pool => sqlx::query_scalar(COUNT).fetch_one(pool).await?))
     }
 
-    /// Gives an account another username and address, or a team another name. Neither may be another
-    /// account's. False when there is no such account.
+    /// Changes the username and address of an account, or the name of a team. They must differ from
+    /// those of every other account. Returns false if there is no such account.
     pub async fn rename_account(
         &self,
         id: &str,
@@ -253,8 +252,8 @@ impl Store {
         Ok(renamed > 0)
     }
 
-    /// Gives an account another password, or none. Whoever came in by the old one is out: its
-    /// sessions end, and so do its links to choose a password. False when there is no such account.
+    /// Changes or removes the password of an account. Its sessions and its links to choose a
+    /// password end. Returns false if there is no such account.
     pub async fn set_password(
         &self,
         id: &str,
@@ -270,15 +269,15 @@ impl Store {
                 .execute(&mut *tx)
                 .await?
                 .rows_affected();
-            for end in ENDED_BY_PASSWORD {
+            for end in END_AFTER_PASSWORD {
                 sqlx::query(end).bind(clean(id)).execute(&mut *tx).await?;
             }
         });
         Ok(changed > 0)
     }
 
-    /// Locks an account out, or closes a team, which ends its sessions and links and stops its keys;
-    /// or lets it in again. False when there is no such account.
+    /// Locks an account or closes a team, or reverts that. Locking ends its sessions and links and
+    /// stops its keys. Returns false if there is no such account.
     pub async fn set_disabled(
         &self,
         id: &str,
@@ -294,9 +293,9 @@ impl Store {
                 .execute(&mut *tx)
                 .await?
                 .rows_affected();
-            sqlx::query(MOVE_KEYS_ON).bind(clean(id)).bind(at).execute(&mut *tx).await?;
+            sqlx::query(TOUCH_KEYS).bind(clean(id)).bind(at).execute(&mut *tx).await?;
             if disabled {
-                for end in ENDED_BY_LOCK {
+                for end in END_AFTER_LOCK {
                     sqlx::query(end).bind(clean(id)).execute(&mut *tx).await?;
                 }
             }
@@ -304,7 +303,7 @@ impl Store {
         Ok(changed > 0)
     }
 
-    /// Gives an account another role. False when there is no such account.
+    /// Changes the role of an account. Returns false if there is no such account.
     pub async fn set_role(&self, id: &str, role: Role, at: Micros) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(SET_ROLE).bind(clean(id)).bind(role.word()).bind(at).execute(pool).await?

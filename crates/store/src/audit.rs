@@ -1,50 +1,52 @@
-//! The audit log: who changed what, when. Append-only.
+//! The audit log of administrative changes. It is append-only.
 
 use ledger::Micros;
-use sqlx::{FromRow, QueryBuilder};
+use sqlx::QueryBuilder;
 
 use crate::db::{clean, on_reader, on_writer};
+use crate::row::row;
 use crate::{Store, StoreError};
 
-/// One change.
-#[derive(Clone, Debug, PartialEq, Eq, FromRow)]
-pub struct Audit {
-    /// Its number; later ones have higher ones.
-    pub id: i64,
-    /// When.
-    pub at: Micros,
-    /// Who: an account id, or the name of a command.
-    pub actor: String,
-    /// What was done: `key.revoke`.
-    pub action: String,
-    /// To what: an id.
-    pub subject: String,
-    /// Anything more worth knowing. Never a secret.
-    pub detail: String,
+row! {
+    /// One change.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Audit {
+        /// Number of the change, in increasing order.
+        pub id: i64,
+        /// Time of the change.
+        pub at: Micros,
+        /// The account id or command that made it.
+        pub actor: String,
+        /// The action, for example `key.revoke`.
+        pub action: String,
+        /// Id of the changed object.
+        pub subject: String,
+        /// Further details, never a secret.
+        pub detail: String,
+    }
 }
 
 const ADD: &str =
     "INSERT INTO audits (at, actor, action, subject, detail) VALUES ($1, $2, $3, $4, $5)";
 const LIST: &str = "SELECT id, at, actor, action, subject, detail FROM audits";
 
-/// Which changes to list; `None` is no condition.
+/// Conditions on changes; `None` is no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// Made by this account or command.
     pub actor: Option<String>,
-    /// Of this kind: `key.revoke`, or `key` for all that is done to keys.
+    /// Of this action (`key.revoke`), or of all actions on this kind of object (`key`).
     pub action: Option<String>,
     /// At this time or later.
     pub since: Option<Micros>,
     /// Before this time.
     pub until: Option<Micros>,
-    /// Older than this one, told by its time and number: the next page begins behind the last
-    /// change of this one.
+    /// Older than the change with this time and number, which is the last one of the page before.
     pub before: Option<(Micros, i64)>,
 }
 
 impl Store {
-    /// Notes a change.
+    /// Records a change.
     pub async fn add_audit(
         &self,
         at: Micros,
@@ -66,12 +68,12 @@ impl Store {
         Ok(())
     }
 
-    /// The latest changes, newest first.
+    /// Returns the latest changes, newest first.
     pub async fn audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError> {
         self.audits_of(&AuditFilter::default(), limit).await
     }
 
-    /// The latest changes of those, newest first.
+    /// Returns the latest changes that match the filter, newest first.
     pub async fn audits_of(
         &self,
         filter: &AuditFilter,

@@ -1,7 +1,7 @@
-//! The two databases behind one type, and the macros that write a body once for both.
+//! The two databases behind one type, and the macros that compile a body for both.
 //!
 //! The drivers share no useful trait for queries, so the same lines are compiled twice, once per
-//! driver. SQL that differs between the two does not occur outside `migrations/`.
+//! driver. SQL that differs between the two occurs only in `migrations/`.
 
 use std::borrow::Cow;
 
@@ -9,17 +9,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::{PgPool, SqlitePool};
 
-/// The connections.
+/// The connection pools.
 #[derive(Clone, Debug)]
 pub(crate) enum Db {
-    /// SQLite allows one writer at a time: one connection writes, so that writers queue here, in
-    /// order, and not in SQLite's busy loop. Readers never wait for it.
+    /// SQLite allows one writer at a time (<https://www.sqlite.org/wal.html>). A single connection
+    /// writes, so that writers queue here in order and not in SQLite's busy loop. Readers never
+    /// wait for it.
     Sqlite { reader: SqlitePool, writer: SqlitePool },
-    /// PostgreSQL sorts out readers and writers itself.
+    /// PostgreSQL needs no separation of readers and writers.
     Pg(PgPool),
 }
 
-/// Runs a body with a connection pool that may only be read from.
+/// Runs a body with a connection pool for reading.
 macro_rules! on_reader {
     ($db:expr, $pool:ident => $body:expr) => {
         match $db {
@@ -41,7 +42,7 @@ macro_rules! on_reader {
     };
 }
 
-/// Runs a body of one statement with a connection pool that may write.
+/// Runs a body of one statement with a connection pool for writing.
 macro_rules! on_writer {
     ($db:expr, $pool:ident => $body:expr) => {
         match $db {
@@ -51,10 +52,10 @@ macro_rules! on_writer {
     };
 }
 
-/// Runs a body in a transaction: all of it happens or, when it leaves early, nothing.
+/// Runs a body in a transaction, which is rolled back when the body returns early.
 ///
-/// SQLite takes the write lock at the start; a transaction that begins as a reader and turns writer
-/// can be refused half-way.
+/// SQLite takes the write lock at the start. A transaction that begins as a reader and then writes
+/// can fail with `SQLITE_BUSY` (<https://www.sqlite.org/lang_transaction.html>).
 macro_rules! in_transaction {
     ($db:expr, $tx:ident: $kind:ident => $body:expr) => {
         match $db {
@@ -78,7 +79,7 @@ macro_rules! in_transaction {
     };
 }
 
-/// Runs a body that reads one instant of the database, however many statements it has.
+/// Runs a body of several statements that all see the same state of the database.
 macro_rules! in_snapshot {
     ($db:expr, $tx:ident: $kind:ident => $body:expr) => {
         match $db {
@@ -101,10 +102,12 @@ macro_rules! in_snapshot {
 
 pub(crate) use {in_snapshot, in_transaction, on_reader, on_writer};
 
-/// A text as both databases can hold it.
+/// Returns a text in a form that both databases can hold.
 ///
-/// PostgreSQL has no zero character in texts. What a caller made up (a model id, say) must never
-/// stop a ledger row from being written, so it is replaced, on both alike.
+/// PostgreSQL does not allow NUL in texts
+/// (<https://www.postgresql.org/docs/current/datatype-character.html>). A caller can put one into a
+/// model id, for example, and the ledger row must be written all the same. So NUL is replaced, on
+/// both databases alike.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if text.contains('\0') {
         Cow::Owned(text.replace('\0', "\u{fffd}"))
@@ -113,25 +116,25 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A list as JSON text.
+/// Encodes a list as JSON text.
 pub(crate) fn to_json<T: Serialize>(list: &[T]) -> String {
-    // Only a map with odd keys could fail to be written, and no list kept here holds one.
+    // Encoding fails only for maps with keys that are not strings, and no stored list has one.
     serde_json::to_string(list).unwrap_or_else(|_| "[]".to_owned())
 }
 
-/// A list from JSON text.
+/// Decodes a list from JSON text.
 pub(crate) fn from_json<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, sqlx::Error> {
     serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(Box::new(error)))
 }
 
-/// A whole number of the size the program uses; a row that holds another was not written by us.
+/// Converts a number to the type the program uses. Fails for a row that another program wrote.
 pub(crate) fn number<T: TryFrom<i64, Error: std::error::Error + Send + Sync + 'static>>(
     value: i64,
 ) -> Result<T, sqlx::Error> {
     T::try_from(value).map_err(|error| sqlx::Error::Decode(Box::new(error)))
 }
 
-/// What to say of a word no version of ours wrote.
+/// The error for a word that no version of the program writes.
 pub(crate) fn unknown_word(word: &str) -> sqlx::Error {
     sqlx::Error::Decode(format!("unknown word `{word}`").into())
 }

@@ -1,13 +1,14 @@
-//! Reading the ledger's rows: one, a filtered page, everything in order, the sums.
+//! Queries on ledger rows: one row, a filtered page, an export in order, the sums.
 
 use canon::{Money, Usage};
 use ledger::{EndedBy, Entry, Micros, Outcome};
-use sqlx::{FromRow, QueryBuilder};
+use sqlx::QueryBuilder;
 
-use crate::db::{clean, from_json, number, on_reader, unknown_word};
+use crate::db::{clean, from_json, on_reader, unknown_word};
+use crate::row::row;
 use crate::{Store, StoreError};
 
-/// Which rows to list; `None` is no condition.
+/// Conditions on rows; `None` is no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryFilter {
     /// Of this key.
@@ -20,63 +21,64 @@ pub struct EntryFilter {
     pub since: Option<Micros>,
     /// Ended before this time.
     pub until: Option<Micros>,
-    /// Older than this row, told by its end and request id: the next page begins behind the last
-    /// row of this one.
+    /// Older than the row with this end and request id, which is the last one of the page before.
     pub before: Option<(Micros, String)>,
 }
 
-/// What a key's rows add up to, beside what the key says it spent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyTotal {
-    /// The key.
-    pub key_id: String,
-    /// How many rows it has.
-    pub rows: i64,
-    /// The sum of their costs.
-    pub cost: Money,
-    /// What the key's record says; nothing when there is no such key.
-    pub spent: Money,
+row! {
+    /// Sum of a key's rows, with the spending in the key's record.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct KeyTotal {
+        /// The key.
+        pub key_id: String as "id",
+        /// Number of rows.
+        pub rows: i64 as "n",
+        /// Sum of their costs.
+        pub cost: Money,
+        /// Spending in the key's record; zero if there is no such key.
+        pub spent: Money,
+    }
 }
 
-/// A ledger row as a row.
-#[derive(FromRow)]
-struct EntryRow {
-    request_id: String,
-    key_id: String,
-    account_id: String,
-    started: Micros,
-    ended: Micros,
-    first_byte_us: Option<i64>,
-    dialect: String,
-    model: String,
-    lane: String,
-    attempts: i64,
-    stream: bool,
-    status: i64,
-    outcome: String,
-    input: i64,
-    cache_read: i64,
-    cache_write: i64,
-    cache_write_long: i64,
-    input_audio: i64,
-    input_image: i64,
-    output: i64,
-    thinking: i64,
-    output_audio: i64,
-    output_image: i64,
-    searches: i64,
-    estimated: bool,
-    cost: i64,
-    borne: i64,
-    price_version: String,
-    losses: String,
-    failed: String,
-    held: Option<i64>,
-    images: i64,
-    seconds: i64,
-    service: String,
-    ended_by: String,
-    charges: String,
+row! {
+    struct EntryRow {
+        request_id: String,
+        key_id: String,
+        account_id: String,
+        started: Micros,
+        ended: Micros,
+        first_byte_us: Option<i64>,
+        dialect: String,
+        model: String,
+        lane: String,
+        attempts: u32,
+        stream: bool,
+        status: u16,
+        outcome: String,
+        input: u64,
+        cache_read: u64,
+        cache_write: u64,
+        cache_write_long: u64,
+        input_audio: u64,
+        input_image: u64,
+        output: u64,
+        thinking: u64,
+        output_audio: u64,
+        output_image: u64,
+        searches: u64,
+        estimated: bool,
+        cost: Money,
+        borne: Money,
+        price_version: String,
+        losses: String,
+        failed: String,
+        held: Option<Money>,
+        images: u64,
+        seconds: u64,
+        service: String,
+        ended_by: String,
+        charges: String,
+    }
 }
 
 impl TryFrom<EntryRow> for Entry {
@@ -94,44 +96,44 @@ impl TryFrom<EntryRow> for Entry {
             dialect: row.dialect,
             model: row.model,
             lane: row.lane,
-            attempts: number(row.attempts)?,
+            attempts: row.attempts,
             stream: row.stream,
-            status: number(row.status)?,
+            status: row.status,
             outcome,
-            // A row from before this was told.
+            // Rows from before the column was added have an empty word.
             ended_by: match row.ended_by.as_str() {
                 "" => outcome.usual_end(),
                 word => EndedBy::by_word(word).ok_or_else(|| unknown_word(word))?,
             },
             usage: Usage {
-                input: number(row.input)?,
-                cache_read: number(row.cache_read)?,
-                cache_write: number(row.cache_write)?,
-                cache_write_long: number(row.cache_write_long)?,
-                input_audio: number(row.input_audio)?,
-                input_image: number(row.input_image)?,
-                output: number(row.output)?,
-                thinking: number(row.thinking)?,
-                output_audio: number(row.output_audio)?,
-                output_image: number(row.output_image)?,
-                searches: number(row.searches)?,
-                images: number(row.images)?,
-                seconds: number(row.seconds)?,
+                input: row.input,
+                cache_read: row.cache_read,
+                cache_write: row.cache_write,
+                cache_write_long: row.cache_write_long,
+                input_audio: row.input_audio,
+                input_image: row.input_image,
+                output: row.output,
+                thinking: row.thinking,
+                output_audio: row.output_audio,
+                output_image: row.output_image,
+                searches: row.searches,
+                images: row.images,
+                seconds: row.seconds,
             },
             estimated: row.estimated,
-            cost: Money::nanos(row.cost),
-            borne: Money::nanos(row.borne),
+            cost: row.cost,
+            borne: row.borne,
             price_version: row.price_version,
             losses: from_json(&row.losses)?,
             failed: from_json(&row.failed)?,
-            held: row.held.map(Money::nanos),
+            held: row.held,
             service: row.service,
             charges: from_json(&row.charges)?,
         })
     }
 }
 
-/// The columns of [`EntryRow`], also the order in which they are written.
+/// The columns of `EntryRow`, also the order in which they are written.
 macro_rules! entry_columns {
     () => {
         "request_id, key_id, account_id, started, ended, first_byte_us, dialect, model, lane, \
@@ -145,9 +147,9 @@ pub(crate) use entry_columns;
 
 const GET: &str = concat!("SELECT ", entry_columns!(), " FROM entries WHERE request_id = $1");
 const LIST: &str = concat!("SELECT ", entry_columns!(), " FROM entries WHERE true");
-// One statement, so that rows and sums are of the same instant on a live database. The second half
-// is for rows whose key is unknown.
-pub(crate) const TOTALS: &str = "SELECT k.id, COALESCE(e.n, 0), COALESCE(e.cost, 0), k.spent \
+// One statement, so that rows and sums are of the same instant. The second half is for rows whose
+// key is unknown.
+pub(crate) const TOTALS: &str = "SELECT k.id, COALESCE(e.n, 0) AS n, COALESCE(e.cost, 0) AS cost, k.spent \
     FROM keys k LEFT JOIN \
     (SELECT key_id, COUNT(*) AS n, CAST(SUM(cost) AS BIGINT) AS cost FROM entries GROUP BY key_id) e \
     ON e.key_id = k.id \
@@ -161,7 +163,7 @@ fn entries(rows: Vec<EntryRow>) -> Result<Vec<Entry>, StoreError> {
 }
 
 impl Store {
-    /// The record of that call.
+    /// Returns the record of a call.
     pub async fn entry(&self, request_id: &str) -> Result<Option<Entry>, StoreError> {
         let row: Option<EntryRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(clean(request_id)).fetch_optional(pool).await?
@@ -169,7 +171,7 @@ impl Store {
         Ok(row.map(Entry::try_from).transpose()?)
     }
 
-    /// A page of rows that fit the filter, newest first.
+    /// Returns a page of the rows that match the filter, newest first.
     pub async fn entries(
         &self,
         filter: &EntryFilter,
@@ -178,7 +180,7 @@ impl Store {
         self.page(filter, None, limit, " ORDER BY ended DESC, request_id DESC LIMIT ").await
     }
 
-    /// A page of all rows, oldest first, behind the row with that end and request id.
+    /// Returns a page of all rows, oldest first, that follow the row with that end and request id.
     pub async fn export(
         &self,
         after: Option<(Micros, String)>,
@@ -187,7 +189,7 @@ impl Store {
         self.export_of(&EntryFilter::default(), after, limit).await
     }
 
-    /// The same, of the rows that fit the filter.
+    /// Returns the same for the rows that match the filter.
     pub async fn export_of(
         &self,
         filter: &EntryFilter,
@@ -205,8 +207,8 @@ impl Store {
         order: &str,
     ) -> Result<Vec<Entry>, StoreError> {
         let EntryFilter { key_id, account_id, model, since, until, before } = filter;
-        // Put together from fixed pieces, so that the planner sees only the conditions that count
-        // and takes the index that fits them.
+        // Built from fixed pieces, so that the planner sees only the conditions in use and can
+        // choose the index that fits them.
         let rows = on_reader!(&self.db, pool: Kind => {
             let mut query = QueryBuilder::<Kind>::new(LIST);
             if let Some(key_id) = key_id {
@@ -238,18 +240,8 @@ impl Store {
         entries(rows)
     }
 
-    /// What every key's rows add up to, beside what it says it spent, in the order of the ids.
+    /// Returns the sum of every key's rows with the spending in its record, ordered by id.
     pub async fn totals(&self) -> Result<Vec<KeyTotal>, StoreError> {
-        let rows: Vec<(String, i64, i64, i64)> =
-            on_reader!(&self.db, pool => sqlx::query_as(TOTALS).fetch_all(pool).await?);
-        Ok(rows
-            .into_iter()
-            .map(|(key_id, rows, cost, spent)| KeyTotal {
-                key_id,
-                rows,
-                cost: Money::nanos(cost),
-                spent: Money::nanos(spent),
-            })
-            .collect())
+        Ok(on_reader!(&self.db, pool => sqlx::query_as(TOTALS).fetch_all(pool).await?))
     }
 }

@@ -1,17 +1,18 @@
-//! What can go wrong with the database, in one line each, with a remedy.
+//! Errors of the database, one line each, with a remedy.
 
 use sqlx::error::DatabaseError;
 
-/// Why the store did not do what it was asked.
+/// Why an operation of the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No answer from the database: not running, wrong address, file locked or not to be opened.
+    /// The database does not answer: it is not running, the address is wrong, or the file is
+    /// locked.
     #[error("the database cannot be reached: {0}; check `store.url` and that it is running")]
     Unreachable(String),
-    /// Something of that kind is there already.
+    /// An object with that name exists already.
     #[error("this {0} is already taken; choose another")]
     Conflict(&'static str),
-    /// Something that was referred to is not there.
+    /// A referenced object does not exist.
     #[error("there is no such {0}; create it first")]
     Missing(&'static str),
     /// The database was migrated by a newer binary.
@@ -31,8 +32,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Turns a violated uniqueness into [`StoreError::Conflict`] and a dangling reference into
-    /// [`StoreError::Missing`], with the words the caller's user will understand.
+    /// Maps a uniqueness violation to [`StoreError::Conflict`] and a foreign key violation to
+    /// [`StoreError::Missing`], with nouns that the user understands.
     pub(crate) fn naming(
         taken: &'static str,
         missing: &'static str,
@@ -49,41 +50,42 @@ impl StoreError {
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
-        let away = match &error {
+        let unreachable = match &error {
             sqlx::Error::Io(_)
             | sqlx::Error::Tls(_)
             | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
             | sqlx::Error::WorkerCrashed => true,
-            sqlx::Error::Database(inner) => is_away(inner.as_ref()),
+            sqlx::Error::Database(inner) => is_unreachable(inner.as_ref()),
             _ => false,
         };
         let line = one_line(&error);
-        if away { Self::Unreachable(line) } else { Self::Other(line) }
+        if unreachable { Self::Unreachable(line) } else { Self::Other(line) }
     }
 }
 
-/// Whether the database said that it cannot serve anyone just now, or not us.
-fn is_away(error: &dyn DatabaseError) -> bool {
+/// Returns true if the database cannot serve this client at the moment.
+fn is_unreachable(error: &dyn DatabaseError) -> bool {
     let Some(code) = error.code() else { return false };
     if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
-        return is_busy(&code) || primary(&code) == Some(14);
+        return is_busy(&code) || primary_code(&code) == Some(14);
     }
-    // Connection lost, wrong password or no such database, out of connections, shutting down.
+    // Error classes of <https://www.postgresql.org/docs/current/errcodes-appendix.html>: connection
+    // lost, wrong password, no such database, out of connections, shutting down.
     ["08", "28", "3D", "53", "57P"].iter().any(|class| code.starts_with(class))
 }
 
-/// Whether another connection holds the SQLite file's lock.
+/// Returns true if another connection holds the lock of the SQLite file.
 pub(crate) fn is_busy(code: &str) -> bool {
-    matches!(primary(code), Some(5 | 6))
+    matches!(primary_code(code), Some(5 | 6))
 }
 
-/// The primary part of SQLite's extended result code.
-fn primary(code: &str) -> Option<i32> {
+/// Returns the primary part of an extended result code (<https://www.sqlite.org/rescode.html>).
+fn primary_code(code: &str) -> Option<i32> {
     code.parse::<i32>().ok().map(|code| code & 0xff)
 }
 
-/// The message without line ends.
+/// Returns the message without line ends.
 pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,19 +1,19 @@
-//! What proves an account besides its password: code generators, passkeys, recovery codes.
+//! Second factors of accounts: code generators, passkeys, recovery codes.
 
 use ledger::Micros;
-use sqlx::FromRow;
 
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
+use crate::row::row;
 use crate::{Sealed, Store, StoreError};
 
 /// The kinds of factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FactorKind {
-    /// A program that shows a new code every half minute.
+    /// A code generator (TOTP, RFC 6238).
     Totp,
-    /// A key on a device.
+    /// A passkey (WebAuthn).
     Passkey,
-    /// A code on paper, good once.
+    /// A printed code that can be used once.
     Recovery,
 }
 
@@ -33,40 +33,40 @@ impl FactorKind {
 /// A factor.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Factor {
-    /// Its id; a passkey's is the one its device gave it.
+    /// Its id. The id of a passkey comes from its device.
     pub id: String,
-    /// Whose it is.
+    /// The account.
     pub account_id: String,
-    /// Of what kind.
+    /// The kind.
     pub kind: FactorKind,
-    /// What its owner calls it.
+    /// Name given by its owner.
     pub name: String,
-    /// The generator's secret, the passkey's public key or the code's digest.
+    /// Secret of the generator, public key of the passkey, or digest of the code.
     pub secret: Vec<u8>,
-    /// The key of the vault that sealed the generator's secret; none where there is nothing to seal,
-    /// or where it is from before there was a vault.
+    /// Vault key that sealed the generator's secret. `None` for other kinds, and for secrets from
+    /// before the vault existed.
     pub sealed_by: Option<String>,
-    /// The latest step or count that was used.
+    /// Last used time step or signature counter.
     pub counter: i64,
-    /// When it was added.
+    /// Time of creation.
     pub created: Micros,
-    /// When it was last used.
+    /// Time of the last use.
     pub used: Option<Micros>,
 }
 
 impl Factor {
-    /// What a sealed secret is bound to.
+    /// Returns the label a sealed secret is bound to.
     pub fn label(&self) -> String {
         label(&self.id, &self.account_id)
     }
 }
 
-/// What the secret of a factor is bound to: its row and its account.
+/// Returns the label of a factor's secret, which names its row and its account.
 pub(crate) fn label(id: &str, account_id: &str) -> String {
     format!("factors\0{id}\0{account_id}")
 }
 
-/// The secret is never printed.
+/// Omits the secret.
 impl std::fmt::Debug for Factor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Factor")
@@ -76,17 +76,18 @@ impl std::fmt::Debug for Factor {
     }
 }
 
-#[derive(FromRow)]
-struct FactorRow {
-    id: String,
-    account_id: String,
-    kind: String,
-    name: String,
-    secret: Vec<u8>,
-    sealed_by: Option<String>,
-    counter: i64,
-    created: Micros,
-    used: Option<Micros>,
+row! {
+    struct FactorRow {
+        id: String,
+        account_id: String,
+        kind: String,
+        name: String,
+        secret: Vec<u8>,
+        sealed_by: Option<String>,
+        counter: i64,
+        created: Micros,
+        used: Option<Micros>,
+    }
 }
 
 impl TryFrom<FactorRow> for Factor {
@@ -108,7 +109,8 @@ const GET: &str = "SELECT id, account_id, kind, name, secret, sealed_by, counter
     FROM factors WHERE id = $1";
 const OF: &str = "SELECT id, account_id, kind, name, secret, sealed_by, counter, created, used \
     FROM factors WHERE account_id = $1 ORDER BY created, id";
-// Some passkeys count nothing and say zero for ever.
+// Some passkeys do not count and always report zero
+// (<https://www.w3.org/TR/webauthn-3/#sctn-sign-counter>).
 const USE: &str = "UPDATE factors SET counter = $2, used = $3 \
     WHERE id = $1 AND (counter < $2 OR ($2 = 0 AND counter = 0))";
 const SEAL: &str =
@@ -116,7 +118,7 @@ const SEAL: &str =
 const DROP: &str = "DELETE FROM factors WHERE id = $1 AND account_id = $2";
 const DROP_KIND: &str = "DELETE FROM factors WHERE account_id = $1 AND kind = $2";
 
-/// The insertion of a factor, for either database.
+/// Builds the insertion of a factor, for either driver.
 macro_rules! bound {
     ($factor:expr) => {
         sqlx::query(ADD)
@@ -140,7 +142,7 @@ impl Store {
         Ok(())
     }
 
-    /// Puts factors of one kind in the place of all the account had of that kind.
+    /// Replaces all factors of one kind of an account.
     pub async fn replace_factors(
         &self,
         account_id: &str,
@@ -163,7 +165,7 @@ impl Store {
         Ok(())
     }
 
-    /// The factor with that id.
+    /// Returns the factor with that id.
     pub async fn factor(&self, id: &str) -> Result<Option<Factor>, StoreError> {
         let row: Option<FactorRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(clean(id)).fetch_optional(pool).await?
@@ -171,7 +173,7 @@ impl Store {
         Ok(row.map(Factor::try_from).transpose()?)
     }
 
-    /// An account's factors, the oldest first.
+    /// Returns the factors of an account, the oldest first.
     pub async fn factors_of(&self, account_id: &str) -> Result<Vec<Factor>, StoreError> {
         let rows: Vec<FactorRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(OF).bind(clean(account_id)).fetch_all(pool).await?
@@ -179,8 +181,8 @@ impl Store {
         Ok(rows.into_iter().map(Factor::try_from).collect::<Result<_, _>>()?)
     }
 
-    /// Notes that a factor was used at that step or count. False when it was used there or beyond
-    /// before: of all who show one code, one gets in.
+    /// Records the use of a factor at that step or count. Returns false if it was used there or
+    /// beyond before, so that a code can be used once.
     pub async fn use_factor(&self, id: &str, counter: i64, at: Micros) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(USE).bind(clean(id)).bind(counter).bind(at).execute(pool).await?
@@ -188,7 +190,7 @@ impl Store {
         }) > 0)
     }
 
-    /// Puts a sealed secret in the place of one that lies open. False when it does not any more.
+    /// Replaces an unsealed secret by the sealed one. Returns false if it is sealed already.
     pub async fn seal_factor(&self, id: &str, sealed: &Sealed) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(SEAL).bind(clean(id)).bind(&sealed.bytes).bind(clean(&sealed.by))
@@ -196,7 +198,7 @@ impl Store {
         }) > 0)
     }
 
-    /// Removes an account's factor. False when it has none of that id.
+    /// Removes a factor of an account. Returns false if the account has no such factor.
     pub async fn drop_factor(&self, account_id: &str, id: &str) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(DROP).bind(clean(id)).bind(clean(account_id)).execute(pool).await?

@@ -1,73 +1,74 @@
-//! Calls with an idempotency key: who runs them, and how they were answered.
+//! Calls with an idempotency key, and their stored replies.
 //!
-//! One conditional write decides who runs a call, so that of all nodes exactly one does. A claim
-//! ends with its time, lest a node that died keep its callers out for good; what a node that lost
-//! its claim still has to say is not heard.
+//! One conditional write decides which node runs a call, so that exactly one does. A claim expires,
+//! so that a dead node does not block its callers forever. A node that lost its claim can no longer
+//! store a reply.
 
-use sqlx::FromRow;
-
-use crate::db::{clean, number, on_reader, on_writer};
+use crate::db::{clean, on_reader, on_writer};
+use crate::row::row;
 use crate::{Micros, Store, StoreError};
 
-/// Which call: an account's, by the name its caller gave it.
+/// A call, identified by its account and the caller's idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallName {
-    /// Whose call it is.
+    /// The account.
     pub account_id: String,
-    /// The caller's name for it.
+    /// The idempotency key.
     pub name: String,
 }
 
-/// Who wants to run a call.
+/// A claim to run a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The call.
     pub call: CallName,
-    /// What is asked: the same name must ask the same.
+    /// Hash of the request. Another request with the same key is refused.
     pub hash: Vec<u8>,
-    /// Who runs it, unlike anyone else.
+    /// Unique id of the claimant.
     pub owner: String,
-    /// Until when it is theirs, if they do not say more.
+    /// When the claim ends, unless it is renewed.
     pub held_until: Micros,
-    /// Until when it is remembered.
+    /// When the call is forgotten.
     pub expires: Micros,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// It is the claimant's to run.
+    /// The claimant runs the call.
     Ours,
-    /// Another runs it, until that time at least unless it ends.
+    /// Another claimant runs it, at least until that time or its end.
     Running(Micros),
-    /// It is over, and this was the answer.
+    /// It is complete, with this reply.
     Over(KeptAnswer),
-    /// The name was used for another request.
+    /// The idempotency key was used for another request.
     Different,
 }
 
-/// An answer as it was given.
+/// A stored reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
-    /// Its status.
+    /// HTTP status.
     pub status: u16,
-    /// Its headers, as JSON.
+    /// Headers as JSON.
     pub headers: String,
-    /// Its body; `None` when it was too large to be kept.
+    /// Body; `None` if it was too large to store.
     pub body: Option<Vec<u8>>,
 }
 
-#[derive(FromRow)]
-struct Row {
-    hash: Vec<u8>,
-    held_until: Micros,
-    expires: Micros,
-    status: Option<i64>,
-    headers: Option<String>,
-    body: Option<Vec<u8>>,
+row! {
+    struct ClaimRow {
+        hash: Vec<u8>,
+        held_until: Micros,
+        expires: Micros,
+        status: Option<u16>,
+        headers: Option<String>,
+        body: Option<Vec<u8>>,
+    }
 }
 
-// What has expired is anyone's; what its runner gave up by silence is for the same request only.
+// Anyone can take over an expired row. An abandoned claim can be taken over by the same request
+// only.
 const CLAIM: &str = "INSERT INTO idempotent (account_id, name, hash, owner, held_until, expires) \
     VALUES ($1, $2, $3, $4, $5, $6) \
     ON CONFLICT (account_id, name) DO UPDATE SET hash = excluded.hash, owner = excluded.owner, \
@@ -86,10 +87,10 @@ const RELEASE: &str = "DELETE FROM idempotent \
 const SWEEP: &str = "DELETE FROM idempotent WHERE expires <= $1";
 
 impl Store {
-    /// Claims a call, at that time. Of all who claim it at once, one gets it.
+    /// Claims a call at that time. Of several concurrent claims, one succeeds.
     pub async fn claim(&self, claim: &Claim, now: Micros) -> Result<Claimed, StoreError> {
         let Claim { call, hash, owner, held_until, expires } = claim;
-        // The row can go between the two statements when its runner fails: then it is free again.
+        // The row can be released between the two statements, and then the claim is tried again.
         for _ in 0..3 {
             let ours = on_writer!(&self.db, pool => {
                 sqlx::query(CLAIM)
@@ -108,7 +109,7 @@ impl Store {
             if ours > 0 {
                 return Ok(Claimed::Ours);
             }
-            let row: Option<Row> = on_reader!(&self.db, pool => {
+            let row: Option<ClaimRow> = on_reader!(&self.db, pool => {
                 sqlx::query_as(LOOK)
                     .bind(clean(&call.account_id))
                     .bind(clean(&call.name))
@@ -122,7 +123,7 @@ impl Store {
             return Ok(match row.status {
                 None => Claimed::Running(row.held_until),
                 Some(status) => Claimed::Over(KeptAnswer {
-                    status: number(status)?,
+                    status,
                     headers: row.headers.unwrap_or_default(),
                     body: row.body,
                 }),
@@ -131,7 +132,7 @@ impl Store {
         Ok(Claimed::Running(now))
     }
 
-    /// Its runner is at work and wants it for longer. False when it is not theirs any more.
+    /// Extends a claim. Returns false if it was lost.
     pub async fn hold_claim(
         &self,
         call: &CallName,
@@ -150,7 +151,7 @@ impl Store {
         }) > 0)
     }
 
-    /// The call was answered. False when it is not this runner's any more.
+    /// Stores the reply of a call. Returns false if the claim was lost.
     pub async fn finish_claim(
         &self,
         call: &CallName,
@@ -171,7 +172,7 @@ impl Store {
         }) > 0)
     }
 
-    /// The call failed: whoever claims it next may run it.
+    /// Releases the claim of a failed call, so that it can be run again.
     pub async fn release_claim(&self, call: &CallName, owner: &str) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(RELEASE)
@@ -184,7 +185,7 @@ impl Store {
         }) > 0)
     }
 
-    /// Forgets every call whose time is over, and tells how many.
+    /// Deletes all expired calls and returns their number.
     pub async fn sweep_claims(&self, now: Micros) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(SWEEP).bind(now).execute(pool).await?.rows_affected()

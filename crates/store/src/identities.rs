@@ -1,25 +1,27 @@
-//! Who an account is at a provider of identities: the pair of issuer and subject, never an address.
+//! External identities of accounts (OpenID Connect), by issuer and subject and never by address.
 
 use ledger::Micros;
-use sqlx::FromRow;
 
 use crate::accounts::{AccountRow, account_columns, add_account};
 use crate::db::{clean, in_transaction, on_reader, on_writer};
+use crate::row::row;
 use crate::{Account, AccountTerms, Store, StoreError};
 
-/// An account at a provider of identities.
-#[derive(Clone, Debug, PartialEq, Eq, FromRow)]
-pub struct Identity {
-    /// The provider.
-    pub issuer: String,
-    /// Its word for the account.
-    pub subject: String,
-    /// Whose it is.
-    pub account_id: String,
-    /// What to show for it.
-    pub label: String,
-    /// When it was linked.
-    pub created: Micros,
+row! {
+    /// An account at an identity provider.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Identity {
+        /// The issuer.
+        pub issuer: String,
+        /// The subject: the issuer's id of the account.
+        pub subject: String,
+        /// The account here.
+        pub account_id: String,
+        /// Text to display.
+        pub label: String,
+        /// Time of linking.
+        pub created: Micros,
+    }
 }
 
 const ADD: &str = "INSERT INTO identities (issuer, subject, account_id, label, created) \
@@ -34,7 +36,7 @@ const OF: &str = "SELECT issuer, subject, account_id, label, created FROM identi
     WHERE account_id = $1 ORDER BY created, issuer, subject";
 const DROP: &str = "DELETE FROM identities WHERE issuer = $1 AND subject = $2 AND account_id = $3";
 
-/// The insertion of an identity, for either database.
+/// Builds the insertion of an identity, for either driver.
 macro_rules! bound {
     ($identity:expr) => {
         sqlx::query(ADD)
@@ -47,7 +49,7 @@ macro_rules! bound {
 }
 
 impl Store {
-    /// Links an account to an identity, which must be nobody's yet.
+    /// Links an identity to an account. It must not be linked to another one.
     pub async fn add_identity(&self, identity: &Identity) -> Result<(), StoreError> {
         on_writer!(&self.db, pool => {
             bound!(identity).execute(pool).await.map_err(StoreError::naming("identity", "account"))?;
@@ -55,7 +57,7 @@ impl Store {
         Ok(())
     }
 
-    /// Adds an account together with the identity it comes from and what it may spend: all or none.
+    /// Adds an account with its identity and spending limits, in one transaction.
     pub async fn add_account_of(
         &self,
         account: &Account,
@@ -72,7 +74,7 @@ impl Store {
         Ok(())
     }
 
-    /// The account an identity belongs to.
+    /// Returns the account of an identity.
     pub async fn account_by_identity(
         &self,
         issuer: &str,
@@ -84,14 +86,14 @@ impl Store {
         Ok(row.map(Account::try_from).transpose()?)
     }
 
-    /// An account's identities, the oldest first.
+    /// Returns the identities of an account, the oldest first.
     pub async fn identities_of(&self, account_id: &str) -> Result<Vec<Identity>, StoreError> {
         Ok(on_reader!(&self.db, pool => {
             sqlx::query_as(OF).bind(clean(account_id)).fetch_all(pool).await?
         }))
     }
 
-    /// Cuts an identity off its account. False when it was not that account's.
+    /// Unlinks an identity from its account. Returns false if it was not linked to it.
     pub async fn drop_identity(
         &self,
         account_id: &str,

@@ -1,13 +1,13 @@
-//! API keys: who may spend how much on what. Only a keyed hash of the secret is stored.
+//! API keys with their limits. Only a keyed hash of the secret is stored.
 //!
-//! Every edit of a key moves its `changed` forward, even when the editor's clock is behind, so that
-//! other nodes that ask for what changed find it. Spending does not count as an edit.
+//! Every edit of a key increases its `changed`, even when the editor's clock is behind, so that
+//! other nodes that poll for changes find it. Spending is not an edit.
 
 use canon::Money;
 use ledger::{Micros, Period};
-use sqlx::FromRow;
 
-use crate::db::{clean, from_json, number, on_reader, on_writer, to_json, unknown_word};
+use crate::db::{clean, from_json, on_reader, on_writer, to_json, unknown_word};
+use crate::row::row;
 use crate::{BudgetTerms, Limits, Store, StoreError};
 
 /// The life of an admin key whose maker names none.
@@ -40,46 +40,46 @@ impl KeyScope {
     }
 }
 
-/// A key.
+/// An API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
-    /// The public id, part of the key's text.
+    /// Public id, part of the key's text.
     pub id: String,
-    /// Whose key it is.
+    /// The account that owns it.
     pub account_id: String,
-    /// Which account made it, where that is known.
+    /// The account that created it, if that is known.
     pub made_by: Option<String>,
-    /// What its owner calls it.
+    /// Name given by its owner.
     pub name: String,
     /// The purpose it was made for.
     pub scope: KeyScope,
-    /// The keyed hash of the secret.
+    /// Keyed hash of the secret.
     pub hash: Vec<u8>,
-    /// The hash before the last rotation.
+    /// Hash before the last rotation.
     pub old_hash: Option<Vec<u8>>,
-    /// Until when the old hash is good.
+    /// When the old hash expires.
     pub old_until: Option<Micros>,
-    /// What it may spend in all; `None` is unlimited.
+    /// Limit of the spending over all time; `None` is no limit.
     pub cap: Option<Money>,
-    /// What it has spent: always the sum of its ledger rows.
+    /// Money spent: always the sum of its ledger rows.
     pub spent: Money,
-    /// What it may spend in every period, besides.
+    /// Limit of the spending in every period.
     pub budget: Option<BudgetTerms>,
-    /// The models it may use; empty is all.
+    /// Permitted models; empty permits all.
     pub models: Vec<String>,
-    /// When it ends.
+    /// When it expires.
     pub expires: Option<Micros>,
-    /// When it was revoked.
+    /// Time of revocation.
     pub revoked: Option<Micros>,
-    /// How fast it may be used.
+    /// Rate limits.
     pub limits: Limits,
-    /// Where it may be used from; empty is anywhere.
+    /// Permitted client addresses; empty permits all.
     pub ips: Vec<String>,
-    /// When it was made.
+    /// Time of creation.
     pub created: Micros,
-    /// When it was last edited.
+    /// Time of the last edit.
     pub changed: Micros,
-    /// When its latest settled call ended.
+    /// End of its latest settled call.
     pub last_used: Option<Micros>,
 }
 
@@ -94,38 +94,41 @@ impl KeyRecord {
     }
 }
 
-/// A key as a row.
-#[derive(FromRow)]
-struct KeyRow {
-    id: String,
-    account_id: String,
-    made_by: Option<String>,
-    name: String,
-    scope: String,
-    hash: Vec<u8>,
-    old_hash: Option<Vec<u8>>,
-    old_until: Option<Micros>,
-    cap: Option<i64>,
-    spent: i64,
-    models: String,
-    expires: Option<Micros>,
-    revoked: Option<Micros>,
-    rpm: Option<i64>,
-    tpm: Option<i64>,
-    concurrency: Option<i64>,
-    ips: String,
-    budget: Option<i64>,
-    budget_period: Option<String>,
-    created: Micros,
-    changed: Micros,
-    last_used: Option<Micros>,
+row! {
+    struct KeyRow {
+        id: String,
+        account_id: String,
+        made_by: Option<String>,
+        name: String,
+        scope: String,
+        hash: Vec<u8>,
+        old_hash: Option<Vec<u8>>,
+        old_until: Option<Micros>,
+        cap: Option<Money>,
+        spent: Money,
+        models: String,
+        expires: Option<Micros>,
+        revoked: Option<Micros>,
+        rpm: Option<u32>,
+        tpm: Option<u32>,
+        concurrency: Option<u32>,
+        ips: String,
+        budget: Option<Money>,
+        budget_period: Option<String>,
+        created: Micros,
+        changed: Micros,
+        last_used: Option<Micros>,
+    }
 }
 
-/// The two columns of a budget, of which there are both or none.
-fn budget(most: Option<i64>, period: Option<String>) -> Result<Option<BudgetTerms>, sqlx::Error> {
+/// Combines the two columns of a budget, of which either both or none are set.
+pub(crate) fn budget(
+    most: Option<Money>,
+    period: Option<String>,
+) -> Result<Option<BudgetTerms>, sqlx::Error> {
     let (Some(most), Some(word)) = (most, period) else { return Ok(None) };
     let period = Period::by_word(&word).ok_or_else(|| unknown_word(&word))?;
-    Ok(Some(BudgetTerms { most: Money::nanos(most), period }))
+    Ok(Some(BudgetTerms { most, period }))
 }
 
 impl TryFrom<KeyRow> for KeyRecord {
@@ -141,17 +144,13 @@ impl TryFrom<KeyRow> for KeyRecord {
             hash: row.hash,
             old_hash: row.old_hash,
             old_until: row.old_until,
-            cap: row.cap.map(Money::nanos),
-            spent: Money::nanos(row.spent),
+            cap: row.cap,
+            spent: row.spent,
             budget: budget(row.budget, row.budget_period)?,
             models: from_json(&row.models)?,
             expires: row.expires,
             revoked: row.revoked,
-            limits: Limits {
-                rpm: row.rpm.map(number).transpose()?,
-                tpm: row.tpm.map(number).transpose()?,
-                concurrency: row.concurrency.map(number).transpose()?,
-            },
+            limits: Limits { rpm: row.rpm, tpm: row.tpm, concurrency: row.concurrency },
             ips: from_json(&row.ips)?,
             created: row.created,
             changed: row.changed,
@@ -160,7 +159,7 @@ impl TryFrom<KeyRow> for KeyRecord {
     }
 }
 
-/// The columns of [`KeyRow`].
+/// The columns of `KeyRow`.
 macro_rules! key_columns {
     () => {
         "id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, revoked, \
@@ -169,8 +168,7 @@ macro_rules! key_columns {
     };
 }
 
-/// The same to read them: a key of an account that is locked out counts as revoked, for as long as
-/// it is.
+/// Selects these columns. A key of a locked account is read as revoked.
 macro_rules! key_selection {
     () => {
         "SELECT id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, \
@@ -180,8 +178,8 @@ macro_rules! key_selection {
     };
 }
 
-/// What `changed` becomes by an edit at the time `$2`.
-macro_rules! moved_on {
+/// Sets `changed` for an edit at the time `$2`.
+macro_rules! next_changed {
     () => {
         "changed = CASE WHEN changed < $2 THEN $2 ELSE changed + 1 END"
     };
@@ -198,17 +196,20 @@ const ALL: &str = concat!(key_selection!(), " ORDER BY created, id");
 const OF: &str = concat!(key_selection!(), " WHERE account_id = $1 ORDER BY created, id");
 const MADE_BY: &str = concat!(key_selection!(), " WHERE made_by = $1 ORDER BY created, id");
 const CHANGED_SINCE: &str = concat!(key_selection!(), " WHERE changed >= $1 ORDER BY changed, id");
-const REVOKE: &str =
-    concat!("UPDATE keys SET revoked = $2, ", moved_on!(), " WHERE id = $1 AND revoked IS NULL");
+const REVOKE: &str = concat!(
+    "UPDATE keys SET revoked = $2, ",
+    next_changed!(),
+    " WHERE id = $1 AND revoked IS NULL"
+);
 const ROTATE: &str = concat!(
     "UPDATE keys SET old_hash = hash, hash = $3, old_until = $4, ",
-    moved_on!(),
+    next_changed!(),
     " WHERE id = $1 AND revoked IS NULL"
 );
 const UPDATE: &str = concat!(
     "UPDATE keys SET name = $3, cap = $4, models = $5, expires = $6, rpm = $7, tpm = $8, \
      concurrency = $9, ips = $10, budget = $11, budget_period = $12, ",
-    moved_on!(),
+    next_changed!(),
     " WHERE id = $1"
 );
 
@@ -217,8 +218,7 @@ fn records(rows: Vec<KeyRow>) -> Result<Vec<KeyRecord>, StoreError> {
 }
 
 impl Store {
-    /// Adds a key. It has spent nothing and was never used, whatever the record says: only
-    /// [`Store::post`] moves these two.
+    /// Adds a key. Its spending and last use start empty; only [`Store::post`] changes them.
     pub async fn add_key(&self, key: &KeyRecord) -> Result<(), StoreError> {
         on_writer!(&self.db, pool => {
             sqlx::query(ADD)
@@ -249,7 +249,7 @@ impl Store {
         Ok(())
     }
 
-    /// The key with that public id.
+    /// Returns the key with that public id.
     pub async fn key(&self, id: &str) -> Result<Option<KeyRecord>, StoreError> {
         let row: Option<KeyRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(clean(id)).fetch_optional(pool).await?
@@ -257,43 +257,45 @@ impl Store {
         Ok(row.map(KeyRecord::try_from).transpose()?)
     }
 
-    /// Every key, the oldest first.
+    /// Returns every key, the oldest first.
     pub async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
         records(on_reader!(&self.db, pool => sqlx::query_as(ALL).fetch_all(pool).await?))
     }
 
-    /// An account's keys, the oldest first.
+    /// Returns the keys of an account, the oldest first.
     pub async fn keys_of(&self, account_id: &str) -> Result<Vec<KeyRecord>, StoreError> {
         records(on_reader!(&self.db, pool => {
             sqlx::query_as(OF).bind(clean(account_id)).fetch_all(pool).await?
         }))
     }
 
-    /// The keys somebody made, whomever they belong to, the oldest first.
+    /// Returns the keys that an account created, for itself or others, the oldest first.
     pub async fn keys_made_by(&self, account_id: &str) -> Result<Vec<KeyRecord>, StoreError> {
         records(on_reader!(&self.db, pool => {
             sqlx::query_as(MADE_BY).bind(clean(account_id)).fetch_all(pool).await?
         }))
     }
 
-    /// The keys made or edited at that time or later, in the order of their edits.
+    /// Returns the keys that were created or edited at that time or later, in the order of their
+    /// edits.
     ///
-    /// Times come from the editors' clocks: ask with an overlap of as much as these may differ.
+    /// Times come from the clocks of the editors, so the caller must subtract their possible
+    /// difference.
     pub async fn keys_changed_since(&self, since: Micros) -> Result<Vec<KeyRecord>, StoreError> {
         records(on_reader!(&self.db, pool => {
             sqlx::query_as(CHANGED_SINCE).bind(since).fetch_all(pool).await?
         }))
     }
 
-    /// Revokes a key. False when there is none or it was revoked before: the first time stands.
+    /// Revokes a key. Returns false if there is no such key or it is revoked already.
     pub async fn revoke_key(&self, id: &str, at: Micros) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(REVOKE).bind(clean(id)).bind(at).execute(pool).await?.rows_affected()
         }) > 0)
     }
 
-    /// Gives a key another secret; the one before stays good until `old_until`, any older one does
-    /// not. False when there is no such key or it is revoked.
+    /// Replaces the secret of a key. The previous secret stays valid until `old_until`. Returns
+    /// false if there is no such key or it is revoked.
     pub async fn rotate_key(
         &self,
         id: &str,
@@ -313,11 +315,11 @@ impl Store {
         }) > 0)
     }
 
-    /// Writes what an owner edits: name, cap, budget, models, expiry, limits, addresses. `changed` is the
-    /// time of the edit. False when there is no such key.
+    /// Writes the fields that an owner edits: name, cap, budget, models, expiry, limits, addresses.
+    /// `changed` is the time of the edit. Returns false if there is no such key.
     ///
-    /// Everything else in the record is ignored, the scope included, so that an edit made from an old copy undoes
-    /// neither a revocation nor a rotation nor any spending.
+    /// Other fields of the record, the scope included, are ignored, so that an edit made from an old copy does not
+    /// revert a revocation, a rotation or any spending.
     pub async fn update_key(&self, key: &KeyRecord) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(UPDATE)

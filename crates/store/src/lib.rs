@@ -1,66 +1,67 @@
 //! Accounts, keys, ledger rows, settings and sessions in SQLite or PostgreSQL.
 //!
-//! One [`Store`], two databases, one SQL text for both. Times are microseconds since 1970, money is
-//! whole nanodollars, and both are plain integers in the database. The clock is the caller's:
-//! whatever needs a time takes it as an argument; only leases, which several machines must agree
-//! on, run by the database's own. Nothing here knows HTTP or wire formats.
+//! One [`Store`], two databases, one SQL text for both. Times are microseconds since 1970 and money
+//! is whole nanodollars; both are plain integers in the database. Callers pass the time as an
+//! argument. Only leases, on which several machines must agree, use the clock of the database.
+//! Nothing here knows HTTP or wire formats.
 
 mod account_caps;
 mod accounts;
+mod attempt_counters;
 mod audit;
-mod bank;
-mod configured;
 mod db;
 mod entries;
 mod error;
 mod factors;
 mod idempotent;
 mod identities;
-mod kept;
 mod keys;
+mod lease_store;
 mod leases;
 mod limits;
 mod links;
 mod nodes;
 mod open;
 mod post;
-mod prove;
 mod rekey;
 mod rollup;
+mod row;
 mod sessions;
 mod settings;
+mod stored_config;
+mod stored_responses;
 mod sums;
-mod tallies;
 mod tasks;
 mod teams;
 mod usage;
 mod vault;
+mod verify;
 
 pub use account_caps::{AccountTerms, AccountTotal};
 pub use accounts::{Account, Role};
+pub use attempt_counters::Tally;
 pub use audit::{Audit, AuditFilter};
-pub use configured::{AllConfigured, Change, Configured, ConfiguredKind, StoredCredential};
 pub use entries::{EntryFilter, KeyTotal};
 pub use error::StoreError;
 pub use factors::{Factor, FactorKind};
 pub use idempotent::{CallName, Claim, Claimed, KeptAnswer};
 pub use identities::Identity;
-pub use kept::Kept;
 pub use keys::{KeyRecord, KeyScope};
 pub use leases::LeaseTotal;
 pub use ledger::Micros;
 pub use limits::{BudgetTerms, Limits};
 pub use links::{Link, Purpose};
-pub use prove::Proof;
 pub use rekey::Rekeyed;
 pub use rollup::Step;
 pub use sessions::Session;
+pub use stored_config::{AllConfigured, Change, Configured, ConfiguredKind, StoredCredential};
+pub use stored_responses::Kept;
 pub use sums::{Pace, Shown, Times, Used};
-pub use tallies::Tally;
 pub use tasks::{NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskState, Told, Webhook};
 pub use teams::{Member, Owner, Seat, Seated, Team, TeamRole, TeamTotal};
 pub use usage::{By, Rank, UsageFilter, UsagePoint, UsageView, UsageWish};
-pub use vault::{Sealed, Sealer, Vault, VaultError, VaultKeys};
+pub use vault::{Sealed, Sealer, Vault, VaultError, VaultKeyError, VaultKeys};
+pub use verify::Proof;
 
 use db::{Db, on_reader};
 
@@ -71,7 +72,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Whether the database answers.
+    /// Checks that the database answers.
     pub async fn ping(&self) -> Result<(), StoreError> {
         on_reader!(&self.db, pool => {
             sqlx::query("SELECT 1").execute(pool).await?;
@@ -79,7 +80,7 @@ impl Store {
         Ok(())
     }
 
-    /// Which of the two databases it is.
+    /// Returns the name of the database product.
     pub const fn kind(&self) -> &'static str {
         match &self.db {
             Db::Sqlite { .. } => "SQLite",
@@ -87,12 +88,13 @@ impl Store {
         }
     }
 
-    /// Waits for running work and closes every connection; SQLite folds its write-ahead file back.
+    /// Waits for running work and closes every connection. SQLite then checkpoints its write-ahead
+    /// log.
     pub async fn close(&self) {
         match &self.db {
             Db::Sqlite { reader, writer } => {
-                // The writer goes last: only the last connection of all, and only one that may
-                // write, folds the write-ahead file into the database.
+                // The writer is closed last: only the last connection, and only one that may write,
+                // checkpoints the log (<https://www.sqlite.org/wal.html>).
                 reader.close().await;
                 writer.close().await;
             }

@@ -1,6 +1,6 @@
-//! How fast keys and accounts may be used, and what a key may spend in a period.
+//! Rate limits of keys and accounts, and budgets of keys.
 //!
-//! An account's limits are a setting under its id: few accounts have any.
+//! The limits of an account are a setting under its id, because few accounts have any.
 
 use canon::Money;
 use ledger::{Micros, Period};
@@ -11,34 +11,34 @@ use crate::db::{clean, on_reader};
 use crate::rollup::DAY;
 use crate::{Store, StoreError};
 
-/// How fast a key or an account may be used; `None` is no limit.
+/// Rate limits of a key or an account; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Requests per minute.
     pub rpm: Option<u32>,
     /// Tokens per minute.
     pub tpm: Option<u32>,
-    /// Calls at the same time.
+    /// Concurrent calls.
     pub concurrency: Option<u32>,
 }
 
 impl Limits {
-    /// Whether there is none.
+    /// Returns true if there is no limit.
     pub const fn is_none(&self) -> bool {
         self.rpm.is_none() && self.tpm.is_none() && self.concurrency.is_none()
     }
 }
 
-/// What a key may spend in every period.
+/// Spending limit of every period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetTerms {
-    /// The most.
+    /// The limit.
     pub most: Money,
-    /// How often it begins anew.
+    /// The reset interval.
     pub period: Period,
 }
 
-/// The settings that hold accounts' limits begin with this.
+/// Prefix of the settings that hold limits of accounts.
 const PREFIX: &str = "limits/";
 
 const ACCOUNTS: &str = "SELECT name, value FROM settings WHERE name >= $1 AND name < $2";
@@ -46,7 +46,7 @@ const SPENT: &str = "SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM usage \
     WHERE span = 'day' AND scope = 'key_sum' AND owner = $1 AND begun >= $2";
 
 impl Store {
-    /// Sets how fast all keys of an account together may be used.
+    /// Sets the rate limits of all keys of an account together.
     pub async fn set_account_limits(
         &self,
         account_id: &str,
@@ -57,7 +57,7 @@ impl Store {
         self.put_setting(&format!("{PREFIX}{account_id}"), &value.to_string()).await
     }
 
-    /// The limits of every account that ever had any, by its id.
+    /// Returns the limits of every account that ever had any, with its id.
     pub async fn account_limits(&self) -> Result<Vec<(String, Limits)>, StoreError> {
         let rows: Vec<(String, String)> = on_reader!(&self.db, pool => {
             let rows = sqlx::query(ACCOUNTS).bind(PREFIX).bind("limits0").fetch_all(pool).await?;
@@ -84,8 +84,8 @@ impl Store {
             .collect()
     }
 
-    /// What a key's calls cost that were admitted in the period with that time in it: the first day
-    /// of the period, in days since 1970, and the sum.
+    /// Returns the cost of a key's calls admitted in the period that contains that time, after the
+    /// first day of the period in days since 1970.
     pub async fn spent_in(
         &self,
         key_id: &str,

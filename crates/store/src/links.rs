@@ -1,30 +1,30 @@
-//! Words that are good for one deed: links in mails, invitations, the steps of a sign-in. Only a
-//! hash of the word is stored.
+//! Single-use tokens: links in mails, invitations, steps of a sign-in. Only a hash of the token is
+//! stored.
 
 use ledger::Micros;
-use sqlx::FromRow;
 
 use crate::db::{clean, on_reader, on_writer, unknown_word};
+use crate::row::row;
 use crate::{Store, StoreError};
 
-/// What a link is for. One made for one deed does nothing for another.
+/// The purpose of a link. A link is valid for this purpose only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// To make an account for the address it was sent to.
+    /// Creates an account for the address it was sent to.
     SignUp,
-    /// To make an account that somebody was invited to.
+    /// Creates an account for an invited person.
     Invite,
-    /// To choose another password.
+    /// Sets a new password.
     Reset,
-    /// To prove that an address is the account's.
+    /// Verifies an email address.
     Email,
-    /// The password was right; a second factor is to come.
+    /// Continues a sign-in with a second factor after the password was verified.
     Second,
-    /// To be signed with a passkey.
+    /// Is signed by a passkey.
     Challenge,
-    /// To come back from a provider of identities.
+    /// Returns from an identity provider.
     Return,
-    /// That whoever has a session proved once more who they are.
+    /// Proves that a signed-in user has authenticated again.
     Proof,
 }
 
@@ -58,28 +58,29 @@ impl Purpose {
 /// A link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The hash of the word.
+    /// Hash of the token.
     pub hash: Vec<u8>,
-    /// What it is for.
+    /// The purpose.
     pub purpose: Purpose,
-    /// The account it concerns, if there is one.
+    /// The account, if there is one.
     pub account_id: Option<String>,
-    /// What its maker wants to know again when it is used.
+    /// Data of its creator, available when it is used.
     pub data: String,
-    /// When it was made.
+    /// Time of creation.
     pub created: Micros,
-    /// When it ends. The store has no clock: whoever asks compares.
+    /// Time of expiry. The store has no clock, so the caller compares.
     pub expires: Micros,
 }
 
-#[derive(FromRow)]
-struct LinkRow {
-    hash: Vec<u8>,
-    purpose: String,
-    account_id: Option<String>,
-    data: String,
-    created: Micros,
-    expires: Micros,
+row! {
+    struct LinkRow {
+        hash: Vec<u8>,
+        purpose: String,
+        account_id: Option<String>,
+        data: String,
+        created: Micros,
+        expires: Micros,
+    }
 }
 
 impl TryFrom<LinkRow> for Link {
@@ -123,7 +124,7 @@ impl Store {
         Ok(())
     }
 
-    /// The link with that hash, expired or not. It stays good.
+    /// Returns the link with that hash, expired or not, without using it.
     pub async fn link(&self, hash: &[u8]) -> Result<Option<Link>, StoreError> {
         let row: Option<LinkRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(hash).fetch_optional(pool).await?
@@ -131,7 +132,7 @@ impl Store {
         Ok(row.map(Link::try_from).transpose()?)
     }
 
-    /// Uses a link up: of all who try, one gets it. Expired or not.
+    /// Uses a link, expired or not. Of several concurrent attempts, one gets it.
     pub async fn take_link(
         &self,
         hash: &[u8],
@@ -143,7 +144,7 @@ impl Store {
         Ok(row.map(Link::try_from).transpose()?)
     }
 
-    /// Every link for that purpose, the oldest first.
+    /// Returns every link with that purpose, the oldest first.
     pub async fn links_for(&self, purpose: Purpose) -> Result<Vec<Link>, StoreError> {
         let rows: Vec<LinkRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(ALL_FOR).bind(purpose.word()).fetch_all(pool).await?
@@ -151,7 +152,7 @@ impl Store {
         Ok(rows.into_iter().map(Link::try_from).collect::<Result<_, _>>()?)
     }
 
-    /// Takes an account's links for that purpose back.
+    /// Deletes the links of an account with that purpose.
     pub async fn drop_links_of(
         &self,
         account_id: &str,
@@ -167,7 +168,7 @@ impl Store {
         }))
     }
 
-    /// Forgets the links that ended before `now`.
+    /// Deletes the links that expired before `now`.
     pub async fn sweep_links(&self, now: Micros) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(SWEEP).bind(now).execute(pool).await?.rows_affected()

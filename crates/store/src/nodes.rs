@@ -1,21 +1,23 @@
-//! Nodes: who is alive, and what becomes of the leases and calls of one that is not.
+//! Liveness of nodes, and recovery of the leases and calls of dead ones.
 //!
-//! A node's journal is its own; others know of its calls what it told once a second. When its
-//! leases have run out, whoever comes first settles these calls from what was last told and sets
-//! the rest of the leases free, but for what the node may have used without telling: that pays for
-//! what its journal will tell when it comes back. Calls that are settled already are skipped then.
+//! Other nodes know a node's calls from its heartbeats. When its leases have expired, any node
+//! settles these calls from the last heartbeat and frees the leases except for the announced
+//! unreported spending. That amount pays for the calls in the dead node's journal when it restarts.
+//! Calls that are settled already are then skipped.
 
-use ledger::{Closed, GRACE, LEASE, Micros, Node, OpenCall, Settled, Token};
+use canon::Money;
+use ledger::{ClosedCounts, LEASE, LEASE_GRACE, LeaseToken, Micros, Node, OpenCall, SettledCall};
 use std::sync::Arc;
 
 use crate::db::{in_transaction, on_reader, on_writer};
-use crate::leases::{LOCK_KEY, Locked, UNLEASE};
+use crate::leases::{LOCK_KEY, LockedKey, UNLEASE};
+use crate::row::row;
 use crate::{Store, StoreError};
 
-/// How long an empty node is remembered, and how long something is set aside for one that is gone.
-const REMEMBERED: Micros = 86_400_000_000;
-/// How many leases are closed in one go, so that many nodes share the work.
-const AT_ONCE: i64 = 200;
+/// Time for which an unused node, and the reserve of a dead one, is kept.
+const NODE_RETENTION: canon::Micros = canon::Micros::from_secs(86_400);
+/// Maximum number of leases closed by one call, so that nodes share the work.
+const MAX_CLOSED_LEASES: i64 = 200;
 
 const ENTER: &str = "INSERT INTO nodes (id, epoch, seen) \
     VALUES ($1, (SELECT now FROM store_clock), (SELECT now FROM store_clock)) \
@@ -38,7 +40,7 @@ const KEEP_CLOSED: &str = "UPDATE leases SET amount = $2, version = version + 1,
     WHERE token = $1";
 const CALLS_OF_NODE: &str = "SELECT body FROM holds WHERE node_id = $1";
 const CALLS_OF_LEASE: &str = "SELECT body FROM holds WHERE lease = $1";
-// What a lease pays for is settled with the lease.
+// Calls that an open lease pays for are settled with that lease.
 const CALLS_OF_GONE: &str = "SELECT body FROM holds WHERE NOT EXISTS (SELECT 1 FROM nodes \
     WHERE nodes.id = holds.node_id AND nodes.seen >= (SELECT now FROM store_clock) - $1) \
     AND NOT EXISTS (SELECT 1 FROM leases WHERE token = holds.lease AND closed = 0) LIMIT $2";
@@ -46,19 +48,28 @@ const CALLS_OF_GONE: &str = "SELECT body FROM holds WHERE NOT EXISTS (SELECT 1 F
 const SEEN: &str =
     "SELECT id, (SELECT now FROM store_clock) - seen FROM nodes ORDER BY seen DESC, id";
 
-/// Calls as they were last told, settled as far as they had come.
-fn settled(bodies: &[String], now: Micros) -> Result<Vec<Settled>, StoreError> {
+/// Settles calls from their last report.
+fn settled(bodies: &[String], now: Micros) -> Result<Vec<SettledCall>, StoreError> {
     let calls = bodies.iter().map(|body| {
-        let call: OpenCall = serde_json::from_str(body)
-            .map_err(|e| StoreError::Other(format!("a running call cannot be read: {e}")))?;
+        let call: OpenCall = serde_json::from_str(body).map_err(|e| {
+            StoreError::Other(format!("a stored running call cannot be decoded: {e}"))
+        })?;
         let lease = call.held.lease;
-        Ok(Settled { entry: Arc::new(call.settle(now)), lease, shown: true })
+        Ok(SettledCall { entry: Arc::new(call.settle(now)), lease, shown: true })
     });
     calls.collect()
 }
 
+row! {
+    #[derive(Clone, Copy)]
+    struct ExpiredLease {
+        amount: Money,
+        unreported: Money as "exposed",
+    }
+}
+
 impl Store {
-    /// Enters a node under that name. What an earlier process of that name left is closed.
+    /// Registers a node. The leases of an earlier process of that name are closed.
     pub(crate) async fn enter_node(&self, id: &str) -> Result<Node, StoreError> {
         self.close_node(id).await?;
         let epoch = on_writer!(&self.db, pool => {
@@ -67,7 +78,7 @@ impl Store {
         Ok(Node { id: id.to_owned(), epoch })
     }
 
-    /// Closes what a node has and forgets it, unless another entered under its name.
+    /// Closes the leases of a node and deletes it, unless another process has its name.
     pub(crate) async fn leave_node(&self, node: &Node) -> Result<(), StoreError> {
         let left = on_writer!(&self.db, pool => {
             sqlx::query(LEAVE).bind(&node.id).bind(node.epoch).execute(pool).await?.rows_affected()
@@ -83,19 +94,19 @@ impl Store {
         let bodies: Vec<String> = on_writer!(&self.db, pool => {
             sqlx::query_scalar(CALLS_OF_NODE).bind(id).fetch_all(pool).await?
         });
-        // Normally there are none left: the journal told of all of them.
+        // Usually there are none, because the journal was posted before.
         self.post(&settled(&bodies, now)?).await?;
-        let leases: Vec<(Token, String)> = on_writer!(&self.db, pool => {
+        let leases: Vec<(LeaseToken, String)> = on_writer!(&self.db, pool => {
             sqlx::query_as(OF_NODE).bind(id).fetch_all(pool).await?
         });
         self.close_leases(&leases).await
     }
 
-    /// Closes leases for good.
-    async fn close_leases(&self, leases: &[(Token, String)]) -> Result<(), StoreError> {
+    /// Deletes leases.
+    async fn close_leases(&self, leases: &[(LeaseToken, String)]) -> Result<(), StoreError> {
         for (token, key_id) in leases {
             in_transaction!(&self.db, tx: Kind => {
-                let _: Option<Locked> =
+                let _: Option<LockedKey> =
                     sqlx::query_as(LOCK_KEY).bind(key_id).fetch_optional(&mut *tx).await?;
                 let amount: Option<i64> =
                     sqlx::query_scalar(CLOSE).bind(token).fetch_optional(&mut *tx).await?;
@@ -107,32 +118,34 @@ impl Store {
         Ok(())
     }
 
-    /// Closes what nodes that are gone left behind.
-    pub(crate) async fn close_gone_nodes(&self, now: Micros) -> Result<Closed, StoreError> {
-        let mut closed = Closed::default();
-        let expired: Vec<(Token, String)> = on_reader!(&self.db, pool => {
-            sqlx::query_as(EXPIRED).bind(GRACE).bind(AT_ONCE).fetch_all(pool).await?
+    /// Closes the leases of dead nodes and settles their calls.
+    pub(crate) async fn close_gone_nodes(&self, now: Micros) -> Result<ClosedCounts, StoreError> {
+        let mut closed = ClosedCounts::default();
+        let expired: Vec<(LeaseToken, String)> = on_reader!(&self.db, pool => {
+            let expired = sqlx::query_as(EXPIRED).bind(LEASE_GRACE.get()).bind(MAX_CLOSED_LEASES);
+            expired.fetch_all(pool).await?
         });
         for (token, key_id) in expired {
             let bodies: Vec<String> = on_reader!(&self.db, pool => {
                 sqlx::query_scalar(CALLS_OF_LEASE).bind(token).fetch_all(pool).await?
             });
-            // Against the lease, which is still there: what was set aside pays for them.
+            // Posted before the lease is closed, so that it pays for them.
             closed.calls += self.post(&settled(&bodies, now)?).await?;
-            let found: Option<(i64, i64)> = in_transaction!(&self.db, tx: Kind => {
-                let _: Option<Locked> =
+            let found: Option<ExpiredLease> = in_transaction!(&self.db, tx: Kind => {
+                let _: Option<LockedKey> =
                     sqlx::query_as(LOCK_KEY).bind(&key_id).fetch_optional(&mut *tx).await?;
-                let found: Option<(i64, i64)> = sqlx::query_as(STILL_EXPIRED)
+                let found: Option<ExpiredLease> = sqlx::query_as(STILL_EXPIRED)
                     .bind(token)
-                    .bind(GRACE)
+                    .bind(LEASE_GRACE.get())
                     .fetch_optional(&mut *tx)
                     .await?;
-                if let Some((amount, exposed)) = found {
-                    let keep = exposed.clamp(0, amount);
-                    let back = amount - keep;
+                if let Some(ExpiredLease { amount, unreported }) = found {
+                    let keep = unreported.max(Money::ZERO).min(amount);
+                    let back = amount.saturating_sub(keep).as_nanos();
                     sqlx::query(UNLEASE).bind(&key_id).bind(back).execute(&mut *tx).await?;
-                    if keep > 0 {
-                        sqlx::query(KEEP_CLOSED).bind(token).bind(keep).execute(&mut *tx).await?;
+                    if keep > Money::ZERO {
+                        let keep = sqlx::query(KEEP_CLOSED).bind(token).bind(keep.as_nanos());
+                        keep.execute(&mut *tx).await?;
                     } else {
                         sqlx::query(CLOSE).bind(token).execute(&mut *tx).await?;
                     }
@@ -141,30 +154,34 @@ impl Store {
             });
             closed.leases += usize::from(found.is_some());
         }
-        let forgotten: Vec<(Token, String)> = on_reader!(&self.db, pool => {
-            sqlx::query_as(FORGOTTEN).bind(REMEMBERED).bind(AT_ONCE).fetch_all(pool).await?
+        let forgotten: Vec<(LeaseToken, String)> = on_reader!(&self.db, pool => {
+            sqlx::query_as(FORGOTTEN)
+                .bind(NODE_RETENTION.get())
+                .bind(MAX_CLOSED_LEASES)
+                .fetch_all(pool)
+                .await?
         });
         self.close_leases(&forgotten).await?;
         let bodies: Vec<String> = on_reader!(&self.db, pool => {
             sqlx::query_scalar(CALLS_OF_GONE)
-                .bind(LEASE + GRACE)
-                .bind(AT_ONCE)
+                .bind(LEASE.saturating_add(LEASE_GRACE).get())
+                .bind(MAX_CLOSED_LEASES)
                 .fetch_all(pool)
                 .await?
         });
         closed.calls += self.post(&settled(&bodies, now)?).await?;
         on_writer!(&self.db, pool => {
-            sqlx::query(FORGET).bind(REMEMBERED).execute(pool).await?;
+            sqlx::query(FORGET).bind(NODE_RETENTION.get()).execute(pool).await?;
         });
         Ok(closed)
     }
 
-    /// Every node that is remembered: its name, and for how long it was not heard.
+    /// Returns the name of every known node and the time since its last heartbeat.
     pub async fn nodes(&self) -> Result<Vec<(String, Micros)>, StoreError> {
         Ok(on_reader!(&self.db, pool => sqlx::query_as(SEEN).fetch_all(pool).await?))
     }
 
-    /// The time by the database's clock.
+    /// Returns the time of the database's clock.
     pub(crate) async fn now(&self) -> Result<Micros, StoreError> {
         Ok(on_reader!(&self.db, pool => {
             sqlx::query_scalar("SELECT now FROM store_clock").fetch_one(pool).await?

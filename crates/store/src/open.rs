@@ -1,4 +1,4 @@
-//! From an address to an open, migrated database.
+//! Opening and migration of a database.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::{Store, StoreError};
 static SQLITE: Migrator = sqlx::migrate!("migrations/sqlite");
 static POSTGRES: Migrator = sqlx::migrate!("migrations/postgres");
 
-/// How long another process may hold SQLite's lock, and how long to wait for a connection.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// SQLite's own name for a database without a file.
-const MEMORY: &str = ":memory:";
-const READERS: u32 = 4;
+/// Maximum time to wait for SQLite's lock and for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// SQLite's name for a database without a file.
+const IN_MEMORY: &str = ":memory:";
+const SQLITE_READERS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 16;
 
 impl Store {
-    /// Opens `sqlite:path/to.db` (the file is created, its folder is not) or `postgres://…` and
-    /// brings the tables up to date. Several processes may do so at once.
+    /// Opens `sqlite:path/to.db` (creates the file, but not its folder) or `postgres://…` and
+    /// migrates the schema. Several processes may do so at once.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         let db = if let Some(path) = url.strip_prefix("sqlite:") {
             sqlite(path.strip_prefix("//").unwrap_or(path)).await?
@@ -49,23 +49,23 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
     }
     let base = SqliteConnectOptions::new()
         .filename(path)
-        .busy_timeout(PATIENCE)
+        .busy_timeout(CONNECT_TIMEOUT)
         .synchronous(SqliteSynchronous::Normal)
         .foreign_keys(true);
-    // Connections are kept for good: a file does not go stale, and a database in memory would
-    // vanish with its only connection.
+    // Connections are never closed: a file does not become stale, and a database in memory vanishes
+    // with its only connection.
     let pool = || {
         SqlitePoolOptions::new()
-            .acquire_timeout(3 * PATIENCE)
+            .acquire_timeout(3 * CONNECT_TIMEOUT)
             .idle_timeout(None)
             .max_lifetime(None)
             .test_before_acquire(false)
     };
     let options = base.clone().create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
-    if path != MEMORY {
+    if path != IN_MEMORY {
         create_private(path).await;
     }
-    let writer = patiently(|| pool().max_connections(1).connect_with(options.clone()))
+    let writer = retry_while_busy(|| pool().max_connections(1).connect_with(options.clone()))
         .await
         .map_err(|error| {
             let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -84,16 +84,17 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
         writer.close().await;
         return Err(error);
     }
-    let reader = if path == MEMORY {
+    let reader = if path == IN_MEMORY {
         writer.clone()
     } else {
-        pool().max_connections(READERS).connect_lazy_with(base.read_only(true))
+        pool().max_connections(SQLITE_READERS).connect_lazy_with(base.read_only(true))
     };
     Ok(Db::Sqlite { reader, writer })
 }
 
-/// Creates the file readable by its owner only: it holds password hashes and the key pepper. SQLite
-/// gives its side files the same permissions. A failure is left for SQLite to report.
+/// Creates the file with access for its owner only, because it holds password hashes and the key
+/// pepper. SQLite gives its side files the same permissions. SQLite reports a failure when it opens
+/// the file.
 async fn create_private(path: &str) {
     let mut options = tokio::fs::OpenOptions::new();
     options.write(true).create_new(true);
@@ -102,16 +103,16 @@ async fn create_private(path: &str) {
     drop(options.open(path).await);
 }
 
-/// Tries again while another process holds the file: the very first switch to write-ahead mode is
-/// refused at once then, whatever the busy timeout says.
-async fn patiently<T, F: Future<Output = Result<T, sqlx::Error>>>(
+/// Retries while another process holds the file. The first switch to write-ahead mode fails at once
+/// then, without regard to the busy timeout.
+async fn retry_while_busy<T, F: Future<Output = Result<T, sqlx::Error>>>(
     attempt: impl Fn() -> F,
 ) -> Result<T, sqlx::Error> {
-    const PAUSE: Duration = Duration::from_millis(20);
-    for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
+    const RETRY_PAUSE: Duration = Duration::from_millis(20);
+    for _ in 0..CONNECT_TIMEOUT.as_millis() / RETRY_PAUSE.as_millis() {
         match attempt().await {
             Err(sqlx::Error::Database(error)) if error.code().is_some_and(|c| is_busy(&c)) => {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
             other => return other,
         }
@@ -124,16 +125,19 @@ async fn migrate_sqlite(writer: &SqlitePool) -> Result<(), StoreError> {
     if is_current(&SQLITE, &mut *connection).await {
         return Ok(());
     }
-    // sqlx takes no lock on SQLite: the write lock held from before the look to after the last
-    // change keeps two processes from migrating at once.
+    // sqlx takes no lock on SQLite. The write lock, held from before the check to after the last
+    // change, keeps two processes from migrating at once.
     let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
-    SQLITE.run_direct(None, &mut *tx, false).await.map_err(|error| failed(&SQLITE, error))?;
+    SQLITE
+        .run_direct(None, &mut *tx, false)
+        .await
+        .map_err(|error| migration_error(&SQLITE, error))?;
     tx.commit().await?;
     Ok(())
 }
 
 async fn postgres(url: &str) -> Result<Db, StoreError> {
-    // The driver's own words could quote parts of the address, and the password is one.
+    // The driver's error message may quote parts of the address, which contains the password.
     let options: PgConnectOptions = url.parse().map_err(|_| {
         StoreError::Other(
             "`store.url` cannot be read; it should look like \
@@ -143,26 +147,26 @@ async fn postgres(url: &str) -> Result<Db, StoreError> {
     })?;
     let options = options.application_name("portunus");
     let place = format!("{}:{}", options.get_host(), options.get_port());
-    // The pool would retry a refused connection until it times out and then not say why; the first
-    // connection is made by hand.
-    let mut connection = match tokio::time::timeout(PATIENCE, options.connect()).await {
+    // The pool would retry a refused connection until it times out, and then not report the reason.
+    // So the first connection is made directly.
+    let mut connection = match tokio::time::timeout(CONNECT_TIMEOUT, options.connect()).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
             return Err(StoreError::Unreachable(format!("{place}, {}", one_line(&error))));
         }
         Err(_) => {
-            let waited = PATIENCE.as_secs();
+            let waited = CONNECT_TIMEOUT.as_secs();
             return Err(StoreError::Unreachable(format!("{place} gave no answer in {waited} s")));
         }
     };
     let migrated = migrate_postgres(&mut connection).await;
-    // Also gives back the migration lock when it failed.
+    // This also releases the migration lock after a failure.
     let closed = connection.close().await;
     migrated?;
     closed?;
     let pool = PgPoolOptions::new()
         .max_connections(POSTGRES_CONNECTIONS)
-        .acquire_timeout(PATIENCE)
+        .acquire_timeout(CONNECT_TIMEOUT)
         .connect_lazy_with(options);
     Ok(Db::Pg(pool))
 }
@@ -171,12 +175,16 @@ async fn migrate_postgres(connection: &mut PgConnection) -> Result<(), StoreErro
     if is_current(&POSTGRES, connection).await {
         return Ok(());
     }
-    POSTGRES.run_direct(None, connection, false).await.map_err(|error| failed(&POSTGRES, error))
+    POSTGRES
+        .run_direct(None, connection, false)
+        .await
+        .map_err(|error| migration_error(&POSTGRES, error))
 }
 
-/// Whether there is nothing to migrate. A look costs no lock, so starting never waits for a writer.
+/// Returns true if there is nothing to migrate. The check takes no lock, so a start never waits for
+/// a writer.
 async fn is_current<C: Migrate>(migrator: &Migrator, connection: &mut C) -> bool {
-    // Fails on a new database, which has no such table.
+    // Fails on a new database, which has no table of migrations.
     let Ok(applied) = connection.list_applied_migrations(&migrator.table_name).await else {
         return false;
     };
@@ -186,7 +194,7 @@ async fn is_current<C: Migrate>(migrator: &Migrator, connection: &mut C) -> bool
         .eq(migrator.iter().map(|known| (known.version, &known.checksum)))
 }
 
-fn failed(migrator: &Migrator, error: MigrateError) -> StoreError {
+fn migration_error(migrator: &Migrator, error: MigrateError) -> StoreError {
     let known = migrator.iter().map(|migration| migration.version).max().unwrap_or(0);
     match error {
         MigrateError::VersionMissing(found) if found > known => StoreError::Newer { found, known },

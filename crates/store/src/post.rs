@@ -1,32 +1,32 @@
-//! Posting settled calls: the row, the key's sum, its lease and the usage move together, once.
+//! Posting of settled calls: the row, the key's sum, its lease and the usage change together, once.
 //!
-//! A call is paid from the lease its money was set aside from. One whose lease was closed in the
-//! meantime (its node was taken for dead), or that never had one, pays as far as its key's cap has
-//! room, and the rest is the operator's: the cap holds whatever comes late.
+//! A call is paid from the lease of its hold. A call without a lease, or whose lease was closed
+//! because its node was taken for dead, pays as far as its key's cap has room. The operator absorbs
+//! the rest, so that the cap holds.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use canon::Money;
-use ledger::{Entry, Micros, Posting, Token};
+use ledger::{Entry, LeaseToken, Micros, Posting};
 use sqlx::QueryBuilder;
 
-use crate::account_caps::{LOCK_ACCOUNT, LockedAccount, SUM};
+use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
 use crate::db::{clean, in_transaction, to_json};
 use crate::entries::entry_columns;
-use crate::leases::{LOCK_KEY, Locked};
+use crate::leases::{LOCK_KEY, LockedKey};
 use crate::rollup::add_usage;
 use crate::{Store, StoreError};
 
-/// Rows per statement: enough to spread its cost, few enough to keep its text prepared.
-const ROWS: usize = 100;
+/// Rows per statement: enough to amortise its cost, few enough to keep the statement prepared.
+const ROWS_PER_STATEMENT: usize = 100;
 
 const INSERT: &str = concat!("INSERT INTO entries (", entry_columns!(), ") ");
 const OR_SKIP: &str = " ON CONFLICT (request_id) DO NOTHING";
-const OR_TELL: &str = " ON CONFLICT (request_id) DO NOTHING RETURNING request_id";
+const OR_SKIP_RETURNING: &str = " ON CONFLICT (request_id) DO NOTHING RETURNING request_id";
 const CHARGE: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END WHERE id = $1";
-/// The same, if there can be such leases, and what no lease pays for has room below the cap.
+/// The same, if the leases cover their part and the rest has room below the cap.
 const CHARGE_IF: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END \
     WHERE id = $1 AND leased >= $4 AND ($2 = $4 OR ((cap IS NULL OR spent + leased + $2 - $4 <= cap) \
@@ -35,49 +35,49 @@ const CHARGE_IF: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $
 const ACCOUNT_OF: &str = "SELECT account_id FROM keys WHERE id = $1";
 const PAY: &str = "UPDATE leases SET amount = amount - $2 WHERE token = $1 AND amount >= $2";
 
-/// A count as the database holds it; one too large to be true is the largest.
+/// Converts a count to the type of the database. Larger values are capped.
 fn count(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// What a batch adds to one key.
+/// Additions of a batch to one key.
 #[derive(Default)]
-struct Sum {
-    cost: i64,
-    /// How much of it leases pay for.
-    leased: i64,
-    /// The latest end.
+struct KeySum {
+    cost: Money,
+    /// The part that leases pay.
+    leased: Money,
+    /// The latest end of a call.
     ended: Micros,
 }
 
-/// What a batch adds to each key and takes from each lease, both in the order of their ids.
+/// Additions of a batch to each key and deductions from each lease, both in the order of their ids.
 #[derive(Default)]
-struct Sums {
-    keys: BTreeMap<String, Sum>,
-    leases: BTreeMap<Token, i64>,
+struct BatchSums {
+    keys: BTreeMap<String, KeySum>,
+    leases: BTreeMap<LeaseToken, Money>,
 }
 
-impl Sums {
-    fn add(&mut self, entry: &Entry, lease: Option<Token>) -> Result<(), StoreError> {
-        let (cost, ended) = (entry.cost.as_nanos(), entry.ended);
-        let sum = |a: i64, b: i64| {
+impl BatchSums {
+    fn add(&mut self, entry: &Entry, lease: Option<LeaseToken>) -> Result<(), StoreError> {
+        let Entry { cost, ended, .. } = *entry;
+        let sum = |a: Money, b: Money| {
             a.checked_add(b)
-                .ok_or_else(|| StoreError::Other("a batch costs more than can be held".to_owned()))
+                .ok_or_else(|| StoreError::Other("the cost of a batch overflows".to_owned()))
         };
         let key_id = clean(&entry.key_id).into_owned();
-        let key = self.keys.entry(key_id).or_insert(Sum { ended, ..Sum::default() });
+        let key = self.keys.entry(key_id).or_insert(KeySum { ended, ..KeySum::default() });
         key.cost = sum(key.cost, cost)?;
         key.ended = ended.max(key.ended);
-        if let Some(token) = lease.filter(|_| cost > 0) {
+        if let Some(token) = lease.filter(|_| cost > Money::ZERO) {
             key.leased = sum(key.leased, cost)?;
-            let lease = self.leases.entry(token).or_insert(0);
+            let lease = self.leases.entry(token).or_default();
             *lease = sum(*lease, cost)?;
         }
         Ok(())
     }
 }
 
-/// A statement that inserts some entries. Both drivers need it, and it names the driver's types.
+/// Builds the insertion of entries, for either driver.
 macro_rules! insertion {
     ($kind:ident, $chunk:expr, $end:expr) => {{
         let mut query = QueryBuilder::<$kind>::new(INSERT);
@@ -125,11 +125,11 @@ macro_rules! insertion {
     }};
 }
 
-/// Forgets that calls were running. For a body that is compiled for both drivers.
+/// Deletes the reports of running calls, for either driver.
 macro_rules! forget_holds {
     ($kind:ident, $tx:ident, $sorted:expr) => {
         let shown: Vec<_> = $sorted.iter().filter(|posting| posting.shown()).collect();
-        for chunk in shown.chunks(ROWS) {
+        for chunk in shown.chunks(ROWS_PER_STATEMENT) {
             let mut query = QueryBuilder::<$kind>::new("DELETE FROM holds WHERE request_id IN (");
             let mut ids = query.separated(", ");
             for posting in chunk {
@@ -141,49 +141,56 @@ macro_rules! forget_holds {
 }
 
 impl Store {
-    /// Records settled calls and charges their keys, all or nothing, and tells how many were new.
+    /// Records settled calls and charges their keys in one transaction, and returns the number of
+    /// new ones.
     ///
-    /// A call that is recorded already is skipped, so a batch whose fate is unknown is simply
-    /// posted again. A call of an unknown key is recorded too; [`Store::totals`] shows it.
+    /// A call that is recorded already is skipped, so a batch can be posted again after an error. A
+    /// call of an unknown key is recorded too; [`Store::totals`] shows it.
     pub async fn post<P: Posting>(&self, postings: &[P]) -> Result<usize, StoreError> {
         if postings.is_empty() {
             return Ok(0);
         }
-        // Everyone locks keys in the order of their ids, then leases, then inserts in the order of
-        // the request ids: overlapping batches wait in one direction and cannot deadlock.
+        // Every transaction locks keys in the order of their ids, then leases, then inserts in the
+        // order of the request ids. So overlapping batches cannot deadlock.
         let mut sorted: Vec<&P> = postings.iter().collect();
         sorted.sort_by(|a, b| a.entry().request_id.cmp(&b.entry().request_id));
         if self.post_new(&sorted).await? {
             return Ok(sorted.len());
         }
-        self.post_some(&sorted).await
+        self.post_mixed(&sorted).await
     }
 
-    /// The usual case: every call is new and paid for, so nothing has to be asked back row by row,
-    /// which costs the most. False, and nothing done, when it is not so.
+    /// Posts a batch in which every call is new and covered, which is the usual case. No row has to
+    /// be returned, which is the largest cost. Returns false, without effect, if that does not
+    /// hold.
     async fn post_new<P: Posting>(&self, sorted: &[&P]) -> Result<bool, StoreError> {
-        let mut sums = Sums::default();
+        let mut sums = BatchSums::default();
         for posting in sorted {
             sums.add(posting.entry(), posting.lease())?;
         }
         in_transaction!(&self.db, tx: Kind => {
-            for (key, Sum { cost, leased, ended }) in &sums.keys {
-                let charge = sqlx::query(CHARGE_IF).bind(key).bind(cost).bind(ended).bind(leased);
+            for (key, KeySum { cost, leased, ended }) in &sums.keys {
+                let charge = sqlx::query(CHARGE_IF)
+                    .bind(key)
+                    .bind(cost.as_nanos())
+                    .bind(ended)
+                    .bind(leased.as_nanos());
                 if charge.execute(&mut *tx).await?.rows_affected() != 1 {
                     return Ok(false);
                 }
             }
             for (token, cost) in &sums.leases {
-                let paid = sqlx::query(PAY).bind(token).bind(cost).execute(&mut *tx).await?;
+                let paid = sqlx::query(PAY).bind(token).bind(cost.as_nanos());
+                let paid = paid.execute(&mut *tx).await?;
                 if paid.rows_affected() != 1 {
                     return Ok(false);
                 }
             }
             let mut new = 0;
-            for chunk in sorted.chunks(ROWS) {
+            for chunk in sorted.chunks(ROWS_PER_STATEMENT) {
                 let mut query = insertion!(Kind, chunk.iter().map(|p| p.entry()), OR_SKIP);
-                // Only the text of a full chunk comes back often enough to be kept prepared.
-                let query = query.build().persistent(chunk.len() == ROWS);
+                // Only the statement of a full chunk recurs often enough to be kept prepared.
+                let query = query.build().persistent(chunk.len() == ROWS_PER_STATEMENT);
                 new += query.execute(&mut *tx).await?.rows_affected();
             }
             if new != sorted.len() as u64 {
@@ -195,21 +202,20 @@ impl Store {
         Ok(true)
     }
 
-    /// Some calls were recorded already, or come late: each is looked at.
-    async fn post_some<P: Posting>(&self, sorted: &[&P]) -> Result<usize, StoreError> {
+    /// Posts a batch with calls that are recorded already or not covered by their lease.
+    async fn post_mixed<P: Posting>(&self, sorted: &[&P]) -> Result<usize, StoreError> {
         let key_ids: BTreeSet<_> = sorted.iter().map(|p| clean(&p.entry().key_id)).collect();
-        let tokens: BTreeSet<Token> = sorted.iter().filter_map(|p| p.lease()).collect();
+        let tokens: BTreeSet<LeaseToken> = sorted.iter().filter_map(|p| p.lease()).collect();
         Ok(in_transaction!(&self.db, tx: Kind => {
-            let mut till = Till::default();
+            let mut late = LateCharges::default();
             for key_id in &key_ids {
-                let locked: Option<Locked> =
+                let locked: Option<LockedKey> =
                     sqlx::query_as(LOCK_KEY).bind(key_id).fetch_optional(&mut *tx).await?;
-                if let Some((Some(cap), spent, leased, ..)) = locked {
-                    let room = cap.saturating_sub(spent).saturating_sub(leased).max(0);
-                    till.room.insert(key_id.clone().into_owned(), room);
+                if let Some(room) = locked.and_then(|key| key.room()) {
+                    late.room.insert(key_id.clone().into_owned(), room.max(Money::ZERO));
                 }
             }
-            // In the order of their ids as well, behind all keys.
+            // Accounts are locked in the order of their ids as well, after all keys.
             let mut accounts = BTreeMap::new();
             for key_id in &key_ids {
                 let account: Option<String> =
@@ -222,24 +228,24 @@ impl Store {
                 let Some(key_id) = keys.first() else { continue };
                 let locked: Option<LockedAccount> =
                     sqlx::query_as(LOCK_ACCOUNT).bind(key_id).fetch_optional(&mut *tx).await?;
-                if let Some((_, Some(cap), _)) = locked {
-                    let (spent, leased, _): (i64, i64, i64) =
+                if let Some(LockedAccount { cap: Some(cap), .. }) = locked {
+                    let sums: AccountSums =
                         sqlx::query_as(SUM).bind(&account).fetch_one(&mut *tx).await?;
-                    let room = cap.saturating_sub(spent).saturating_sub(leased).max(0);
-                    till.account_room.insert(account.clone(), room);
-                    till.account_of.extend(keys.into_iter().map(|key| (key, account.clone())));
+                    let room = sums.room(cap).max(Money::ZERO);
+                    late.account_room.insert(account.clone(), room);
+                    late.account_of.extend(keys.into_iter().map(|key| (key, account.clone())));
                 }
             }
-            // From here on nobody else posts for these keys or touches their leases.
+            // From here on no other transaction posts for these keys or changes their leases.
             for token in &tokens {
                 let amount: Option<i64> = sqlx::query_scalar("SELECT amount FROM leases WHERE token = $1")
                     .bind(token)
                     .fetch_optional(&mut *tx)
                     .await?;
-                till.leases.extend(amount.map(|amount| (*token, amount)));
+                late.leases.extend(amount.map(|amount| (*token, Money::nanos(amount))));
             }
             let mut known = BTreeSet::new();
-            for chunk in sorted.chunks(ROWS) {
+            for chunk in sorted.chunks(ROWS_PER_STATEMENT) {
                 let mut query = QueryBuilder::<Kind>::new(
                     "SELECT request_id FROM entries WHERE request_id IN (",
                 );
@@ -258,33 +264,33 @@ impl Store {
             let mut new: Vec<Cow<'_, Entry>> = Vec::with_capacity(sorted.len());
             for posting in sorted {
                 if known.insert(clean(&posting.entry().request_id).into_owned()) {
-                    new.push(till.ring_up(posting.entry(), posting.lease()));
+                    new.push(late.charge(posting.entry(), posting.lease()));
                 }
             }
             let mut inserted: BTreeSet<String> = BTreeSet::new();
-            for chunk in new.chunks(ROWS) {
-                let mut query = insertion!(Kind, chunk, OR_TELL);
+            for chunk in new.chunks(ROWS_PER_STATEMENT) {
+                let mut query = insertion!(Kind, chunk, OR_SKIP_RETURNING);
                 let ids: Vec<String> =
                     query.build_query_scalar().persistent(false).fetch_all(&mut *tx).await?;
                 inserted.extend(ids);
             }
             let is_new = |entry: &Entry| inserted.contains(&*clean(&entry.request_id));
-            let mut sums = Sums::default();
+            let mut sums = BatchSums::default();
             for entry in new.iter().filter(|entry| is_new(entry)) {
                 sums.add(entry, None)?;
             }
-            for (key, Sum { cost, ended, .. }) in &sums.keys {
-                let leased = till.paid.get(key).copied().unwrap_or(0);
+            for (key, KeySum { cost, ended, .. }) in &sums.keys {
+                let leased = late.paid.get(key).copied().unwrap_or_default();
                 sqlx::query(CHARGE)
                     .bind(key)
-                    .bind(cost)
+                    .bind(cost.as_nanos())
                     .bind(ended)
-                    .bind(leased)
+                    .bind(leased.as_nanos())
                     .execute(&mut *tx)
                     .await?;
             }
-            for (token, cost) in &till.taken {
-                sqlx::query(PAY).bind(token).bind(cost).execute(&mut *tx).await?;
+            for (token, cost) in &late.taken {
+                sqlx::query(PAY).bind(token).bind(cost.as_nanos()).execute(&mut *tx).await?;
             }
             add_usage!(Kind, tx, new.iter().map(|entry| &**entry).filter(|entry| is_new(entry)));
             forget_holds!(Kind, tx, sorted);
@@ -293,34 +299,36 @@ impl Store {
     }
 }
 
-/// Who pays for what comes late, or twice.
+/// Payment of calls that are posted late or twice.
 #[derive(Default)]
-struct Till {
-    /// What the cap of each capped key leaves, beyond its leases.
-    room: BTreeMap<String, i64>,
-    /// The same of each capped account, and the keys that share it.
-    account_room: BTreeMap<String, i64>,
+struct LateCharges {
+    /// Money below the cap of each capped key that is not leased.
+    room: BTreeMap<String, Money>,
+    /// The same for each capped account, and the account of each of its keys.
+    account_room: BTreeMap<String, Money>,
     account_of: BTreeMap<String, String>,
-    /// The leases there are, and what is in them.
-    leases: BTreeMap<Token, i64>,
-    /// What was taken from each.
-    taken: BTreeMap<Token, i64>,
-    /// What leases paid for each key.
-    paid: BTreeMap<String, i64>,
+    /// Existing leases and their amounts.
+    leases: BTreeMap<LeaseToken, Money>,
+    /// Amount taken from each lease.
+    taken: BTreeMap<LeaseToken, Money>,
+    /// Amount that leases paid for each key.
+    paid: BTreeMap<String, Money>,
 }
 
-impl Till {
-    /// The entry as it can be paid.
-    fn ring_up<'a>(&mut self, entry: &'a Entry, lease: Option<Token>) -> Cow<'a, Entry> {
-        let cost = entry.cost.as_nanos();
+impl LateCharges {
+    /// Returns the entry with the amount that can be paid.
+    fn charge<'a>(&mut self, entry: &'a Entry, lease: Option<LeaseToken>) -> Cow<'a, Entry> {
+        let cost = entry.cost;
         let key_id = clean(&entry.key_id).into_owned();
         if let Some(token) = lease
             && let Some(left) = self.leases.get_mut(&token)
             && *left >= cost
         {
-            *left -= cost;
-            *self.taken.entry(token).or_insert(0) += cost;
-            *self.paid.entry(key_id).or_insert(0) += cost;
+            *left = left.saturating_sub(cost);
+            let taken = self.taken.entry(token).or_default();
+            *taken = taken.saturating_add(cost);
+            let paid = self.paid.entry(key_id).or_default();
+            *paid = paid.saturating_add(cost);
             return Cow::Borrowed(entry);
         }
         let above = self.account_of.get(&key_id);
@@ -330,14 +338,14 @@ impl Till {
         let Some(least) = least else { return Cow::Borrowed(entry) };
         let pays = cost.min(least);
         for room in rooms.into_iter().flatten() {
-            *room -= pays;
+            *room = room.saturating_sub(pays);
         }
         if pays == cost {
             return Cow::Borrowed(entry);
         }
         let mut entry = entry.clone();
-        entry.borne = entry.borne.saturating_add(Money::nanos(cost - pays));
-        entry.cost = Money::nanos(pays);
+        entry.borne = entry.borne.saturating_add(cost.saturating_sub(pays));
+        entry.cost = pays;
         Cow::Owned(entry)
     }
 }

@@ -1,41 +1,40 @@
-//! Re-keying: everything that is sealed is sealed anew by the current key, a few rows at a time, while
-//! calls run. What cannot be opened stays as it is and is counted.
+//! Re-keying: all sealed secrets are sealed again by the current key, a few rows at a time, while
+//! calls run. A secret that cannot be opened stays as it is and is counted.
 
 use std::collections::BTreeMap;
 
-use sqlx::FromRow;
-
 use crate::db::{clean, on_reader, on_writer};
+use crate::row::row;
 use crate::vault::{Sealed, Vault, VaultError};
-use crate::{Store, StoreError, configured, factors};
+use crate::{Store, StoreError, factors, stored_config};
 
-/// How many rows are read at once.
-const BATCH: i64 = 100;
+/// Rows per query.
+const ROWS_PER_QUERY: i64 = 100;
 
-/// What a re-keying did.
+/// The result of a re-keying.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rekeyed {
-    /// Rows that were sealed anew.
+    /// Number of rows sealed again.
     pub sealed: u64,
-    /// Rows that could not be opened.
+    /// Number of rows that could not be opened.
     pub left: u64,
 }
 
-/// A table with sealed rows, and its statements.
-struct Table {
+/// A table with sealed rows and its statements.
+struct SealedTable {
     old: &'static str,
     reseal: &'static str,
     label: fn(&str, &str, &str) -> String,
 }
 
-const TABLES: [Table; 2] = [
-    Table {
+const SEALED_TABLES: [SealedTable; 2] = [
+    SealedTable {
         old: "SELECT id, provider_id AS owner, place, sealed AS bytes, sealed_by FROM credentials \
             WHERE sealed_by <> $1 AND id > $2 ORDER BY id LIMIT $3",
         reseal: "UPDATE credentials SET sealed = $3, sealed_by = $4 WHERE id = $1 AND sealed = $2",
-        label: configured::label,
+        label: stored_config::label,
     },
-    Table {
+    SealedTable {
         old: "SELECT id, account_id AS owner, '' AS place, secret AS bytes, sealed_by FROM factors \
             WHERE kind = 'totp' AND (sealed_by IS NULL OR sealed_by <> $1) AND id > $2 \
             ORDER BY id LIMIT $3",
@@ -48,18 +47,19 @@ const COUNT: &str = "SELECT sealed_by, COUNT(*) FROM \
      SELECT sealed_by FROM factors WHERE sealed_by IS NOT NULL) AS sealed \
     GROUP BY sealed_by ORDER BY sealed_by";
 
-#[derive(FromRow)]
-struct Row {
-    id: String,
-    owner: String,
-    place: String,
-    bytes: Vec<u8>,
-    /// Nothing where it lies open still.
-    sealed_by: Option<String>,
+row! {
+    struct SealedRow {
+        id: String,
+        owner: String,
+        place: String,
+        bytes: Vec<u8>,
+        /// `None` for a secret that is not sealed yet.
+        sealed_by: Option<String>,
+    }
 }
 
 impl Store {
-    /// How many rows each key has sealed.
+    /// Returns the number of rows sealed by each key.
     pub async fn sealed(&self) -> Result<BTreeMap<String, i64>, StoreError> {
         let counts: Vec<(String, i64)> = on_reader!(&self.db, pool => {
             sqlx::query_as(COUNT).fetch_all(pool).await?
@@ -67,7 +67,7 @@ impl Store {
         Ok(counts.into_iter().collect())
     }
 
-    /// Whether other machines may use this database.
+    /// Returns true if other machines may use this database.
     pub const fn is_shared(&self) -> bool {
         match &self.db {
             crate::db::Db::Sqlite { .. } => false,
@@ -77,13 +77,13 @@ impl Store {
 }
 
 impl Vault {
-    /// Seals everything anew: under a new key if the keys are our own, else under the first that the
-    /// operator gives. Keys of our own that seal nothing any more are forgotten.
+    /// Seals all secrets again: by a new key if this gateway manages the keys, otherwise by the
+    /// operator's first key. Managed keys that no row needs are deleted.
     pub async fn rekey(&self, store: &Store) -> Result<Rekeyed, VaultError> {
         let _turn = self.turn.lock().await;
-        self.turn_over().await?;
+        self.add_first_key().await?;
         let mut done = Rekeyed::default();
-        for table in &TABLES {
+        for table in &SEALED_TABLES {
             self.reseal(store, table, &mut done).await?;
         }
         let needed = store.sealed().await?;
@@ -94,19 +94,19 @@ impl Vault {
     async fn reseal(
         &self,
         store: &Store,
-        table: &Table,
+        table: &SealedTable,
         done: &mut Rekeyed,
     ) -> Result<(), VaultError> {
         let mut last = String::new();
         loop {
             let sealer = self.sealer().await?;
-            let rows: Vec<Row> = on_reader!(&store.db, pool => {
-                sqlx::query_as(table.old).bind(sealer.by()).bind(&last).bind(BATCH)
+            let rows: Vec<SealedRow> = on_reader!(&store.db, pool => {
+                sqlx::query_as(table.old).bind(sealer.by()).bind(&last).bind(ROWS_PER_QUERY)
                     .fetch_all(pool).await.map_err(StoreError::from)?
             });
             let Some(end) = rows.last() else { return Ok(()) };
             last = end.id.clone();
-            for Row { id, owner, place, bytes, sealed_by } in rows {
+            for SealedRow { id, owner, place, bytes, sealed_by } in rows {
                 let label = (table.label)(&id, &owner, &place);
                 let open = match sealed_by {
                     None => Ok(bytes.clone()),

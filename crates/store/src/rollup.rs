@@ -1,37 +1,38 @@
-//! Usage added up as calls are posted: the rows of the table `usage`, written in the very
-//! transaction that posts the calls, so that their sums are the ledger's at every instant.
+//! Sums of usage: the rows of the table `usage`, written in the transaction that posts the calls,
+//! so that they always agree with the ledger.
 //!
 //! Each new call is added to fifteen rows: by hour, day and month of its admission, each for its
-//! key, for its account and for everyone, told apart by model, lane and status, and in days and
-//! months not told apart as well. Most calls of a batch share most of them. What is not new adds
-//! nothing.
+//! key, its account and the whole gateway, grouped by model, lane and status; for days and months
+//! also without grouping. Most calls of a batch share most of these rows.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use canon::Money;
 use ledger::{Entry, Micros, Period, day_of};
 
 use crate::StoreError;
 use crate::db::clean;
-use crate::sums::{Pace, Sums, Used};
+use crate::sums::{Pace, SummedColumns, Used};
 
 pub(crate) const HOUR: Micros = 3_600_000_000;
 pub(crate) const DAY: Micros = 86_400_000_000;
 
-/// A count or a time of one call above this cannot be true, and is added up as this: one absurd
-/// answer must never make a sum overflow and the ledger stand still.
-const MOST: i64 = 1_000_000_000_000;
-/// The same for what the operator bears of one call: a million dollars.
-const MOST_BORNE: i64 = 1_000_000_000_000_000;
+/// Upper bound of a count or a duration of one call. A larger value cannot be true and is capped,
+/// so that one absurd reply cannot overflow a sum and block the ledger.
+const MAX_COUNT: i64 = 1_000_000_000_000;
+/// Upper bound of the absorbed cost of one call: a million dollars.
+const MAX_ABSORBED: Money = Money::nanos(1_000_000_000_000_000);
+const MIN_ABSORBED: Money = Money::nanos(-1_000_000_000_000_000);
 
-/// How long a stretch of time is that is added up in one row; all of them in UTC.
+/// The length of time that one row sums up, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
     /// An hour.
     Hour,
     /// A day.
     Day,
-    /// A month of the calendar.
+    /// A calendar month.
     Month,
 }
 
@@ -39,7 +40,7 @@ impl Step {
     /// Every step.
     pub const ALL: [Self; 3] = [Self::Hour, Self::Day, Self::Month];
 
-    /// The word in the table, and for addresses and pages.
+    /// The word in the table, in URLs and on pages.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Hour => "hour",
@@ -48,12 +49,12 @@ impl Step {
         }
     }
 
-    /// The step with that word.
+    /// Returns the step with that word.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|step| step.word() == word)
     }
 
-    /// When the stretch begins that has this time in it.
+    /// Returns the begin of the step that contains that time.
     pub fn begin(self, at: Micros) -> Micros {
         match self {
             Self::Hour => at.div_euclid(HOUR).saturating_mul(HOUR),
@@ -62,7 +63,7 @@ impl Step {
         }
     }
 
-    /// When the next one begins.
+    /// Returns the begin of the next step.
     pub fn end(self, at: Micros) -> Micros {
         match self {
             Self::Hour => at.div_euclid(HOUR).saturating_add(1).saturating_mul(HOUR),
@@ -72,9 +73,9 @@ impl Step {
     }
 }
 
-/// Whose calls a row adds up: told apart by model, lane and status, or all that owner's in one row,
-/// which is what keeps questions about many owners small. Rows that more callers share come later,
-/// so that a transaction holds them for the shortest time.
+/// The calls that a row sums up: those of one owner, grouped by model, lane and status or not
+/// grouped. Rows without grouping keep queries over many owners small. Rows that more callers share
+/// come later, so that a transaction locks them for the shortest time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
     Key,
@@ -100,8 +101,8 @@ impl Scope {
         }
     }
 
-    /// Whether there are such rows for stretches of that length. In an hour an owner has few rows
-    /// that are told apart, so that their sum would save nothing.
+    /// Returns true if there are rows of this scope for that step. An owner has few grouped rows in
+    /// an hour, so rows without grouping would save nothing.
     pub(crate) const fn has(self, step: Step) -> bool {
         match step {
             Step::Hour => self.apart(),
@@ -109,7 +110,7 @@ impl Scope {
         }
     }
 
-    /// Whether its rows tell model, lane and status apart.
+    /// Returns true if its rows are grouped by model, lane and status.
     const fn apart(self) -> bool {
         match self {
             Self::Key | Self::Account | Self::All => true,
@@ -120,10 +121,10 @@ impl Scope {
 
 /// Adds one call.
 fn add(used: &mut Used, pace: &mut Pace, entry: &Entry) -> Result<(), StoreError> {
-    let count = |count: u64| i64::try_from(count).unwrap_or(MOST).min(MOST);
+    let count = |count: u64| i64::try_from(count).unwrap_or(MAX_COUNT).min(MAX_COUNT);
     let usage = &entry.usage;
-    let took = entry.ended.saturating_sub(entry.started).clamp(0, MOST);
-    let waited = entry.first_byte_us.map(|waited| waited.clamp(0, MOST));
+    let took = entry.ended.saturating_sub(entry.started).clamp(0, MAX_COUNT);
+    let waited = entry.first_byte_us.map(|waited| waited.clamp(0, MAX_COUNT));
     pace.took.add(took);
     if let Some(waited) = waited {
         pace.waited.add(waited);
@@ -138,17 +139,17 @@ fn add(used: &mut Used, pace: &mut Pace, entry: &Entry) -> Result<(), StoreError
         output: count(usage.output),
         thinking: count(usage.thinking),
         searches: count(usage.searches),
-        cost: entry.cost.as_nanos(),
-        borne: entry.borne.as_nanos().clamp(-MOST_BORNE, MOST_BORNE),
+        cost: entry.cost,
+        borne: entry.borne.max(MIN_ABSORBED).min(MAX_ABSORBED),
         took,
         waited: waited.unwrap_or_default(),
     })?;
     Ok(())
 }
 
-/// Which row of the table. The order in which all transactions take the rows.
+/// The key of a row. Its order is the order in which all transactions lock rows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Row<'a> {
+pub(crate) struct UsageRow<'a> {
     scope: Scope,
     step: Step,
     owner: Cow<'a, str>,
@@ -159,11 +160,11 @@ pub(crate) struct Row<'a> {
     status: i64,
 }
 
-/// What a batch adds to each row.
-pub(crate) fn add_up<'a>(
+/// Returns the additions of a batch to each row.
+pub(crate) fn sum_batch<'a>(
     entries: impl Iterator<Item = &'a Entry>,
-) -> Result<BTreeMap<Row<'a>, (Used, Pace)>, StoreError> {
-    // First by hour, with the texts where they are: most calls of a batch are much alike.
+) -> Result<BTreeMap<UsageRow<'a>, (Used, Pace)>, StoreError> {
+    // Sums by hour first, with borrowed texts, because most calls of a batch are alike.
     let mut hours: BTreeMap<_, (Used, Pace)> = BTreeMap::new();
     for entry in entries {
         let Entry { key_id, account_id, model, lane, status, started, .. } = entry;
@@ -171,7 +172,7 @@ pub(crate) fn add_up<'a>(
         let (used, pace) = hours.entry((texts, *status, Step::Hour.begin(*started))).or_default();
         add(used, pace, entry)?;
     }
-    let mut rows: BTreeMap<Row<'_>, (Used, Pace)> = BTreeMap::new();
+    let mut rows: BTreeMap<UsageRow<'_>, (Used, Pace)> = BTreeMap::new();
     let none = Cow::Borrowed("");
     for (((key_id, account_id, model, lane), status, hour), (used, pace)) in &hours {
         for step in Step::ALL {
@@ -183,7 +184,7 @@ pub(crate) fn add_up<'a>(
                 };
                 let (model, lane, status) =
                     if scope.apart() { (model, lane, *status) } else { (&none, &none, 0) };
-                let row = Row {
+                let row = UsageRow {
                     scope,
                     step,
                     owner: owner.clone(),
@@ -201,10 +202,10 @@ pub(crate) fn add_up<'a>(
     Ok(rows)
 }
 
-/// Adds what calls used to the table. For a body that is compiled for both drivers.
+/// Adds the usage of calls to the table, for either driver.
 macro_rules! add_usage {
     ($kind:ident, $tx:ident, $entries:expr) => {
-        let rows: Vec<_> = $crate::rollup::add_up($entries)?.into_iter().collect();
+        let rows: Vec<_> = $crate::rollup::sum_batch($entries)?.into_iter().collect();
         for chunk in $crate::rollup::chunks(&rows) {
             let mut query = $crate::rollup::addition::<$kind>(chunk);
             query.build().execute(&mut *$tx).await?;
@@ -213,20 +214,20 @@ macro_rules! add_usage {
 }
 pub(crate) use add_usage;
 
-/// Cuts rows into pieces of a few lengths, so that every statement's text comes back and stays
-/// prepared: making one ready costs more than running it.
+/// Divides rows into chunks of a few lengths, so that every statement recurs and stays prepared.
+/// Preparing a statement costs more than running it.
 pub(crate) fn chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
-    const LENGTHS: [usize; 3] = [40, 6, 1];
+    const CHUNK_ROWS: [usize; 3] = [40, 6, 1];
     std::iter::from_fn(move || {
-        let cut = LENGTHS.iter().find_map(|length| rows.split_at_checked(*length));
+        let cut = CHUNK_ROWS.iter().find_map(|length| rows.split_at_checked(*length));
         let (chunk, rest) = cut.filter(|(chunk, _)| !chunk.is_empty())?;
         rows = rest;
         Some(chunk)
     })
 }
 
-/// A statement that adds to some rows.
-pub(crate) fn addition<D>(rows: &[(Row<'_>, (Used, Pace))]) -> sqlx::QueryBuilder<D>
+/// Builds the statement that adds to some rows.
+pub(crate) fn addition<D>(rows: &[(UsageRow<'_>, (Used, Pace))]) -> sqlx::QueryBuilder<D>
 where
     D: sqlx::Database,
     String: sqlx::Type<D> + for<'q> sqlx::Encode<'q, D>,
@@ -290,7 +291,7 @@ mod tests {
                 assert_eq!(Step::by_word(step.word()), Some(step));
             }
         }
-        // Extremes are told as they can be.
+        // Extreme times must not overflow.
         for step in Step::ALL {
             let _ = (step.begin(i64::MIN), step.end(i64::MAX));
         }

@@ -1,36 +1,35 @@
-//! Who is signed in to the console. Only a hash of the token is stored.
+//! Sessions of the console. Only a hash of the token is stored.
 
 use ledger::Micros;
-use sqlx::FromRow;
 
 use crate::accounts::{AccountRow, account_columns};
 use crate::db::{clean, on_reader, on_writer};
+use crate::row::row;
 use crate::{Account, Store, StoreError};
 
-/// A sign-in.
+/// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// The hash of the token in the cookie.
+    /// Hash of the token in the cookie.
     pub hash: Vec<u8>,
-    /// Who signed in.
+    /// The account.
     pub account_id: String,
-    /// When.
+    /// Time of the sign-in.
     pub created: Micros,
-    /// When it ends. The store has no clock: whoever asks compares.
+    /// Time of expiry. The store has no clock, so the caller compares.
     pub expires: Micros,
-    /// When it was last used.
+    /// Time of the last use.
     pub seen: Micros,
 }
 
-/// A session and its account as a row; the session's own columns are renamed out of the way.
-#[derive(FromRow)]
-struct SessionRow {
-    hash: Vec<u8>,
-    session_created: Micros,
-    expires: Micros,
-    seen: Micros,
-    #[sqlx(flatten)]
-    account: AccountRow,
+row! {
+    /// The session's `created` has an alias, because the account has a column of that name.
+    struct SessionRow {
+        hash: Vec<u8>,
+        session_created: Micros,
+        expires: Micros,
+        seen: Micros,
+    } with account: AccountRow
 }
 
 const ADD: &str = "INSERT INTO sessions (hash, account_id, created, expires, seen) \
@@ -63,7 +62,7 @@ impl Store {
         Ok(())
     }
 
-    /// The session with that hash and whose it is, expired or not, disabled or not.
+    /// Returns the session with that hash and its account, without regard to expiry or lock.
     pub async fn session(&self, hash: &[u8]) -> Result<Option<(Session, Account)>, StoreError> {
         let row: Option<SessionRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(hash).fetch_optional(pool).await?
@@ -76,7 +75,7 @@ impl Store {
         Ok(Some((Session { hash, account_id, created: session_created, expires, seen }, account)))
     }
 
-    /// Notes that a session was used.
+    /// Records the use of a session.
     pub async fn touch_session(&self, hash: &[u8], seen: Micros) -> Result<(), StoreError> {
         on_writer!(&self.db, pool => {
             sqlx::query(TOUCH).bind(hash).bind(seen).execute(pool).await?;
@@ -84,21 +83,21 @@ impl Store {
         Ok(())
     }
 
-    /// Ends a session. False when there was none.
+    /// Deletes a session. Returns false if there was none.
     pub async fn drop_session(&self, hash: &[u8]) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(DROP).bind(hash).execute(pool).await?.rows_affected()
         }) > 0)
     }
 
-    /// Ends every session of an account and tells how many there were.
+    /// Deletes every session of an account and returns their number.
     pub async fn drop_sessions_of(&self, account_id: &str) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(DROP_OF).bind(clean(account_id)).execute(pool).await?.rows_affected()
         }))
     }
 
-    /// Forgets the sessions that ended before `now` and tells how many there were.
+    /// Deletes the sessions that expired before `now` and returns their number.
     pub async fn drop_expired_sessions(&self, now: Micros) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(DROP_EXPIRED).bind(now).execute(pool).await?.rows_affected()

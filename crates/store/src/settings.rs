@@ -6,21 +6,21 @@ use crate::{Store, StoreError};
 const GET: &str = "SELECT value FROM settings WHERE name = $1";
 const PUT: &str = "INSERT INTO settings (name, value) VALUES ($1, $2) \
     ON CONFLICT (name) DO UPDATE SET value = excluded.value";
-// An update to what is there already: unlike DO NOTHING it returns the row, in one statement.
+// Unlike DO NOTHING, an update to the present value returns the row.
 const GET_OR_PUT: &str = "INSERT INTO settings (name, value) VALUES ($1, $2) \
     ON CONFLICT (name) DO UPDATE SET value = settings.value RETURNING value";
 const TAKE: &str = "DELETE FROM settings WHERE name = $1 RETURNING value";
 
 impl Store {
-    /// The text under that name.
+    /// Returns the text with that name.
     pub async fn setting(&self, name: &str) -> Result<Option<String>, StoreError> {
         Ok(on_reader!(&self.db, pool => {
             sqlx::query_scalar(GET).bind(clean(name)).fetch_optional(pool).await?
         }))
     }
 
-    /// The text under that name; `value` is put there first when there is none. All who ask at once
-    /// get the same answer.
+    /// Returns the text with that name, after storing `value` if there is none. Concurrent callers
+    /// get the same text.
     pub async fn setting_or(&self, name: &str, value: &str) -> Result<String, StoreError> {
         if let Some(present) = self.setting(name).await? {
             return Ok(present);
@@ -34,7 +34,7 @@ impl Store {
         }))
     }
 
-    /// Puts a text under that name, whatever was there.
+    /// Stores a text, replacing any other with that name.
     pub async fn put_setting(&self, name: &str, value: &str) -> Result<(), StoreError> {
         on_writer!(&self.db, pool => {
             sqlx::query(PUT).bind(clean(name)).bind(clean(value)).execute(pool).await?;
@@ -42,7 +42,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the text under that name and returns it: of all who try, one gets it.
+    /// Removes and returns a text. Of several concurrent callers, one gets it.
     pub async fn take_setting(&self, name: &str) -> Result<Option<String>, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query_scalar(TAKE).bind(clean(name)).fetch_optional(pool).await?

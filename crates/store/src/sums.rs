@@ -1,16 +1,16 @@
-//! What calls used and how fast they were, as numbers that stand side by side in the table `usage`
-//! and add up.
+//! Sums of usage and latencies, as they are stored in the columns of the table `usage`.
 
+use canon::Money;
 use ledger::Micros;
 
 use crate::StoreError;
 
-/// How many calls took how long, by fixed bounds.
+/// A histogram of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times(pub(crate) [i64; Times::COUNTS]);
 
 impl Times {
-    /// Where one count ends and the next begins, in milliseconds. The last count has no end.
+    /// Upper bounds of the buckets in milliseconds. The last bucket has none.
     pub const BOUNDS: [i64; 11] =
         [50, 100, 200, 400, 700, 1_000, 2_000, 4_000, 10_000, 30_000, 60_000];
     pub(crate) const COUNTS: usize = Self::BOUNDS.len() + 1;
@@ -22,19 +22,19 @@ impl Times {
         }
     }
 
-    /// How many calls are counted.
+    /// Returns the number of calls.
     pub fn count(&self) -> i64 {
         self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The time that so many of a hundred calls stayed within, in microseconds, as exactly as the
-    /// bounds allow; `None` when there are no calls. Beyond the last bound it is that bound.
+    /// Returns the percentile of the durations in microseconds, interpolated within its bucket;
+    /// `None` if there are no calls. In the last bucket it is the last bound.
     pub fn within(&self, percent: u8) -> Option<Micros> {
         let all = i128::from(self.count());
         if all == 0 {
             return None;
         }
-        // In hundredths of a call, so that the rest is whole numbers.
+        // Computed in hundredths of a call, to stay with integers.
         let wanted = all * i128::from(percent.min(100));
         let mut below = 0;
         let mut from = 0;
@@ -52,86 +52,86 @@ impl Times {
     }
 }
 
-/// What some calls used, added up.
+/// Summed usage of some calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// How many calls.
+    /// Number of calls.
     pub calls: i64,
-    /// How many of them were streamed.
+    /// Number of streamed calls.
     pub streams: i64,
-    /// Of how many the counts are ours and not the provider's.
+    /// Number of calls whose usage the gateway estimated.
     pub estimated: i64,
-    /// Tokens of prompts, cached parts included.
+    /// Prompt tokens, including cached ones.
     pub input: i64,
-    /// Of these, read from a cache.
+    /// Prompt tokens read from a cache.
     pub cache_read: i64,
-    /// Of these, written to a cache.
+    /// Prompt tokens written to a cache.
     pub cache_write: i64,
-    /// Tokens of answers, thinking included.
+    /// Reply tokens, including thinking.
     pub output: i64,
-    /// Of these, thinking.
+    /// Thinking tokens.
     pub thinking: i64,
     /// Searches.
     pub searches: i64,
-    /// What keys paid, in nanodollars.
-    pub cost: i64,
-    /// What the operator bore, in nanodollars.
-    pub borne: i64,
-    /// Microseconds from admission to the end, added up.
+    /// Amount that keys paid.
+    pub cost: Money,
+    /// Amount that the operator absorbed.
+    pub borne: Money,
+    /// Sum of the microseconds from admission to the end.
     pub took: i64,
-    /// Microseconds to the first byte, added up over the calls that had one.
+    /// Sum of the microseconds from admission to the first byte.
     pub waited: i64,
 }
 
-/// Of what some calls used, what pages and programs are shown.
+/// The part of the usage that pages and reports show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// How many calls.
+    /// Number of calls.
     pub calls: i64,
-    /// Tokens of prompts, cached parts included.
+    /// Prompt tokens, including cached ones.
     pub input: i64,
-    /// Of these, read from a cache.
+    /// Prompt tokens read from a cache.
     pub cache_read: i64,
-    /// Tokens of answers, thinking included.
+    /// Reply tokens, including thinking.
     pub output: i64,
-    /// Of these, thinking.
+    /// Thinking tokens.
     pub thinking: i64,
-    /// What keys paid, in nanodollars.
-    pub cost: i64,
-    /// What the operator bore, in nanodollars.
-    pub borne: i64,
+    /// Amount that keys paid.
+    pub cost: Money,
+    /// Amount that the operator absorbed.
+    pub borne: Money,
 }
 
-/// How fast some calls were.
+/// Latencies of some calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// How many calls took how long from admission to the end.
+    /// Durations from admission to the end.
     pub took: Times,
-    /// How many had to wait how long for the first byte.
+    /// Durations from admission to the first byte.
     pub waited: Times,
 }
 
-/// Numbers that stand side by side in the table and add up.
-pub(crate) trait Sums: Sized {
-    /// Their columns, in the order of the numbers.
+/// Numbers in adjacent columns of the table that can be summed.
+pub(crate) trait SummedColumns: Sized {
+    /// The columns, in the order of the numbers.
     const COLUMNS: &'static [&'static str];
     /// The numbers.
     fn numbers(&self) -> impl Iterator<Item = i64>;
-    /// Reads the numbers back; what is missing is nothing.
+    /// Creates a value from the numbers. Missing ones are zero.
     fn from_numbers(numbers: impl Iterator<Item = i64>) -> Self;
 
-    /// The sum, unless it is more than can be held.
+    /// Returns the sum. Fails on overflow.
     fn plus(&self, other: &Self) -> Result<Self, StoreError> {
         self.with(other, i64::checked_add)
     }
 
-    /// What is left without the other.
+    /// Returns the difference. Fails on overflow.
     fn less(&self, other: &Self) -> Result<Self, StoreError> {
         self.with(other, i64::checked_sub)
     }
 
     fn with(&self, other: &Self, both: fn(i64, i64) -> Option<i64>) -> Result<Self, StoreError> {
-        // What does not fit is noticed behind the numbers, so that no list has to be made of them.
+        // An overflow is noted on the side, so that the numbers need no list.
         let mut fits = true;
         let numbers = self.numbers().zip(other.numbers()).map(|(a, b)| {
             let number = both(a, b);
@@ -140,13 +140,13 @@ pub(crate) trait Sums: Sized {
         });
         let sums = Self::from_numbers(numbers);
         if !fits {
-            return Err(StoreError::Other("a batch costs more than can be held".to_owned()));
+            return Err(StoreError::Other("a sum of usage overflows".to_owned()));
         }
         Ok(sums)
     }
 }
 
-impl Sums for Used {
+impl SummedColumns for Used {
     const COLUMNS: &'static [&'static str] = &[
         "calls",
         "streams",
@@ -189,8 +189,8 @@ impl Sums for Used {
             output,
             thinking,
             searches,
-            cost,
-            borne,
+            cost.as_nanos(),
+            borne.as_nanos(),
             took,
             waited,
         ]
@@ -209,20 +209,21 @@ impl Sums for Used {
             output: next(),
             thinking: next(),
             searches: next(),
-            cost: next(),
-            borne: next(),
+            cost: Money::nanos(next()),
+            borne: Money::nanos(next()),
             took: next(),
             waited: next(),
         }
     }
 }
 
-impl Sums for Shown {
+impl SummedColumns for Shown {
     const COLUMNS: &'static [&'static str] =
         &["calls", "input", "cache_read", "output", "thinking", "cost", "borne"];
 
     fn numbers(&self) -> impl Iterator<Item = i64> {
         let Self { calls, input, cache_read, output, thinking, cost, borne } = *self;
+        let (cost, borne) = (cost.as_nanos(), borne.as_nanos());
         [calls, input, cache_read, output, thinking, cost, borne].into_iter()
     }
 
@@ -234,13 +235,13 @@ impl Sums for Shown {
             cache_read: next(),
             output: next(),
             thinking: next(),
-            cost: next(),
-            borne: next(),
+            cost: Money::nanos(next()),
+            borne: Money::nanos(next()),
         }
     }
 }
 
-impl Sums for Pace {
+impl SummedColumns for Pace {
     const COLUMNS: &'static [&'static str] = &[
         "took_0",
         "took_1",
@@ -291,13 +292,13 @@ mod tests {
         assert!(used.numbers().eq(1..=Used::COLUMNS.len() as i64));
         let at = |name: &str| Used::COLUMNS.iter().position(|column| *column == name);
         assert_eq!((used.calls, at("calls")), (1, Some(0)));
-        assert_eq!((used.cost, at("cost")), (10, Some(9)));
+        assert_eq!((used.cost, at("cost")), (Money::nanos(10), Some(9)));
         assert_eq!((used.waited, at("waited")), (13, Some(12)));
         let shown = Shown::from_numbers(1..);
         assert!(shown.numbers().eq(1..=Shown::COLUMNS.len() as i64));
         let at = |name: &str| Shown::COLUMNS.iter().position(|column| *column == name);
         assert_eq!((shown.input, at("input")), (2, Some(1)));
-        assert_eq!((shown.cost, at("cost")), (6, Some(5)));
+        assert_eq!((shown.cost, at("cost")), (Money::nanos(6), Some(5)));
         let pace = Pace::from_numbers(1..);
         assert!(pace.numbers().eq(1..=Pace::COLUMNS.len() as i64));
         assert_eq!(pace.waited.0.first(), Some(&13));
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_calls_stayed_within_a_time() {
+    fn percentiles_are_interpolated_within_buckets() {
         let mut times = Times::default();
         assert_eq!(times.within(50), None);
         for millis in 0..1_000 {

@@ -1,35 +1,34 @@
-//! Tasks: work that goes on without its caller, claimed by whichever node has time for it.
+//! Tasks: background work that any node can claim.
 //!
-//! Claims queue on one row, so that of all nodes exactly one gets a task, accounts are served in
-//! turn and a provider never runs more than it may, whoever asks. A claim ends with its time by the
-//! database's clock; every further claim has a higher number of runs, and only the latest is heard.
+//! Claims queue on one row. So exactly one node gets a task, accounts are served in turn, and a
+//! provider never runs more tasks than permitted. A claim expires by the database's clock. Every
+//! claim increases the number of runs, and the store accepts updates of the latest run only.
 
-use sqlx::FromRow;
-
-use crate::db::{clean, in_transaction, number, on_reader, on_writer, unknown_word};
+use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
+use crate::row::row;
 use crate::{Micros, Store, StoreError};
 
-/// How a task stands. It only moves forward, and never from one of the last three.
+/// The state of a task. It only moves forward, and the last three are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskState {
-    /// Nobody has begun it.
+    /// It waits for a node.
     Pending,
-    /// Somebody works on it, or will again after a failure.
+    /// A node works on it, or will try again after a failure.
     Processing,
-    /// It was done.
+    /// It succeeded.
     Completed,
-    /// It could not be done.
+    /// It failed.
     Failed,
-    /// Its caller did not want it any more.
+    /// Its account cancelled it.
     Cancelled,
 }
 
 impl TaskState {
-    /// All of them.
+    /// Every state.
     pub const ALL: [Self; 5] =
         [Self::Pending, Self::Processing, Self::Completed, Self::Failed, Self::Cancelled];
 
-    /// The word for it, here and on the wire.
+    /// The word in the database and on the wire.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -40,12 +39,12 @@ impl TaskState {
         }
     }
 
-    /// The state of that word.
+    /// Returns the state with that word.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.word() == word)
     }
 
-    /// Whether it will never change again.
+    /// Returns true if the state is final.
     pub const fn is_over(self) -> bool {
         match self {
             Self::Pending | Self::Processing => false,
@@ -54,40 +53,42 @@ impl TaskState {
     }
 }
 
-/// What a new task is.
+/// A task to add.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTask {
-    /// Its id; later ones sort behind earlier ones.
+    /// Its id. Later tasks have greater ids.
     pub id: String,
-    /// Whose it is.
+    /// The account.
     pub account_id: String,
     /// The key that pays.
     pub key_id: String,
-    /// Where it was asked.
+    /// Path of the request.
     pub path: String,
-    /// The model it is for.
+    /// The requested model.
     pub model: String,
-    /// The provider that is expected to serve it, whose limit it counts against.
+    /// The provider expected to serve it. The task counts against its limit.
     pub provider: String,
-    /// What was asked.
+    /// The request.
     pub asked: TaskBody,
-    /// Who wants to hear of its end.
+    /// URL to notify of its end.
     pub webhook: Option<String>,
-    /// When it was asked.
+    /// Time of creation.
     pub created: Micros,
-    /// When it is given up if nobody had time for it.
+    /// When it fails if no node has completed it.
     pub expires: Micros,
 }
 
-/// A request that waits.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TaskBody {
-    /// Its headers, as JSON.
-    pub head: String,
-    /// Its body, if it is small.
-    pub body: Option<Vec<u8>>,
-    /// The file its body lies in, if it is not.
-    pub file: Option<String>,
+row! {
+    /// The request of a task.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct TaskBody {
+        /// Headers as JSON.
+        pub head: String,
+        /// Body, if it is small.
+        pub body: Option<Vec<u8>>,
+        /// File with the body, if it is large.
+        pub file: Option<String> as "body_file",
+    }
 }
 
 /// A task as its account sees it.
@@ -95,62 +96,62 @@ pub struct TaskBody {
 pub struct Task {
     /// Its id.
     pub id: String,
-    /// Whose it is.
+    /// The account.
     pub account_id: String,
     /// The key that pays.
     pub key_id: String,
-    /// Where it was asked.
+    /// Path of the request.
     pub path: String,
-    /// The model it is for.
+    /// The requested model.
     pub model: String,
-    /// How it stands.
+    /// The state.
     pub state: TaskState,
-    /// How far it has come, in hundredths.
+    /// Progress in percent.
     pub progress: u8,
-    /// The latest run's request id.
+    /// Request id of the latest run.
     pub request_id: Option<String>,
-    /// What came out, as JSON.
+    /// Result as JSON.
     pub result: Option<String>,
-    /// What went wrong, as JSON.
+    /// Error as JSON.
     pub error: Option<String>,
-    /// How often it was begun: the number of the latest claim.
+    /// Number of runs, which is the number of the latest claim.
     pub runs: u32,
-    /// Who wants to hear of its end.
+    /// The notification of its end.
     pub webhook: Option<Webhook>,
-    /// When it was asked.
+    /// Time of creation.
     pub created: Micros,
-    /// When it ended.
+    /// Time of its end.
     pub ended: Option<Micros>,
-    /// Until when it is remembered.
+    /// When it is deleted.
     pub expires: Micros,
 }
 
-/// Who wants to hear of a task's end, and whether they have.
+/// The notification of a task's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
-    /// Where they are.
+    /// The URL.
     pub url: String,
-    /// Whether they have heard; `None` before there is anything to tell.
+    /// State of the delivery; `None` before the task has ended.
     pub told: Option<Told>,
-    /// How often it was tried.
+    /// Number of attempts.
     pub tries: u32,
-    /// What the last try was answered.
+    /// HTTP status of the last attempt.
     pub status: Option<u16>,
 }
 
-/// Whether somebody has heard.
+/// The state of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Not yet.
+    /// It is not delivered yet.
     Pending,
-    /// Yes.
+    /// It is delivered.
     Delivered,
-    /// No, and it is not tried any more.
+    /// All attempts have failed.
     Failed,
 }
 
 impl Told {
-    /// The word for it, here and on the wire.
+    /// The word in the database and on the wire.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -164,67 +165,67 @@ impl Told {
     }
 }
 
-/// Who claims the next task, and on which terms.
+/// A claim for the next task.
 #[derive(Clone, Debug)]
 pub struct TaskClaim<'a> {
     /// The node.
     pub owner: &'a str,
     /// The request id of the run.
     pub request_id: &'a str,
-    /// How long the claim lasts without another word.
+    /// Duration of the claim, unless it is extended.
     pub hold: Micros,
-    /// How many tasks of one provider may run at once, on all nodes together.
+    /// Maximum number of running tasks of one provider, on all nodes together.
     pub per_provider: u32,
 }
 
-/// How a task ended.
+/// The end of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskEnd {
-    /// Well or badly.
+    /// The final state.
     pub state: TaskState,
-    /// What came out, as JSON.
+    /// Result as JSON.
     pub result: Option<String>,
-    /// What went wrong, as JSON.
+    /// Error as JSON.
     pub error: Option<String>,
-    /// When.
+    /// Time of the end.
     pub ended: Micros,
-    /// Until when it is remembered.
+    /// When the task is deleted.
     pub expires: Micros,
 }
 
-#[derive(FromRow)]
-struct Row {
-    id: String,
-    account_id: String,
-    key_id: String,
-    path: String,
-    model: String,
-    status: String,
-    progress: i64,
-    request_id: Option<String>,
-    result: Option<String>,
-    error: Option<String>,
-    runs: i64,
-    webhook: Option<String>,
-    hook_state: Option<String>,
-    hook_tries: i64,
-    hook_status: Option<i64>,
-    created: Micros,
-    ended: Option<Micros>,
-    expires: Micros,
+row! {
+    struct TaskRow {
+        id: String,
+        account_id: String,
+        key_id: String,
+        path: String,
+        model: String,
+        status: String,
+        progress: u8,
+        request_id: Option<String>,
+        result: Option<String>,
+        error: Option<String>,
+        runs: u32,
+        webhook: Option<String>,
+        hook_state: Option<String>,
+        hook_tries: u32,
+        hook_status: Option<u16>,
+        created: Micros,
+        ended: Option<Micros>,
+        expires: Micros,
+    }
 }
 
-impl TryFrom<Row> for Task {
+impl TryFrom<TaskRow> for Task {
     type Error = sqlx::Error;
 
-    fn try_from(row: Row) -> Result<Self, sqlx::Error> {
+    fn try_from(row: TaskRow) -> Result<Self, sqlx::Error> {
         let state = TaskState::by_word(&row.status).ok_or_else(|| unknown_word(&row.status))?;
         let told = row
             .hook_state
             .as_deref()
             .map(|word| Told::by_word(word).ok_or_else(|| unknown_word(word)));
-        let (told, tries) = (told.transpose()?, number(row.hook_tries)?);
-        let status = row.hook_status.map(number).transpose()?;
+        let (told, tries, status) = (told.transpose()?, row.hook_tries, row.hook_status);
         Ok(Self {
             id: row.id,
             account_id: row.account_id,
@@ -232,11 +233,11 @@ impl TryFrom<Row> for Task {
             path: row.path,
             model: row.model,
             state,
-            progress: number(row.progress)?,
+            progress: row.progress,
             request_id: row.request_id,
             result: row.result,
             error: row.error,
-            runs: number(row.runs)?,
+            runs: row.runs,
             webhook: row.webhook.map(|url| Webhook { url, told, tries, status }),
             created: row.created,
             ended: row.ended,
@@ -245,7 +246,7 @@ impl TryFrom<Row> for Task {
     }
 }
 
-/// The columns of [`Row`].
+/// The columns of `TaskRow`.
 macro_rules! columns {
     () => {
         "id, account_id, key_id, path, model, status, progress, request_id, result, error, runs, \
@@ -267,11 +268,11 @@ const LIST: &str = concat!(
     " FROM tasks WHERE account_id = $1 AND ($2 = '' OR id < $2) AND ($3 = '' OR status = $3) \
      AND expires > $4 ORDER BY id DESC LIMIT $5"
 );
-const ASKED: &str = "SELECT head, body, body_file FROM tasks WHERE id = $1";
+const REQUEST: &str = "SELECT head, body, body_file FROM tasks WHERE id = $1";
 const WAITING: &str = "SELECT COUNT(*) FROM tasks WHERE status IN ('pending', 'processing') \
     AND held_until <= (SELECT now FROM store_clock)";
-/// Gives the next turn, and makes whoever else claims wait until this claim is through.
-const TURN: &str = "INSERT INTO task_turns (account_id, turn) VALUES ('', 1) \
+/// Returns the next turn and makes concurrent claims wait until this transaction ends.
+const NEXT_TURN: &str = "INSERT INTO task_turns (account_id, turn) VALUES ('', 1) \
     ON CONFLICT (account_id) DO UPDATE SET turn = task_turns.turn + 1 RETURNING turn";
 const NEXT: &str = "SELECT t.id, t.account_id FROM tasks t \
     LEFT JOIN task_turns r ON r.account_id = t.account_id \
@@ -286,12 +287,12 @@ const TAKE: &str = concat!(
      WHERE id = $1 AND status IN ('pending', 'processing') RETURNING ",
     columns!()
 );
-const SERVED: &str = "INSERT INTO task_turns (account_id, turn) VALUES ($1, $2) \
+const SET_TURN: &str = "INSERT INTO task_turns (account_id, turn) VALUES ($1, $2) \
     ON CONFLICT (account_id) DO UPDATE SET turn = excluded.turn";
 const HOLD: &str = "UPDATE tasks SET held_until = (SELECT now FROM store_clock) + $3, \
     progress = CASE WHEN progress < $4 THEN $4 ELSE progress END \
     WHERE id = $1 AND runs = $2 AND status = 'processing'";
-const PUT_OFF: &str = "UPDATE tasks SET owner = NULL, \
+const RELEASE: &str = "UPDATE tasks SET owner = NULL, \
     held_until = (SELECT now FROM store_clock) + $3 \
     WHERE id = $1 AND runs = $2 AND status = 'processing'";
 const END: &str = "UPDATE tasks SET status = $3, result = $4, error = $5, ended = $6, expires = $7, \
@@ -302,19 +303,19 @@ const CANCEL: &str = "UPDATE tasks SET status = 'cancelled', ended = $3, expires
     owner = NULL, body = NULL, body_file = NULL, \
     hook_state = CASE WHEN webhook IS NULL THEN NULL ELSE 'pending' END \
     WHERE id = $1 AND account_id = $2 AND status IN ('pending', 'processing') AND expires > $3";
-const LEFT_BY: &str = "UPDATE tasks SET owner = NULL, held_until = 0 \
+const RELEASE_OWNER: &str = "UPDATE tasks SET owner = NULL, held_until = 0 \
     WHERE owner = $1 AND status = 'processing'";
-const TO_TELL: &str = "SELECT id, hook_tries FROM tasks WHERE hook_state = 'pending' \
+const NEXT_NOTIFICATION: &str = "SELECT id, hook_tries FROM tasks WHERE hook_state = 'pending' \
     AND hook_at <= (SELECT now FROM store_clock) ORDER BY hook_at, id LIMIT 1";
-const TELL: &str = concat!(
+const CLAIM_NOTIFICATION: &str = concat!(
     "UPDATE tasks SET hook_tries = hook_tries + 1, hook_at = (SELECT now FROM store_clock) + $3 \
      WHERE id = $1 AND hook_tries = $2 AND hook_state = 'pending' RETURNING ",
     columns!()
 );
-const TOLD: &str = "UPDATE tasks SET hook_state = $3, hook_status = $4, \
+const RECORD_NOTIFICATION: &str = "UPDATE tasks SET hook_state = $3, hook_status = $4, \
     hook_at = (SELECT now FROM store_clock) + $5 \
     WHERE id = $1 AND hook_tries = $2 AND hook_state = 'pending'";
-const GIVE_UP: &str = "UPDATE tasks SET status = 'failed', error = $2, ended = $1, expires = $3, \
+const FAIL_OVERDUE: &str = "UPDATE tasks SET status = 'failed', error = $2, ended = $1, expires = $3, \
     owner = NULL, body = NULL, body_file = NULL, \
     hook_state = CASE WHEN webhook IS NULL THEN NULL ELSE 'pending' END \
     WHERE status IN ('pending', 'processing') AND expires <= $1";
@@ -357,14 +358,14 @@ impl Store {
         Ok(())
     }
 
-    /// An account's task, while it is remembered.
+    /// Returns a task of an account that has not expired.
     pub async fn task(
         &self,
         id: &str,
         account_id: &str,
         now: Micros,
     ) -> Result<Option<Task>, StoreError> {
-        let row: Option<Row> = on_reader!(&self.db, pool => {
+        let row: Option<TaskRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET)
                 .bind(clean(id))
                 .bind(clean(account_id))
@@ -375,7 +376,7 @@ impl Store {
         Ok(row.map(Task::try_from).transpose()?)
     }
 
-    /// An account's tasks, newest first, behind the one of that id if one is named.
+    /// Returns tasks of an account, newest first, after the one with that id if it is given.
     pub async fn tasks(
         &self,
         account_id: &str,
@@ -384,7 +385,7 @@ impl Store {
         limit: u32,
         now: Micros,
     ) -> Result<Vec<Task>, StoreError> {
-        let rows: Vec<Row> = on_reader!(&self.db, pool => {
+        let rows: Vec<TaskRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(LIST)
                 .bind(clean(account_id))
                 .bind(clean(after.unwrap_or_default()))
@@ -397,26 +398,25 @@ impl Store {
         Ok(rows.into_iter().map(Task::try_from).collect::<Result<_, _>>()?)
     }
 
-    /// What was asked, while the task is not over.
+    /// Returns the request of a task that has not ended.
     pub async fn task_body(&self, id: &str) -> Result<Option<TaskBody>, StoreError> {
-        let row: Option<(String, Option<Vec<u8>>, Option<String>)> = on_reader!(&self.db, pool => {
-            sqlx::query_as(ASKED).bind(clean(id)).fetch_optional(pool).await?
-        });
-        Ok(row.map(|(head, body, file)| TaskBody { head, body, file }))
+        Ok(on_reader!(&self.db, pool => {
+            sqlx::query_as(REQUEST).bind(clean(id)).fetch_optional(pool).await?
+        }))
     }
 
-    /// Claims the next task: the account that was served longest ago comes first, then the oldest
-    /// task. `None` when nothing waits or its providers are busy.
+    /// Claims the next task. The account that was served longest ago comes first, then the oldest
+    /// task. Returns `None` if no task waits or all their providers are busy.
     pub async fn claim_task(&self, claim: &TaskClaim<'_>) -> Result<Option<Task>, StoreError> {
-        // A look costs nothing and keeps idle nodes from queueing.
+        // This check takes no lock and keeps idle nodes from queueing.
         let waiting: i64 = on_reader!(&self.db, pool => {
             sqlx::query_scalar(WAITING).fetch_one(pool).await?
         });
         if waiting == 0 {
             return Ok(None);
         }
-        let row: Option<Row> = in_transaction!(&self.db, tx: Kind => {
-            let turn: i64 = sqlx::query_scalar(TURN).fetch_one(&mut *tx).await?;
+        let row: Option<TaskRow> = in_transaction!(&self.db, tx: Kind => {
+            let turn: i64 = sqlx::query_scalar(NEXT_TURN).fetch_one(&mut *tx).await?;
             let next: Option<(String, String)> = sqlx::query_as(NEXT)
                 .bind(i64::from(claim.per_provider))
                 .fetch_optional(&mut *tx)
@@ -424,7 +424,7 @@ impl Store {
             match next {
                 None => None,
                 Some((id, account_id)) => {
-                    sqlx::query(SERVED).bind(account_id).bind(turn).execute(&mut *tx).await?;
+                    sqlx::query(SET_TURN).bind(account_id).bind(turn).execute(&mut *tx).await?;
                     sqlx::query_as(TAKE)
                         .bind(id)
                         .bind(claim.owner)
@@ -438,8 +438,8 @@ impl Store {
         Ok(row.map(Task::try_from).transpose()?)
     }
 
-    /// Its claimant is at work, has come so far and wants it for longer. False when the task is not
-    /// theirs any more: it was cancelled, or given to another.
+    /// Extends a claim and records the progress. Returns false if the claim was lost because the
+    /// task was cancelled or claimed again.
     pub async fn hold_task(
         &self,
         id: &str,
@@ -459,10 +459,10 @@ impl Store {
         }) > 0)
     }
 
-    /// Its claimant lets it go; anyone may claim it after that time.
+    /// Releases a claim. The task can be claimed again after `wait`.
     pub async fn put_off_task(&self, id: &str, run: u32, wait: Micros) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(PUT_OFF)
+            sqlx::query(RELEASE)
                 .bind(id)
                 .bind(i64::from(run))
                 .bind(wait)
@@ -472,7 +472,7 @@ impl Store {
         }) > 0)
     }
 
-    /// A run ended its task. False when the task is not that run's any more.
+    /// Ends a task. Returns false if the claim was lost.
     pub async fn end_task(&self, id: &str, run: u32, end: &TaskEnd) -> Result<bool, StoreError> {
         let TaskEnd { state, result, error, ended, expires } = end;
         Ok(on_writer!(&self.db, pool => {
@@ -490,7 +490,7 @@ impl Store {
         }) > 0)
     }
 
-    /// Its account does not want it any more. False when there is no such task, or it is over.
+    /// Cancels a task. Returns false if there is no such task or it has ended.
     pub async fn cancel_task(
         &self,
         id: &str,
@@ -510,27 +510,27 @@ impl Store {
         }) > 0)
     }
 
-    /// What an earlier process of that node was at work on is anyone's at once. Tells how much.
+    /// Releases the claims of an earlier process of that node and returns their number.
     pub async fn free_tasks_of(&self, owner: &str) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(LEFT_BY).bind(owner).execute(pool).await?.rows_affected()
+            sqlx::query(RELEASE_OWNER).bind(owner).execute(pool).await?.rows_affected()
         }))
     }
 
-    /// Claims the next task whose end is to be told, until `hold` from now. Its tries number the
-    /// claim.
+    /// Claims the next notification for the duration of `hold`. The number of attempts identifies
+    /// the claim.
     pub async fn claim_telling(&self, hold: Micros) -> Result<Option<Task>, StoreError> {
         let next: Option<(String, i64)> = on_reader!(&self.db, pool => {
-            sqlx::query_as(TO_TELL).fetch_optional(pool).await?
+            sqlx::query_as(NEXT_NOTIFICATION).fetch_optional(pool).await?
         });
         let Some((id, tries)) = next else { return Ok(None) };
-        let row: Option<Row> = on_writer!(&self.db, pool => {
-            sqlx::query_as(TELL).bind(id).bind(tries).bind(hold).fetch_optional(pool).await?
+        let row: Option<TaskRow> = on_writer!(&self.db, pool => {
+            sqlx::query_as(CLAIM_NOTIFICATION).bind(id).bind(tries).bind(hold).fetch_optional(pool).await?
         });
         Ok(row.map(Task::try_from).transpose()?)
     }
 
-    /// What became of telling; if it is still pending, it is tried again after `wait`.
+    /// Records the result of a notification. A pending one is tried again after `wait`.
     pub async fn told_task(
         &self,
         id: &str,
@@ -540,7 +540,7 @@ impl Store {
         wait: Micros,
     ) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(TOLD)
+            sqlx::query(RECORD_NOTIFICATION)
                 .bind(id)
                 .bind(i64::from(tries))
                 .bind(told.word())
@@ -552,8 +552,7 @@ impl Store {
         }) > 0)
     }
 
-    /// Gives up, with that error, what nobody had time for, and forgets what has been over for long.
-    /// Tells how many of each.
+    /// Fails overdue tasks with that error, deletes expired ones, and returns the number of each.
     pub async fn sweep_tasks(
         &self,
         now: Micros,
@@ -561,7 +560,7 @@ impl Store {
         expires: Micros,
     ) -> Result<(u64, u64), StoreError> {
         let given_up = on_writer!(&self.db, pool => {
-            sqlx::query(GIVE_UP)
+            sqlx::query(FAIL_OVERDUE)
                 .bind(now)
                 .bind(error)
                 .bind(expires)

@@ -1,30 +1,30 @@
-//! Teams: accounts nobody signs in to, and who belongs to them.
+//! Teams: accounts without sign-in, and their members.
 //!
-//! A team owns keys and money as a person does, so caps, budgets, leases and the ledger know nothing
-//! of it. Whatever looks for people (`Store::account`, a sign-in) does not find teams, so that none
-//! can be signed in to or given a role by mistake.
+//! A team owns keys and money as a person does, so caps, budgets, leases and the ledger need no
+//! special case. Queries for people (`Store::account`, a sign-in) do not find teams, so that no
+//! team can sign in or get a role by mistake.
 
 use canon::Money;
 use ledger::Micros;
-use sqlx::FromRow;
 
 use crate::accounts::{ADD_LOGIN, AccountRow, account_columns, folded};
-use crate::db::{clean, in_transaction, number, on_reader, unknown_word};
+use crate::db::{clean, in_transaction, on_reader, unknown_word};
+use crate::row::row;
 use crate::{Account, Store, StoreError};
 
-/// What somebody may do in a team.
+/// The rights of a member in a team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TeamRole {
-    /// Its members and all its keys.
+    /// May manage members and all keys.
     Manager,
-    /// Keys of their own making.
+    /// May manage keys of their own.
     Member,
-    /// Looking, not touching.
+    /// May only read.
     Viewer,
 }
 
 impl TeamRole {
-    /// Every role, the mightiest first.
+    /// Every role, the most powerful first.
     pub const ALL: [Self; 3] = [Self::Manager, Self::Member, Self::Viewer];
 
     /// The word in records and forms.
@@ -36,70 +36,71 @@ impl TeamRole {
         }
     }
 
-    /// The role with that word.
+    /// Returns the role with that word.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.word() == word)
     }
 }
 
-/// A team.
-#[derive(Clone, Debug, PartialEq, Eq, FromRow)]
-pub struct Team {
-    /// The id of its account.
-    pub id: String,
-    /// What it is called; no account's name or address, whatever the case.
-    #[sqlx(rename = "username")]
-    pub name: String,
-    /// Whether it is closed: its keys do not work.
-    pub disabled: bool,
-    /// When it was made.
-    pub created: Micros,
-    /// When it was last edited.
-    pub changed: Micros,
+row! {
+    /// A team.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Team {
+        /// Id of its account.
+        pub id: String,
+        /// Its name, different from every username and address without regard to case.
+        pub name: String as "username",
+        /// True if it is closed. Its keys do not work then.
+        pub disabled: bool,
+        /// Time of creation.
+        pub created: Micros,
+        /// Time of the last edit.
+        pub changed: Micros,
+    }
 }
 
-/// A team and how it stands.
+/// A team with its totals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TeamTotal {
     /// The team.
     pub team: Team,
-    /// What its keys have spent.
+    /// Money spent by its keys.
     pub spent: Money,
-    /// How many belong to it.
+    /// Number of members.
     pub members: u32,
 }
 
-/// A place somebody has in a team.
+/// The membership of a person in a team.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {
     /// The team.
     pub team: Team,
-    /// What they may do there.
+    /// The rights in it.
     pub role: TeamRole,
 }
 
-/// Somebody who belongs to a team.
+/// A member of a team.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Who.
+    /// The person's account.
     pub account: Account,
-    /// What they may do there.
+    /// The rights in the team.
     pub role: TeamRole,
-    /// Since when they belong to it.
+    /// Time of joining.
     pub since: Micros,
 }
 
-/// Who owns keys and money.
+/// The owner of keys and money.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Somebody.
+    /// A person.
     Person(Account),
     /// A team.
     Team(Team),
 }
 
 impl Owner {
-    /// The id of the account.
+    /// Id of the account.
     pub fn id(&self) -> &str {
         match self {
             Self::Person(account) => &account.id,
@@ -107,7 +108,7 @@ impl Owner {
         }
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> &str {
         match self {
             Self::Person(account) => &account.username,
@@ -116,14 +117,14 @@ impl Owner {
     }
 }
 
-/// What became of a change of a team's members.
+/// The result of a change of membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seated {
-    /// It is made.
+    /// The change was made.
     Done,
     /// There is no such team, person or member.
     Missing,
-    /// It would have left the team without a manager.
+    /// The change would leave the team without a manager.
     LastManager,
 }
 
@@ -134,34 +135,31 @@ macro_rules! team_columns {
     };
 }
 
-#[derive(FromRow)]
-struct TotalRow {
-    #[sqlx(flatten)]
-    team: Team,
-    spent: i64,
-    members: i64,
+row! {
+    struct TotalRow {
+        spent: Money,
+        members: u32,
+    } with team: Team
 }
 
-#[derive(FromRow)]
-struct SeatRow {
-    #[sqlx(flatten)]
-    team: Team,
-    seat: String,
+row! {
+    struct SeatRow {
+        seat: String,
+    } with team: Team
 }
 
-#[derive(FromRow)]
-struct MemberRow {
-    #[sqlx(flatten)]
-    account: AccountRow,
-    seat: String,
-    since: Micros,
+row! {
+    struct MemberRow {
+        seat: String,
+        since: Micros,
+    } with account: AccountRow
 }
 
 fn role(word: &str) -> Result<TeamRole, sqlx::Error> {
     TeamRole::by_word(word).ok_or_else(|| unknown_word(word))
 }
 
-// The role of an account says nothing of a team; it has the one that may least by itself.
+// The column is mandatory, but a team has no role. It gets the weakest one.
 const ADD: &str = "INSERT INTO accounts \
     (id, username, role, disabled, created, changed, kind) \
     VALUES ($1, $2, 'viewer', $3, $4, $5, 'team')";
@@ -172,7 +170,7 @@ const BY_NAME: &str = concat!(
     team_columns!(),
     " FROM logins l JOIN accounts t ON t.id = l.account_id WHERE l.login = $1 AND t.kind = 'team'"
 );
-// A sum of BIGINTs is no BIGINT in PostgreSQL.
+// PostgreSQL returns NUMERIC for a sum of BIGINTs.
 const ALL: &str = concat!(
     "SELECT ",
     team_columns!(),
@@ -196,7 +194,7 @@ const MAKERS: &str = "SELECT DISTINCT a.id, a.username FROM keys k \
     JOIN accounts a ON a.id = k.made_by WHERE k.account_id = $1";
 const LOCK: &str = "UPDATE accounts SET changed = changed WHERE id = $1 AND kind = 'team'";
 const SEAT: &str = "SELECT role FROM members WHERE team_id = $1 AND account_id = $2";
-// Whoever is locked out manages nothing.
+// A locked account cannot manage a team.
 const OTHER_MANAGERS: &str = "SELECT COUNT(*) FROM members m JOIN accounts a ON a.id = m.account_id \
     WHERE m.team_id = $1 AND m.account_id <> $2 AND m.role = 'manager' AND NOT a.disabled";
 const PUT: &str = "INSERT INTO members (team_id, account_id, role, since) \
@@ -205,7 +203,7 @@ const PUT: &str = "INSERT INTO members (team_id, account_id, role, since) \
 const DROP: &str = "DELETE FROM members WHERE team_id = $1 AND account_id = $2";
 
 impl Store {
-    /// Adds a team. Its name may be no account's username or address.
+    /// Adds a team. Its name must differ from every username and address.
     pub async fn add_team(&self, team: &Team) -> Result<(), StoreError> {
         in_transaction!(&self.db, tx: Kind => {
             sqlx::query(ADD)
@@ -227,24 +225,26 @@ impl Store {
         Ok(())
     }
 
-    /// The team with that id.
+    /// Returns the team with that id.
     pub async fn team(&self, id: &str) -> Result<Option<Team>, StoreError> {
         Ok(on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(clean(id)).fetch_optional(pool).await?
         }))
     }
 
-    /// Every team and how it stands, the oldest first.
+    /// Returns every team with its totals, the oldest first.
     pub async fn teams(&self) -> Result<Vec<TeamTotal>, StoreError> {
         let rows: Vec<TotalRow> =
             on_reader!(&self.db, pool => sqlx::query_as(ALL).fetch_all(pool).await?);
-        let totals = rows.into_iter().map(|TotalRow { team, spent, members }| {
-            Ok(TeamTotal { team, spent: Money::nanos(spent), members: number(members)? })
+        let totals = rows.into_iter().map(|TotalRow { team, spent, members }| TeamTotal {
+            team,
+            spent,
+            members,
         });
-        Ok(totals.collect::<Result<_, sqlx::Error>>()?)
+        Ok(totals.collect())
     }
 
-    /// Who owns what belongs to that account.
+    /// Returns the owner with that account id.
     pub async fn owner(&self, id: &str) -> Result<Option<Owner>, StoreError> {
         match self.account(id).await? {
             Some(account) => Ok(Some(Owner::Person(account))),
@@ -252,7 +252,8 @@ impl Store {
         }
     }
 
-    /// The person or team with that name, whatever the case; a person also by their address.
+    /// Returns the person or team with that name, without regard to case. A person is also found by
+    /// address.
     pub async fn owner_by_name(&self, name: &str) -> Result<Option<Owner>, StoreError> {
         if let Some(account) = self.account_by_login(name).await? {
             return Ok(Some(Owner::Person(account)));
@@ -263,14 +264,14 @@ impl Store {
         Ok(team.map(Owner::Team))
     }
 
-    /// Everyone who may own keys and money: people, then teams, the oldest first.
+    /// Returns all owners: people, then teams, each the oldest first.
     pub async fn owners(&self) -> Result<Vec<Owner>, StoreError> {
         let people = self.accounts().await?.into_iter().map(Owner::Person);
         let teams = self.teams().await?.into_iter().map(|total| Owner::Team(total.team));
         Ok(people.chain(teams).collect())
     }
 
-    /// The places somebody has in teams.
+    /// Returns the memberships of a person.
     pub async fn seats_of(&self, account_id: &str) -> Result<Vec<Seat>, StoreError> {
         let rows: Vec<SeatRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(SEATS).bind(clean(account_id)).fetch_all(pool).await?
@@ -280,7 +281,7 @@ impl Store {
         Ok(seats.collect::<Result<_, sqlx::Error>>()?)
     }
 
-    /// Who belongs to a team, whoever came first.
+    /// Returns the members of a team in the order of joining.
     pub async fn members(&self, team_id: &str) -> Result<Vec<Member>, StoreError> {
         let rows: Vec<MemberRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(MEMBERS).bind(clean(team_id)).fetch_all(pool).await?
@@ -291,15 +292,15 @@ impl Store {
         Ok(members.collect::<Result<_, sqlx::Error>>()?)
     }
 
-    /// Who made keys of that account, by id: what they are called.
+    /// Returns id and name of the accounts that created keys of that account.
     pub async fn makers_of(&self, account_id: &str) -> Result<Vec<(String, String)>, StoreError> {
         Ok(on_reader!(&self.db, pool => {
             sqlx::query_as(MAKERS).bind(clean(account_id)).fetch_all(pool).await?
         }))
     }
 
-    /// Gives somebody a role in a team, or with `None` takes them out of it. Unless `by_hand` of an
-    /// administrator, no team loses its last manager by it, however many try at once.
+    /// Sets the role of a person in a team, or removes them with `None`. A team keeps its last
+    /// manager, under concurrent changes as well, unless an administrator acts (`by_hand`).
     pub async fn set_member(
         &self,
         team_id: &str,
@@ -310,7 +311,7 @@ impl Store {
     ) -> Result<Seated, StoreError> {
         let seated;
         in_transaction!(&self.db, tx: Kind => {
-            // Whoever changes the members of one team does it one after the other.
+            // Changes of one team's members run one after the other.
             let locked = sqlx::query(LOCK).bind(clean(team_id)).execute(&mut *tx).await?;
             let before: Option<String> = sqlx::query_scalar(SEAT)
                 .bind(clean(team_id))

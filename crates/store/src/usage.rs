@@ -1,8 +1,8 @@
-//! Reading what was used: over time, in all, and who used the most.
+//! Usage reports: over time, in total, and by the largest users.
 //!
-//! Everything is read from the table `usage`, never from the calls themselves, so a year of a
-//! hundred million calls is a few thousand rows. Times are those of admission, in UTC. What has
-//! been posted is in; calls that run or wait to be posted are not.
+//! All queries read the table `usage` and never the calls, so a year of a hundred million calls is
+//! a few thousand rows. Times are those of admission, in UTC. Running and unposted calls are not
+//! included.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use sqlx::{Decode, QueryBuilder, Type};
 
 use crate::db::{clean, in_snapshot, on_reader};
 use crate::rollup::Scope;
-use crate::sums::{Shown, Sums};
+use crate::sums::{Shown, SummedColumns};
 use crate::{Micros, Pace, Step, Store, StoreError, Used};
 
-/// What usage is told apart by.
+/// The dimension that groups usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The account.
@@ -25,15 +25,15 @@ pub enum By {
     Model,
     /// The lane that answered.
     Lane,
-    /// The HTTP status the caller saw.
+    /// The HTTP status the caller received.
     Status,
 }
 
 impl By {
-    /// Every one.
+    /// Every dimension.
     pub const ALL: [Self; 5] = [Self::Account, Self::Key, Self::Model, Self::Lane, Self::Status];
 
-    /// The word for addresses and pages.
+    /// The word in URLs and on pages.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Account => "account",
@@ -44,13 +44,13 @@ impl By {
         }
     }
 
-    /// The one with that word.
+    /// Returns the dimension with that word.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|by| by.word() == word)
     }
 }
 
-/// Whose usage; `None` is no condition.
+/// Conditions on usage; `None` is no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageFilter {
     /// Of this account.
@@ -65,75 +65,75 @@ pub struct UsageFilter {
     pub status: Option<u16>,
 }
 
-/// The sums of one stretch of time, of one of those they are told apart by.
+/// Sums of one step of time and one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsagePoint<S = Used> {
-    /// When the stretch begins.
+    /// Begin of the step.
     pub begun: Micros,
-    /// Whose, or which: an id, a model, a lane or a status; empty when nothing is told apart.
+    /// The group: an id, a model, a lane or a status; empty without grouping.
     pub group: String,
-    /// What was used, or how fast.
+    /// The sums.
     pub used: S,
 }
 
-/// What is to be seen of some usage.
+/// A usage report to make.
 #[derive(Clone, Debug)]
 pub struct UsageWish {
-    /// When; widened to whole steps.
+    /// Range of time, extended to whole steps.
     pub range: Range<Micros>,
-    /// How long each stretch is.
+    /// Length of each step.
     pub step: Step,
-    /// What it is told apart by.
+    /// The dimension that groups the report.
     pub by: By,
-    /// What makes one the first.
+    /// The order of the groups.
     pub rank: Rank,
-    /// Whose.
+    /// Conditions on the usage.
     pub filter: UsageFilter,
-    /// How many of the first are listed.
+    /// Maximum number of listed groups.
     pub listed: usize,
-    /// How many of these are told apart over time; the others are one.
+    /// Number of groups with a series of their own; the others are summed up in one.
     pub apart: usize,
 }
 
-/// Some usage, seen from several sides at one instant, so that all of them add up to the same.
+/// A usage report. All its parts are read at one instant and agree with each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageView {
-    /// All of it.
+    /// The total.
     pub all: Shown,
-    /// How fast the calls were.
+    /// Latencies of all calls.
     pub pace: Pace,
-    /// The first of those it is told apart by.
+    /// The first groups.
     pub top: Vec<(String, Shown)>,
-    /// Of the very first of them, what each used over time, oldest first.
+    /// Series of the very first groups, oldest first.
     pub over: Vec<UsagePoint<Shown>>,
-    /// What all the others used over time, by the begin of each stretch.
+    /// Series of all other groups together, with the begin of each step.
     pub others: Vec<(Micros, Shown)>,
 }
 
-/// What makes one the first among others.
+/// The order of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rank {
-    /// What was paid.
+    /// By the amount paid.
     #[default]
     Cost,
-    /// How many calls there were.
+    /// By the number of calls.
     Calls,
-    /// How many tokens went in and came out.
+    /// By the number of prompt and reply tokens.
     Tokens,
 }
 
-/// A part of a range, and the steps that make it up.
-type Piece = (Step, Range<Micros>);
+/// A part of a range and the length of the rows that cover it.
+type RangePiece = (Step, Range<Micros>);
 
-/// Cuts a range, widened to whole hours, into as few stretches as there are: months in the middle,
+/// Divides a range, extended to whole hours, into as few rows as possible: months in the middle,
 /// days around them, hours at both ends.
-fn pieces(range: &Range<Micros>) -> Vec<Piece> {
+fn pieces(range: &Range<Micros>) -> Vec<RangePiece> {
     if range.is_empty() {
         return Vec::new();
     }
     let from = Step::Hour.begin(range.start);
     let to = Step::Hour.end(range.end.saturating_sub(1));
-    // The whole stretches of a step within others.
+    // The whole steps within a range.
     let within = |step: Step, outer: Range<Micros>| {
         let begin = step.begin(outer.start);
         let begin = if begin == outer.start { begin } else { step.end(outer.start) };
@@ -152,7 +152,7 @@ fn pieces(range: &Range<Micros>) -> Vec<Piece> {
     cut.into_iter().filter(|(_, piece)| !piece.is_empty()).collect()
 }
 
-/// The rows that hold the answer: those that add up as much as the question allows.
+/// Returns the scope with the fewest rows that can answer the query.
 fn scope(step: Step, by: Option<By>, filter: &UsageFilter) -> Scope {
     let UsageFilter { account_id, key_id, model, lane, status } = filter;
     let whole = model.is_none()
@@ -183,19 +183,19 @@ fn column(by: Option<By>, scope: Scope) -> &'static str {
     }
 }
 
-/// One question to the table.
-struct Question<'a> {
-    piece: Piece,
+/// One query on the table.
+struct UsageQuery<'a> {
+    piece: RangePiece,
     by: Option<By>,
-    /// Only these of those it is told apart by.
+    /// Restricts the query to these groups.
     among: Option<&'a [(String, Shown)]>,
     filter: &'a UsageFilter,
-    /// Whether stretches are told apart.
+    /// True if every step is returned separately.
     over_time: bool,
 }
 
-impl Question<'_> {
-    fn build<D, S: Sums>(&self) -> QueryBuilder<D>
+impl UsageQuery<'_> {
+    fn build<D, S: SummedColumns>(&self) -> QueryBuilder<D>
     where
         D: sqlx::Database,
         String: Type<D> + for<'q> sqlx::Encode<'q, D>,
@@ -205,7 +205,7 @@ impl Question<'_> {
         let scope = scope(*step, *by, filter);
         let text = |text: &str| clean(text).into_owned();
         let begun = if *over_time { "begun" } else { "CAST(0 AS BIGINT)" };
-        // In the order of the table's rows, so that nothing has to be sorted.
+        // In the order of the index, so that nothing has to be sorted.
         let groups = match (over_time, by) {
             (true, Some(_)) => " GROUP BY 1, 2 ORDER BY 1, 2",
             (true, None) => " GROUP BY 1 ORDER BY 1",
@@ -216,10 +216,11 @@ impl Question<'_> {
         let mut query = QueryBuilder::new("SELECT ");
         query.push(begun).push(", ").push(group);
         for column in S::COLUMNS {
-            // A sum of BIGINTs is no BIGINT in PostgreSQL.
+            // PostgreSQL returns NUMERIC for a sum of BIGINTs.
             query.push(format_args!(", CAST(SUM({column}) AS BIGINT)"));
         }
-        // Fixed words stand in the text, so that the planner knows which index serves them.
+        // Constants are part of the text and not bound, so that the planner can use partial
+        // indexes.
         query.push(format_args!(
             " FROM usage WHERE span = '{}' AND scope = '{}' AND begun >= ",
             step.word(),
@@ -267,7 +268,7 @@ impl Question<'_> {
 
 fn point<'r, S, R>(row: &'r R) -> Result<UsagePoint<S>, sqlx::Error>
 where
-    S: Sums,
+    S: SummedColumns,
     R: sqlx::Row,
     usize: sqlx::ColumnIndex<R>,
     i64: Type<R::Database> + Decode<'r, R::Database>,
@@ -280,9 +281,9 @@ where
 }
 
 impl Store {
-    /// What was used in each step of a range, told apart by something or not, oldest first.
+    /// Returns the usage in each step of a range, grouped or not, oldest first.
     ///
-    /// The range is widened to whole steps; a step in which nothing was used is left out.
+    /// The range is extended to whole steps. A step without usage is left out.
     pub async fn usage_over(
         &self,
         range: Range<Micros>,
@@ -291,10 +292,11 @@ impl Store {
         filter: &UsageFilter,
     ) -> Result<Vec<UsagePoint>, StoreError> {
         let range = step.begin(range.start)..range.end;
-        self.ask(&Question { piece: (step, range), by, among: None, filter, over_time: true }).await
+        self.ask(&UsageQuery { piece: (step, range), by, among: None, filter, over_time: true })
+            .await
     }
 
-    /// How fast the calls of each step of a range were, told apart in the same way.
+    /// Returns the latencies in each step of a range, grouped in the same way.
     pub async fn pace_over(
         &self,
         range: Range<Micros>,
@@ -303,13 +305,14 @@ impl Store {
         filter: &UsageFilter,
     ) -> Result<Vec<UsagePoint<Pace>>, StoreError> {
         let range = step.begin(range.start)..range.end;
-        self.ask(&Question { piece: (step, range), by, among: None, filter, over_time: true }).await
+        self.ask(&UsageQuery { piece: (step, range), by, among: None, filter, over_time: true })
+            .await
     }
 
-    /// What a page or a program is shown of some usage.
+    /// Makes a usage report.
     ///
-    /// Nothing in it is read in more detail than it is shown: totals over many owners come from
-    /// their sums, whole months from rows of months, and only the first are told apart over time.
+    /// It reads no more detail than it shows: totals over many owners come from rows without
+    /// grouping, whole months come from rows of months, and only the first groups have a series.
     pub async fn usage_view(&self, wish: &UsageWish) -> Result<UsageView, StoreError> {
         let UsageWish { range, step, by, rank, filter, listed, apart } = wish;
         if range.is_empty() {
@@ -323,32 +326,32 @@ impl Store {
         in_snapshot!(&self.db, tx: Kind => {
             for piece in cut {
                 let piece = || piece.clone();
-                let question =
-                    Question { piece: piece(), by: Some(*by), among: None, filter, over_time: false };
-                for row in question.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
+                let usage_query =
+                    UsageQuery { piece: piece(), by: Some(*by), among: None, filter, over_time: false };
+                for row in usage_query.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
                     let UsagePoint { group, used, .. } = point::<Shown, _>(&row)?;
                     let sum = groups.entry(group).or_default();
                     *sum = sum.plus(&used)?;
                     view.all = view.all.plus(&used)?;
                 }
-                let question =
-                    Question { piece: piece(), by: None, among: None, filter, over_time: false };
-                for row in question.build::<Kind, Pace>().build().fetch_all(&mut *tx).await? {
+                let usage_query =
+                    UsageQuery { piece: piece(), by: None, among: None, filter, over_time: false };
+                for row in usage_query.build::<Kind, Pace>().build().fetch_all(&mut *tx).await? {
                     view.pace = view.pace.plus(&point::<Pace, _>(&row)?.used)?;
                 }
             }
             view.top = first(groups, *rank, *listed);
             let piece = || (*step, range.clone());
-            let question = Question { piece: piece(), by: None, among: None, filter, over_time: true };
-            for row in question.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
+            let usage_query = UsageQuery { piece: piece(), by: None, among: None, filter, over_time: true };
+            for row in usage_query.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
                 let UsagePoint { begun, used, .. } = point::<Shown, _>(&row)?;
                 others.insert(begun, used);
             }
             let among = Some(view.top.get(..*apart).unwrap_or(&view.top)).filter(|among| !among.is_empty());
             if among.is_some() {
-                let question =
-                    Question { piece: piece(), by: Some(*by), among, filter, over_time: true };
-                for row in question.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
+                let usage_query =
+                    UsageQuery { piece: piece(), by: Some(*by), among, filter, over_time: true };
+                for row in usage_query.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
                     let point = point::<Shown, _>(&row)?;
                     if let Some(rest) = others.get_mut(&point.begun) {
                         *rest = rest.less(&point.used)?;
@@ -362,25 +365,25 @@ impl Store {
         Ok(view)
     }
 
-    async fn ask<S: Sums>(
+    async fn ask<S: SummedColumns>(
         &self,
-        question: &Question<'_>,
+        usage_query: &UsageQuery<'_>,
     ) -> Result<Vec<UsagePoint<S>>, StoreError> {
         let points: Result<_, sqlx::Error> = on_reader!(&self.db, pool: Kind => {
-            let mut query = question.build::<Kind, S>();
+            let mut query = usage_query.build::<Kind, S>();
             query.build().fetch_all(pool).await?.iter().map(point).collect()
         });
         Ok(points?)
     }
 }
 
-/// Those that come first, most first; equals by their names.
+/// Returns the first groups in descending order, equal ones by name.
 fn first(groups: BTreeMap<String, Shown>, rank: Rank, listed: usize) -> Vec<(String, Shown)> {
     let mut groups: Vec<(String, Shown)> = groups.into_iter().collect();
-    // The sort keeps the order of names among equals.
+    // The sort is stable, so equal groups stay ordered by name.
     groups.sort_by_key(|(_, used)| {
         std::cmp::Reverse(match rank {
-            Rank::Cost => used.cost,
+            Rank::Cost => used.cost.as_nanos(),
             Rank::Calls => used.calls,
             Rank::Tokens => used.input.saturating_add(used.output),
         })
@@ -395,8 +398,8 @@ mod tests {
     use crate::rollup::{DAY, HOUR};
 
     #[test]
-    fn a_range_is_cut_into_stretches_that_follow_each_other() {
-        // The 1st of November 2026.
+    fn a_range_is_divided_into_adjacent_pieces() {
+        // 2026-11-01.
         let november = 20_758 * DAY;
         let year = november - 300 * DAY + 5 * HOUR + 1..november + 3 * DAY + 2 * HOUR + 7;
         let cut = pieces(&year);

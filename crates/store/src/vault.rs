@@ -1,8 +1,9 @@
-//! The vault: secrets that must be had again are sealed before they are stored, by keys that lie
-//! outside the database. A dump of it alone opens nothing.
+//! The vault: secrets that are needed in plain text are sealed before they are stored, by keys
+//! outside the database. A dump of the database alone reveals none of them.
 //!
-//! AES-256-GCM-SIV, a nonce of its own for every seal. What is sealed is bound to a label that names
-//! its row, so that a row moved elsewhere does not open. The first key seals; the others only open.
+//! The cipher is AES-256-GCM-SIV (RFC 8452) with a random nonce for every secret. A sealed secret
+//! is bound to a label that names its row, so that it does not open in another row. The first key
+//! seals; the others only open.
 
 use std::fmt;
 use std::io::Write as _;
@@ -14,61 +15,83 @@ use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use parking_lot::RwLock;
-use tokio::sync::{Mutex, RwLock as Gate, RwLockReadGuard};
+use tokio::sync::{Mutex, RwLock as SealGate, RwLockReadGuard};
 
 use crate::StoreError;
 
-/// How long a key is, in bytes.
-const KEY: usize = 32;
-/// The longest name of a key.
-const LONGEST: usize = 32;
-const REMEDY: &str = "set `vault` of `[server]`, the same on every node";
+const KEY_BYTES: usize = 32;
+const MAX_KEY_NAME_BYTES: usize = 32;
+const SHARED_REMEDY: &str = "set `vault` of `[server]`, the same on every node";
 
-/// Why something is not sealed or opened.
+/// Why a secret was not sealed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
-    /// Nothing can be sealed; the text says what to do.
+    /// The vault cannot seal; the text names the remedy.
     #[error("secrets cannot be sealed: {0}")]
     Shut(String),
-    /// None of our keys is the one it was sealed by.
+    /// The vault does not have the key it was sealed by.
     #[error(
         "it was sealed by the key `{0}`, which this gateway does not have; give it in `vault` of \
          `[server]`"
     )]
     NoKey(String),
-    /// It was sealed for another place, or changed since.
-    #[error("it does not open: it was changed, or belongs elsewhere")]
+    /// The sealed bytes or the label do not match.
+    #[error("it cannot be opened: it was changed, or belongs to another row")]
     Spoilt,
-    /// The database did not do its part.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Why a text is not a list of vault keys. The text itself is never repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VaultKeyError {
+    /// The name of a key is not valid.
+    #[error(
+        "key {0}: its name must have 1 to {max} letters, digits, `-` or `_`",
+        max = MAX_KEY_NAME_BYTES
+    )]
+    Name(usize),
+    /// The key is not 32 bytes in base64.
+    #[error(
+        "key {0}: must be {bytes} random bytes as base64; make one with \
+         `openssl rand -base64 {bytes}`",
+        bytes = KEY_BYTES
+    )]
+    Bytes(usize),
+    /// Two keys have the same name.
+    #[error("key {0}: there is one of its name already")]
+    Duplicate(usize),
+    /// There is no key.
+    #[error("holds no key")]
+    Empty,
 }
 
 /// A secret as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
-    /// The key it was sealed by.
+    /// Name of the key it was sealed by.
     pub by: String,
-    /// The nonce, and behind it what only the key can read.
+    /// The nonce, followed by the ciphertext.
     pub bytes: Vec<u8>,
 }
 
 #[derive(Clone)]
 struct VaultKey {
     id: String,
-    bytes: [u8; KEY],
+    bytes: [u8; KEY_BYTES],
     cipher: Arc<RandomizedNonceKey>,
 }
 
 impl VaultKey {
-    fn new(id: Option<&str>, bytes: [u8; KEY]) -> Option<Self> {
+    fn new(id: Option<&str>, bytes: [u8; KEY_BYTES]) -> Option<Self> {
         let cipher = Arc::new(RandomizedNonceKey::new(&AES_256_GCM_SIV, &bytes).ok()?);
         let id = id.map_or_else(|| fingerprint(&bytes), str::to_owned);
         Some(Self { id, bytes, cipher })
     }
 
     fn draw() -> Option<Self> {
-        let mut bytes = [0_u8; KEY];
+        let mut bytes = [0_u8; KEY_BYTES];
         rand::fill(&mut bytes).ok()?;
         Self::new(None, bytes)
     }
@@ -98,7 +121,7 @@ impl VaultKey {
     }
 }
 
-/// A name for a key that has none: the same wherever the key is, and nothing of the key itself.
+/// Returns a name for a key without one. It is the same on every node and does not reveal the key.
 fn fingerprint(bytes: &[u8]) -> String {
     let mut text = b"portunus vault key".to_vec();
     text.extend_from_slice(bytes);
@@ -106,14 +129,14 @@ fn fingerprint(bytes: &[u8]) -> String {
     hash.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Keys as an operator gives them. Never printed.
+/// Keys given by an operator. They are never printed.
 #[derive(Clone)]
 pub struct VaultKeys(Vec<VaultKey>);
 
 impl VaultKeys {
-    /// Reads keys from a text: each 32 bytes as base64, with `name:` before it or without, one to a
-    /// line. `Err` says which one is wrong, and repeats nothing of it.
-    pub fn read(text: &str) -> Result<Self, String> {
+    /// Reads keys from a text: each 32 bytes in base64, optionally after `name:`, one per line. The
+    /// error names the wrong key by its position and does not repeat it.
+    pub fn read(text: &str) -> Result<Self, VaultKeyError> {
         let mut keys: Vec<VaultKey> = Vec::new();
         let words = text.split(|c: char| c.is_whitespace() || c == ',');
         for (place, word) in words.filter(|word| !word.is_empty()).enumerate() {
@@ -123,26 +146,22 @@ impl VaultKeys {
                 None => (None, word),
             };
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-            if id.is_some_and(|id| id.is_empty() || id.len() > LONGEST || !id.chars().all(plain)) {
-                return Err(format!(
-                    "key {nth}: its name must have 1 to {LONGEST} letters, digits, `-` or `_`"
-                ));
+            if id.is_some_and(|id| {
+                id.is_empty() || id.len() > MAX_KEY_NAME_BYTES || !id.chars().all(plain)
+            }) {
+                return Err(VaultKeyError::Name(nth));
             }
             let bytes = STANDARD.decode(word).or_else(|_| STANDARD_NO_PAD.decode(word));
-            let bytes = bytes.ok().and_then(|bytes| <[u8; KEY]>::try_from(bytes).ok());
-            let key = bytes.and_then(|bytes| VaultKey::new(id, bytes)).ok_or_else(|| {
-                format!(
-                    "key {nth}: must be {KEY} random bytes as base64; make one with \
-                     `openssl rand -base64 {KEY}`"
-                )
-            })?;
+            let bytes = bytes.ok().and_then(|bytes| <[u8; KEY_BYTES]>::try_from(bytes).ok());
+            let key = bytes.and_then(|bytes| VaultKey::new(id, bytes));
+            let key = key.ok_or(VaultKeyError::Bytes(nth))?;
             if keys.iter().any(|known| known.id == key.id) {
-                return Err(format!("key {nth}: there is one of its name already"));
+                return Err(VaultKeyError::Duplicate(nth));
             }
             keys.push(key);
         }
         if keys.is_empty() {
-            return Err("holds no key".to_owned());
+            return Err(VaultKeyError::Empty);
         }
         Ok(Self(keys))
     }
@@ -154,95 +173,95 @@ impl fmt::Debug for VaultKeys {
     }
 }
 
-/// Where the key that seals comes from.
+/// The origin of the sealing key.
 #[derive(Clone, PartialEq, Eq)]
-enum Home {
-    /// The operator gives it.
+enum KeySource {
+    /// The operator.
     Given,
-    /// A file of our own, made at first need.
+    /// A file of this gateway, created when it is first needed.
     File,
-    /// Nowhere, and why.
-    Nowhere(String),
+    /// There is none, for this reason.
+    Unavailable(String),
 }
 
-struct Ring {
-    home: Home,
-    /// The one that seals first, where there is one.
+struct KeyRing {
+    source: KeySource,
+    /// The first one seals.
     keys: Vec<VaultKey>,
 }
 
-/// Seals secrets and opens them.
+/// Seals and opens secrets.
 pub struct Vault {
     file: PathBuf,
-    /// Whether other machines use the same database.
+    /// True if other machines use the same database.
     shared: bool,
-    ring: RwLock<Ring>,
-    /// Held by whoever seals until what was sealed is stored, so that a key is retired only when
-    /// nothing is on its way under it.
-    gate: Gate<()>,
-    /// One re-keying at a time.
+    ring: RwLock<KeyRing>,
+    /// Held for reading from sealing until the secret is stored, so that a key is retired only when
+    /// no secret is in flight.
+    gate: SealGate<()>,
+    /// Held during a re-keying.
     pub(crate) turn: Mutex<()>,
 }
 
-/// Names the keys, and nothing of them.
+/// Prints only the names of the keys.
 impl fmt::Debug for Vault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Vault").field(&self.keys()).finish()
     }
 }
 
-/// Seals with one key. To be kept until what was sealed is stored.
+/// Seals with one key. To be held until the sealed secrets are stored.
 pub struct Sealer<'a> {
     key: VaultKey,
     _held: RwLockReadGuard<'a, ()>,
 }
 
 impl Sealer<'_> {
-    /// Seals a secret for the row that label names.
+    /// Seals a secret for the row that the label names.
     pub fn seal(&self, label: &str, secret: &[u8]) -> Result<Sealed, VaultError> {
         let sealed = self.key.seal(label, secret);
         sealed.ok_or_else(|| VaultError::Shut("the cipher failed".to_owned()))
     }
 
-    /// The name of its key.
+    /// Name of its key.
     pub fn by(&self) -> &str {
         &self.key.id
     }
 }
 
 impl Vault {
-    /// A vault with the operator's keys, or else with one of its own in that file. A database that
-    /// other machines use too wants the operator's: each would make a key of its own.
+    /// Creates a vault with the operator's keys, or with a key of its own in that file. A shared
+    /// database needs the operator's keys, because each machine would create a different one.
     pub fn new(file: PathBuf, given: Option<VaultKeys>, shared: bool) -> Self {
         let ring = RwLock::new(ring(&file, given, shared));
-        Self { file, shared, ring, gate: Gate::default(), turn: Mutex::default() }
+        Self { file, shared, ring, gate: SealGate::default(), turn: Mutex::default() }
     }
 
-    /// Puts other keys of the operator's in force.
+    /// Replaces the operator's keys.
     pub fn give(&self, given: Option<VaultKeys>) {
         *self.ring.write() = ring(&self.file, given, self.shared);
     }
 
-    /// Why nothing can be sealed, if that is so.
+    /// Returns the reason why the vault cannot seal, if it cannot.
     pub fn shut(&self) -> Option<String> {
-        match &self.ring.read().home {
-            Home::Given | Home::File => None,
-            Home::Nowhere(why) => Some(why.clone()),
+        match &self.ring.read().source {
+            KeySource::Given | KeySource::File => None,
+            KeySource::Unavailable(why) => Some(why.clone()),
         }
     }
 
-    /// The name of the key that seals, where there is one, and those of all keys.
+    /// Returns the name of the sealing key, if there is one, and the names of all keys.
     pub fn keys(&self) -> (Option<String>, Vec<String>) {
         let ring = self.ring.read();
         let ids: Vec<String> = ring.keys.iter().map(|key| key.id.clone()).collect();
-        let current = match ring.home {
-            Home::Given | Home::File => ids.first().cloned(),
-            Home::Nowhere(_) => None,
+        let current = match ring.source {
+            KeySource::Given | KeySource::File => ids.first().cloned(),
+            KeySource::Unavailable(_) => None,
         };
         (current, ids)
     }
 
-    /// What seals from now on.
+    /// Returns a sealer with the current key.
     pub async fn sealer(&self) -> Result<Sealer<'_>, VaultError> {
         let held = self.gate.read().await;
         Ok(Sealer { key: self.current()?, _held: held })
@@ -250,43 +269,43 @@ impl Vault {
 
     fn current(&self) -> Result<VaultKey, VaultError> {
         let mut ring = self.ring.write();
-        if let Home::Nowhere(why) = &ring.home {
+        if let KeySource::Unavailable(why) = &ring.source {
             return Err(VaultError::Shut(why.clone()));
         }
         if ring.keys.is_empty() {
             let key = draw()?;
-            create(&self.file, &key.line()).map_err(|why| VaultError::Shut(why.clone()))?;
-            // Another process may have been quicker.
-            ring.keys = read(&self.file).map_err(VaultError::Shut)?;
+            create(&self.file, &key.line())?;
+            // Another process may have created the file first.
+            ring.keys = read(&self.file)?;
         }
         let first = ring.keys.first().cloned();
         first.ok_or_else(|| VaultError::Shut(format!("{} is empty", self.file.display())))
     }
 
-    /// Opens what was sealed for the row that label names.
+    /// Opens a secret that was sealed for the row that the label names.
     pub fn open(&self, label: &str, sealed: &Sealed) -> Result<Vec<u8>, VaultError> {
         let key = self.ring.read().keys.iter().find(|key| key.id == sealed.by).cloned();
         let key = key.ok_or_else(|| VaultError::NoKey(sealed.by.clone()))?;
         key.open(label, &sealed.bytes).ok_or(VaultError::Spoilt)
     }
 
-    /// A new key in first place, if the keys are our own. From here on nothing is sealed by another.
-    pub(crate) async fn turn_over(&self) -> Result<(), VaultError> {
-        // Makes the first key, should there be none; and tells why nothing is sealed.
+    /// Adds a new first key if this gateway manages the keys. From then on only that one seals.
+    pub(crate) async fn add_first_key(&self) -> Result<(), VaultError> {
+        // Creates the first key if there is none, and fails if the vault cannot seal.
         self.current()?;
-        let mut keys = match self.ring.read().home {
-            Home::File => self.ring.read().keys.clone(),
-            Home::Given | Home::Nowhere(_) => return Ok(()),
+        let mut keys = match self.ring.read().source {
+            KeySource::File => self.ring.read().keys.clone(),
+            KeySource::Given | KeySource::Unavailable(_) => return Ok(()),
         };
         keys.insert(0, draw()?);
         self.keep(keys).await
     }
 
-    /// Forgets the keys of our own that are needed no more.
+    /// Deletes managed keys that are not needed any more.
     pub(crate) async fn retire(&self, needed: impl Fn(&str) -> bool) -> Result<(), VaultError> {
-        let keys = match self.ring.read().home {
-            Home::File => self.ring.read().keys.clone(),
-            Home::Given | Home::Nowhere(_) => return Ok(()),
+        let keys = match self.ring.read().source {
+            KeySource::File => self.ring.read().keys.clone(),
+            KeySource::Given | KeySource::Unavailable(_) => return Ok(()),
         };
         let left = keys.into_iter().enumerate();
         let left = left.filter(|(place, key)| *place == 0 || needed(&key.id)).map(|(_, key)| key);
@@ -294,64 +313,73 @@ impl Vault {
     }
 
     async fn keep(&self, keys: Vec<VaultKey>) -> Result<(), VaultError> {
-        // The file first: what is sealed by a key that only memory knew would be lost.
+        // The file is written first: a secret sealed by a key that exists only in memory would be
+        // lost.
         let text: String = keys.iter().map(VaultKey::line).collect();
-        replace(&self.file, &text).map_err(VaultError::Shut)?;
-        let _nobody = self.gate.write().await;
+        replace(&self.file, &text)?;
+        let _no_sealers = self.gate.write().await;
         self.ring.write().keys = keys;
         Ok(())
     }
 }
 
 fn draw() -> Result<VaultKey, VaultError> {
-    VaultKey::draw().ok_or_else(|| VaultError::Shut("there is no randomness".to_owned()))
+    VaultKey::draw().ok_or_else(|| VaultError::Shut("no random bytes are available".to_owned()))
 }
 
-fn ring(file: &Path, given: Option<VaultKeys>, shared: bool) -> Ring {
+fn ring(file: &Path, given: Option<VaultKeys>, shared: bool) -> KeyRing {
     let own = read(file);
     match given {
-        // What our own keys sealed before the operator gave others still opens.
+        // Secrets sealed by managed keys before the operator gave others still open.
         Some(VaultKeys(mut keys)) => {
             let own = own.unwrap_or_default();
             let new = |key: &VaultKey| keys.iter().all(|known| known.id != key.id);
             let own: Vec<VaultKey> = own.into_iter().filter(new).collect();
             keys.extend(own);
-            Ring { home: Home::Given, keys }
+            KeyRing { source: KeySource::Given, keys }
         }
         None if shared => {
-            let why = format!("several machines may use this database; {REMEDY}");
-            Ring { home: Home::Nowhere(why), keys: own.unwrap_or_default() }
+            let why = format!("several machines may use this database; {SHARED_REMEDY}");
+            KeyRing { source: KeySource::Unavailable(why), keys: own.unwrap_or_default() }
         }
         None => match own {
-            Ok(keys) => Ring { home: Home::File, keys },
-            Err(why) => Ring { home: Home::Nowhere(why), keys: Vec::new() },
+            Ok(keys) => KeyRing { source: KeySource::File, keys },
+            Err(VaultError::Shut(why)) => {
+                KeyRing { source: KeySource::Unavailable(why), keys: Vec::new() }
+            }
+            Err(other) => {
+                KeyRing { source: KeySource::Unavailable(other.to_string()), keys: Vec::new() }
+            }
         },
     }
 }
 
-/// The keys in our own file; none where there is no file.
-fn read(file: &Path) -> Result<Vec<VaultKey>, String> {
+/// Returns the managed keys; none if there is no file.
+fn read(file: &Path) -> Result<Vec<VaultKey>, VaultError> {
+    let shut = |why: String| VaultError::Shut(format!("{}{why}", file.display()));
     match std::fs::read_to_string(file) {
         Ok(text) => match VaultKeys::read(&text) {
             Ok(VaultKeys(keys)) => Ok(keys),
-            Err(why) => Err(format!("{}: {why}", file.display())),
+            Err(e) => Err(shut(format!(": {e}"))),
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(format!("{} cannot be read: {e}", file.display())),
+        Err(e) => Err(shut(format!(" cannot be read: {e}"))),
     }
 }
 
-fn create(file: &Path, text: &str) -> Result<(), String> {
+fn unwritable(file: &Path, error: &std::io::Error) -> VaultError {
+    VaultError::Shut(format!("{} cannot be written: {error}", file.display()))
+}
+
+fn create(file: &Path, text: &str) -> Result<(), VaultError> {
     match write_new(file, text) {
-        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(format!("{} cannot be written: {e}", file.display()))
-        }
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(unwritable(file, &e)),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// Puts a text in the place of the file's, so that there is always a whole one.
-fn replace(file: &Path, text: &str) -> Result<(), String> {
+/// Replaces the text of the file atomically, by renaming a new file over it.
+fn replace(file: &Path, text: &str) -> Result<(), VaultError> {
     let beside = file.with_extension("key.new");
     let written = std::fs::remove_file(&beside)
         .or_else(|e| if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
@@ -361,10 +389,10 @@ fn replace(file: &Path, text: &str) -> Result<(), String> {
             Some(folder) => std::fs::File::open(folder)?.sync_all(),
             None => Ok(()),
         });
-    written.map_err(|e| format!("{} cannot be written: {e}", file.display()))
+    written.map_err(|e| unwritable(file, &e))
 }
 
-/// A new file that its owner alone may read.
+/// Creates a file that only its owner may read.
 fn write_new(file: &Path, text: &str) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);

@@ -1,7 +1,7 @@
 //! What administrators look at: usage.
 
 use axum::response::Response;
-use canon::{Fault, Money};
+use canon::Fault;
 use serde_json::{Map, Value, json};
 use store::{By, Pace, Rank, Shown, Step, Times, UsageFilter, UsageView, UsageWish};
 
@@ -104,8 +104,8 @@ fn used_json(used: &Shown) -> Value {
         "cached_tokens": used.cache_read,
         "output_tokens": used.output,
         "thinking_tokens": used.thinking,
-        "cost_usd": Money::nanos(used.cost).to_string(),
-        "borne_usd": Money::nanos(used.borne).to_string(),
+        "cost_usd": used.cost.to_string(),
+        "borne_usd": used.borne.to_string(),
     })
 }
 

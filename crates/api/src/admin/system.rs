@@ -10,7 +10,7 @@ use crate::request::ApiRequest;
 use crate::state::ApiState;
 
 /// How long a node is silent before it counts as gone, in microseconds.
-const SILENT: i64 = ledger::LEASE;
+const SILENT: i64 = ledger::LEASE.get();
 
 pub(crate) async fn health(asked: ApiRequest) -> Result<Response, Fault> {
     admin(&asked.state, &asked.key).await?;

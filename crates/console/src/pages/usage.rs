@@ -83,7 +83,7 @@ impl What {
 
     fn of(self, used: &Shown) -> i64 {
         match self {
-            Self::Spend => used.cost,
+            Self::Spend => used.cost.as_nanos(),
             Self::Tokens => used.input.saturating_add(used.output),
             Self::Calls | Self::Latency => used.calls,
         }
@@ -392,7 +392,7 @@ fn figures(all: &Shown, pace: &Pace) -> Markup {
     let time = |micros: Option<Micros>| micros.map_or_else(|| "–".to_owned(), show::span);
     html! {
         dl.figures {
-            div { dt { "Spent" } dd { (show::money(Money::nanos(all.cost))) } }
+            div { dt { "Spent" } dd { (show::money(all.cost)) } }
             div { dt { "Calls" } dd { (count(all.calls)) } }
             div { dt { "Tokens in" } dd title=(count(all.input)) { (show::short_count(all.input.max(0).unsigned_abs())) } }
             div { dt { "Tokens out" } dd title=(count(all.output)) { (show::short_count(all.output.max(0).unsigned_abs())) } }
@@ -526,7 +526,7 @@ fn list(view: &View, top: &[(String, Shown)], all: &Shown, names: &Names) -> Mar
                             td.num data-label="Calls" { (count(used.calls)) }
                             td.num data-label="Tokens in" { (count(used.input)) }
                             td.num data-label="Tokens out" { (count(used.output)) }
-                            td.num data-label="Cost" { (show::money(Money::nanos(used.cost))) }
+                            td.num data-label="Cost" { (show::money(used.cost)) }
                         }
                     }
                 }

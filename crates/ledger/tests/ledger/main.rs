@@ -1,19 +1,18 @@
-//! The laws of the ledger: on one node under random work, on several with everything going wrong.
+//! Invariants of the ledger: on one node under random work, and on several nodes with faults.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where its ground gives way"
+    reason = "a test may panic"
 )]
 
 mod budgets;
-mod dice;
-mod errors;
+mod cluster;
+mod fault_sweep;
 mod laws;
-mod shares;
+mod lease_slices;
+mod memory_store;
+mod seeded_random;
 mod simulation;
-mod sweep;
-mod vault;
-mod world;

@@ -31,7 +31,7 @@ async fn a_locked_store_stops_only_what_it_has_to() {
     let stored = gateway.app.store.export(None, 100).await.unwrap().len();
     // Tended twice since, the lease covers another call without asking.
     let id = leased.split('-').nth(2).unwrap();
-    let until = || gateway.app.engine.keys.get(id).unwrap().purse.lease().unwrap().2;
+    let until = || gateway.app.engine.keys.get(id).unwrap().purse.lease().unwrap().until;
     for _ in 0..2 {
         let before = until();
         while until() == before {

@@ -1,23 +1,23 @@
-//! Caps of accounts: all keys together, whoever asks, and what comes late pays as far as there is
-//! room.
+//! Caps of accounts: they limit all keys together under concurrent requests, and late calls pay as
+//! far as there is room.
 
 use std::sync::Arc;
 
 use canon::Money;
-use ledger::{Ask, Bank, Granted, Node, Period, Settled};
+use ledger::{LeaseGrant, LeaseRequest, LeaseStore, Node, Period, SettledCall};
 use store::{AccountTerms, AccountTotal, BudgetTerms, KeyRecord, Store};
 use tokio::task::JoinSet;
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{account, entry, id, key};
+use crate::test_database::TestDatabase;
 
 on_both!(
-    keys_that_ask_at_once_never_get_more_than_their_account_may_spend,
-    a_key_without_a_cap_of_its_own_is_leased_its_accounts_money,
-    what_comes_late_pays_as_far_as_the_account_has_room,
-    one_key_going_short_makes_the_others_hand_back,
-    terms_come_back_as_they_were_set,
+    concurrent_keys_never_exceed_the_cap_of_their_account,
+    a_key_without_a_cap_leases_money_of_its_account,
+    late_calls_pay_as_far_as_the_account_has_room,
+    a_key_without_money_recalls_leases_of_the_others,
+    account_terms_are_stored,
 );
 
 async fn family(store: &Store, cap: i64, caps: &[Option<i64>]) -> Vec<KeyRecord> {
@@ -34,22 +34,22 @@ async fn family(store: &Store, cap: i64, caps: &[Option<i64>]) -> Vec<KeyRecord>
     keys
 }
 
-fn ask(node: &Node, key: &KeyRecord, full: i64) -> Ask {
+fn ask(node: &Node, key: &KeyRecord, full: i64) -> LeaseRequest {
     let full = Money::nanos(full);
-    Ask {
+    LeaseRequest {
         node: node.clone(),
         key_id: key.id.clone(),
         least: full,
         full,
         hold: full,
         wish: Money::nanos(2_000),
-        exposed: Money::ZERO,
+        unreported: Money::ZERO,
         seq: 1,
         ahead: false,
     }
 }
 
-/// Spent and leased of the account of a key; fails when its cap is passed.
+/// Returns the money spent by and leased to the account of a key. Fails if its cap is exceeded.
 async fn total(store: &Store, key: &KeyRecord) -> (i64, i64) {
     let totals = store.account_totals().await.unwrap();
     let own = totals.into_iter().find(|total| total.account_id == key.account_id).unwrap();
@@ -58,20 +58,20 @@ async fn total(store: &Store, key: &KeyRecord) -> (i64, i64) {
     (spent.as_nanos(), leased.as_nanos())
 }
 
-async fn keys_that_ask_at_once_never_get_more_than_their_account_may_spend(place: Arc<Place>) {
-    let stores = [place.open().await, place.open().await];
+async fn concurrent_keys_never_exceed_the_cap_of_their_account(database: Arc<TestDatabase>) {
+    let stores = [database.open().await, database.open().await];
     let keys = family(&stores[0], 10_000, &[None, Some(6_000), Some(50_000)]).await;
     let mut tasks = JoinSet::new();
     for task in 0..6_usize {
         let (store, key) = (stores[task % 2].clone(), keys[task % 3].clone());
         tasks.spawn(async move {
-            let node = Bank::enter(&store, &format!("family{task}")).await.unwrap();
+            let node = LeaseStore::enter(&store, &format!("family{task}")).await.unwrap();
             let mut got = 0;
             for step in 0..30_i64 {
                 match store.grant(&ask(&node, &key, 37 + step * task as i64 % 90)).await.unwrap() {
-                    Granted::Lease { amount, .. } => got += amount.as_nanos(),
-                    Granted::Short { .. } => {}
-                    Granted::Unlimited => panic!("its account has a cap"),
+                    LeaseGrant::Lease { amount, .. } => got += amount.as_nanos(),
+                    LeaseGrant::Short { .. } => {}
+                    LeaseGrant::Unlimited => panic!("its account has a cap"),
                 }
                 total(&store, &key).await;
             }
@@ -87,27 +87,27 @@ async fn keys_that_ask_at_once_never_get_more_than_their_account_may_spend(place
     }
 }
 
-async fn a_key_without_a_cap_of_its_own_is_leased_its_accounts_money(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_key_without_a_cap_leases_money_of_its_account(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let keys = family(&store, 100, &[None, None]).await;
-    let node = Bank::enter(&store, "alone").await.unwrap();
+    let node = LeaseStore::enter(&store, "alone").await.unwrap();
     let granted = store.grant(&ask(&node, &keys[0], 80)).await.unwrap();
-    assert!(matches!(granted, Granted::Lease { amount, .. } if amount == Money::nanos(80)));
+    assert!(matches!(granted, LeaseGrant::Lease { amount, .. } if amount == Money::nanos(80)));
     let granted = store.grant(&ask(&node, &keys[1], 80)).await.unwrap();
     assert!(
-        matches!(granted, Granted::Short { left, elsewhere }
+        matches!(granted, LeaseGrant::Short { left, elsewhere }
             if left == Money::nanos(20) && elsewhere == Money::nanos(80)),
         "{granted:?}"
     );
     store.set_account_terms(&keys[0].account_id, AccountTerms::default()).await.unwrap();
-    assert_eq!(store.grant(&ask(&node, &keys[1], 80)).await.unwrap(), Granted::Unlimited);
+    assert_eq!(store.grant(&ask(&node, &keys[1], 80)).await.unwrap(), LeaseGrant::Unlimited);
     store.close().await;
 }
 
-async fn what_comes_late_pays_as_far_as_the_account_has_room(place: Arc<Place>) {
-    let store = place.open().await;
+async fn late_calls_pay_as_far_as_the_account_has_room(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let keys = family(&store, 100, &[None, Some(1_000)]).await;
-    let late = |name: &str, key: &KeyRecord, cost| Settled {
+    let late = |name: &str, key: &KeyRecord, cost| SettledCall {
         entry: Arc::new(entry(&format!("{name}-{}", key.id), key, cost, 50)),
         lease: None,
         shown: true,
@@ -126,22 +126,26 @@ async fn what_comes_late_pays_as_far_as_the_account_has_room(place: Arc<Place>) 
     store.close().await;
 }
 
-async fn one_key_going_short_makes_the_others_hand_back(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_key_without_money_recalls_leases_of_the_others(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let keys = family(&store, 100, &[None, None]).await;
-    let node = Bank::enter(&store, "wanting").await.unwrap();
+    let node = LeaseStore::enter(&store, "wanting").await.unwrap();
     store.grant(&ask(&node, &keys[0], 90)).await.unwrap();
-    let report = ledger::Report { node: node.clone(), calls: vec![], exposed: vec![], seq: 2 };
-    let wanted = |tidings: ledger::Tidings| tidings.leases[0].wanted;
-    assert!(!wanted(store.tend(&report).await.unwrap()));
+    let report =
+        ledger::HeartbeatReport { node: node.clone(), calls: vec![], unreported: vec![], seq: 2 };
+    let wanted = |tidings: ledger::HeartbeatReply| tidings.leases[0].wanted;
+    assert!(!wanted(store.heartbeat(&report).await.unwrap()));
     let granted = store.grant(&ask(&node, &keys[1], 50)).await.unwrap();
-    assert!(matches!(granted, Granted::Short { .. }));
-    assert!(wanted(store.tend(&report).await.unwrap()), "the other key's lease is wanted back");
+    assert!(matches!(granted, LeaseGrant::Short { .. }));
+    assert!(
+        wanted(store.heartbeat(&report).await.unwrap()),
+        "the other key's lease is wanted back"
+    );
     store.close().await;
 }
 
-async fn terms_come_back_as_they_were_set(place: Arc<Place>) {
-    let store = place.open().await;
+async fn account_terms_are_stored(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let keys = family(&store, 7, &[None]).await;
     let budget = Some(BudgetTerms { most: Money::nanos(5), period: Period::Week });
     let terms = AccountTerms { cap: None, budget };

@@ -1,18 +1,18 @@
-//! Calls with an idempotency key: one runs, the others learn how it went.
+//! Calls with an idempotency key: one claimant runs the call, the others get its reply.
 
 use std::sync::Arc;
 
 use store::{CallName, Claim, Claimed, KeptAnswer, Store};
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::account;
+use crate::test_database::TestDatabase;
 
 on_both!(
-    of_all_who_claim_at_once_one_runs,
-    an_answer_is_replayed_until_its_time_is_over,
-    a_claim_that_is_not_held_goes_to_the_next_and_its_old_owner_is_not_heard,
-    a_failed_call_leaves_nothing,
+    one_of_many_concurrent_claims_succeeds,
+    a_reply_is_replayed_until_it_expires,
+    an_expired_claim_is_taken_over_and_its_old_owner_is_rejected,
+    a_failed_call_releases_its_claim,
 );
 
 const MINUTE: i64 = 60_000_000;
@@ -41,9 +41,9 @@ fn answer(body: Option<&[u8]>) -> KeptAnswer {
     }
 }
 
-async fn of_all_who_claim_at_once_one_runs(place: Arc<Place>) {
-    // Two stores are two nodes.
-    let (one, other) = (place.open().await, place.open().await);
+async fn one_of_many_concurrent_claims_succeeds(database: Arc<TestDatabase>) {
+    // Two stores act as two nodes.
+    let (one, other) = (database.open().await, database.open().await);
     let call = call(&one).await;
     let tries: Vec<_> = (0..64)
         .map(|number| {
@@ -65,8 +65,8 @@ async fn of_all_who_claim_at_once_one_runs(place: Arc<Place>) {
     other.close().await;
 }
 
-async fn an_answer_is_replayed_until_its_time_is_over(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_reply_is_replayed_until_it_expires(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let call = call(&store).await;
     let first = claim(&call, "a", 0);
     assert_eq!(store.claim(&first, 0).await.unwrap(), Claimed::Ours);
@@ -94,10 +94,8 @@ async fn an_answer_is_replayed_until_its_time_is_over(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_claim_that_is_not_held_goes_to_the_next_and_its_old_owner_is_not_heard(
-    place: Arc<Place>,
-) {
-    let store = place.open().await;
+async fn an_expired_claim_is_taken_over_and_its_old_owner_is_rejected(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let call = call(&store).await;
     assert_eq!(store.claim(&claim(&call, "dead", 0), 0).await.unwrap(), Claimed::Ours);
     assert!(store.hold_claim(&call, "dead", 3 * MINUTE).await.unwrap());
@@ -116,8 +114,8 @@ async fn a_claim_that_is_not_held_goes_to_the_next_and_its_old_owner_is_not_hear
     store.close().await;
 }
 
-async fn a_failed_call_leaves_nothing(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_failed_call_releases_its_claim(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let call = call(&store).await;
     assert_eq!(store.claim(&claim(&call, "a", 0), 0).await.unwrap(), Claimed::Ours);
     assert!(store.release_claim(&call, "a").await.unwrap());

@@ -1,4 +1,4 @@
-//! Keys: kept whole, edited without undoing anything, found by when they changed.
+//! Keys: stored completely, edited without reverting anything, found by the time of their change.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use canon::Money;
 use store::{KeyRecord, KeyScope, Limits, StoreError};
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{account, any_key, check, entry, id, key, some_key};
+use crate::test_database::TestDatabase;
 
 on_both!(
-    any_key_comes_back_as_it_was_added,
+    any_key_is_stored_completely,
     keys_are_listed_in_all_and_by_account,
-    a_key_needs_an_id_of_its_own_and_an_account,
+    a_key_needs_a_unique_id_and_an_account,
     a_new_key_has_spent_nothing,
     a_key_is_revoked_once,
-    a_rotated_key_remembers_the_secret_before,
-    an_edit_from_an_old_copy_undoes_nothing,
+    a_rotated_key_keeps_the_previous_secret,
+    an_edit_from_an_old_copy_reverts_nothing,
     only_edits_count_as_changes,
-    a_slow_clock_hides_no_edit,
+    an_edit_with_a_slow_clock_is_found,
     keys_from_before_scopes_make_calls,
     an_admin_key_ends_and_keeps_its_scope,
 );
 
-async fn any_key_comes_back_as_it_was_added(place: Arc<Place>) {
-    let store = place.open().await;
+async fn any_key_is_stored_completely(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let account = account("ada");
     store.add_account(&account).await.unwrap();
     check(64, any_key(account.id.clone()), |key| async {
@@ -34,8 +34,8 @@ async fn any_key_comes_back_as_it_was_added(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn keys_are_listed_in_all_and_by_account(place: Arc<Place>) {
-    let store = place.open().await;
+async fn keys_are_listed_in_all_and_by_account(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let (a, b) = (some_key(&store).await, some_key(&store).await);
     let c = KeyRecord { created: 0, ..key(&a.account_id) };
     store.add_key(&c).await.unwrap();
@@ -49,8 +49,8 @@ async fn keys_are_listed_in_all_and_by_account(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_key_needs_an_id_of_its_own_and_an_account(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_key_needs_a_unique_id_and_an_account(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let key = some_key(&store).await;
     assert_eq!(store.add_key(&key).await.unwrap_err(), StoreError::Conflict("key id"));
     let orphan = KeyRecord { id: id(), account_id: id(), ..key };
@@ -58,8 +58,8 @@ async fn a_key_needs_an_id_of_its_own_and_an_account(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_new_key_has_spent_nothing(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_new_key_has_spent_nothing(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let mut key = KeyRecord { id: id(), ..some_key(&store).await };
     key.spent = Money::nanos(5);
     key.last_used = Some(5);
@@ -69,8 +69,8 @@ async fn a_new_key_has_spent_nothing(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_key_is_revoked_once(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_key_is_revoked_once(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let key = some_key(&store).await;
     assert!(store.revoke_key(&key.id, 10).await.unwrap());
     assert!(!store.revoke_key(&key.id, 20).await.unwrap());
@@ -80,8 +80,8 @@ async fn a_key_is_revoked_once(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_rotated_key_remembers_the_secret_before(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_rotated_key_keeps_the_previous_secret(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let mut key = some_key(&store).await;
     assert!(store.rotate_key(&key.id, b"second", 100, 10).await.unwrap());
     key = KeyRecord {
@@ -101,8 +101,8 @@ async fn a_rotated_key_remembers_the_secret_before(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn an_edit_from_an_old_copy_undoes_nothing(place: Arc<Place>) {
-    let store = place.open().await;
+async fn an_edit_from_an_old_copy_reverts_nothing(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let old = some_key(&store).await;
     store.rotate_key(&old.id, b"second", 100, 10).await.unwrap();
     store.revoke_key(&old.id, 20).await.unwrap();
@@ -133,8 +133,8 @@ async fn an_edit_from_an_old_copy_undoes_nothing(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn only_edits_count_as_changes(place: Arc<Place>) {
-    let store = place.open().await;
+async fn only_edits_count_as_changes(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let (a, b) = (some_key(&store).await, some_key(&store).await);
     let changed = async |since| {
         let keys = store.keys_changed_since(since).await.unwrap();
@@ -154,8 +154,8 @@ async fn only_edits_count_as_changes(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_slow_clock_hides_no_edit(place: Arc<Place>) {
-    let store = place.open().await;
+async fn an_edit_with_a_slow_clock_is_found(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let key = some_key(&store).await;
     store.rotate_key(&key.id, b"second", 100, 50).await.unwrap();
     store.revoke_key(&key.id, 40).await.unwrap();
@@ -164,21 +164,21 @@ async fn a_slow_clock_hides_no_edit(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn keys_from_before_scopes_make_calls(place: Arc<Place>) {
-    let store = place.open().await;
+async fn keys_from_before_scopes_make_calls(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let old = some_key(&store).await;
     store.close().await;
     // The database as an older build left it.
-    place.meddle("ALTER TABLE keys DROP COLUMN scope").await;
-    place.meddle("DELETE FROM _sqlx_migrations WHERE version = 15").await;
-    let store = place.open().await;
+    database.execute_raw("ALTER TABLE keys DROP COLUMN scope").await;
+    database.execute_raw("DELETE FROM _sqlx_migrations WHERE version = 15").await;
+    let store = database.open().await;
     assert_eq!(old.scope, KeyScope::Call);
     assert_eq!(store.keys().await.unwrap(), [old]);
     store.close().await;
 }
 
-async fn an_admin_key_ends_and_keeps_its_scope(place: Arc<Place>) {
-    let store = place.open().await;
+async fn an_admin_key_ends_and_keeps_its_scope(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let owner = some_key(&store).await.account_id;
     let mut admin = key(&owner);
     admin.make_admin(7);

@@ -1,4 +1,4 @@
-//! Limits of accounts, budgets of keys, and what was spent in a period.
+//! Limits of accounts, budgets of keys, and the spending of a period.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use ledger::{Entry, Period};
 use store::{BudgetTerms, KeyRecord, Limits};
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{account, entry, key, some_key};
+use crate::test_database::TestDatabase;
 
 on_both!(
-    an_accounts_limits_are_set_changed_and_taken_away,
-    a_keys_budget_is_kept_and_edited,
-    a_period_has_spent_what_was_admitted_in_it,
+    account_limits_are_set_changed_and_removed,
+    a_key_budget_is_stored_and_edited,
+    a_period_sums_the_calls_admitted_in_it,
 );
 
 const DAY: i64 = 86_400_000_000;
 
-async fn an_accounts_limits_are_set_changed_and_taken_away(place: Arc<Place>) {
-    let store = place.open().await;
+async fn account_limits_are_set_changed_and_removed(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     assert_eq!(store.account_limits().await.unwrap(), vec![]);
     store.put_setting("limits", "no account's").await.unwrap();
     store.put_setting("limitsx", "no account's").await.unwrap();
@@ -31,8 +31,8 @@ async fn an_accounts_limits_are_set_changed_and_taken_away(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_keys_budget_is_kept_and_edited(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_key_budget_is_stored_and_edited(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let ada = account("ada");
     store.add_account(&ada).await.unwrap();
     let weekly = BudgetTerms { most: Money::nanos(5), period: Period::Week };
@@ -45,10 +45,10 @@ async fn a_keys_budget_is_kept_and_edited(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_period_has_spent_what_was_admitted_in_it(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_period_sums_the_calls_admitted_in_it(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let (ours, other) = (some_key(&store).await, some_key(&store).await);
-    // The 1st of November 2026 was a Sunday, the 20758th day since 1970.
+    // 2026-11-01 was a Sunday and day 20758 since 1970.
     let november = 20_758 * DAY;
     let call = |id: &str, key: &KeyRecord, cost, started| Entry {
         started,
@@ -62,7 +62,7 @@ async fn a_period_has_spent_what_was_admitted_in_it(place: Arc<Place>) {
         call("theirs", &other, 10_000, november + 2 * DAY),
     ];
     store.post(&calls).await.unwrap();
-    // Again, with one new among them: each counts once.
+    // Posted again with one new call: each counts once.
     let more = call("tuesday too", &ours, 5_000, november + 2 * DAY + 1);
     store.post(&[&calls[..], std::slice::from_ref(&more)].concat()).await.unwrap();
     let tuesday = november + 2 * DAY + 5;

@@ -1,4 +1,4 @@
-//! One-time links, identities and second factors, and what ends them.
+//! Single-use links, identities and second factors, and the events that end them.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use store::{
 use tokio::task::JoinSet;
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{account, id};
+use crate::test_database::TestDatabase;
 
 on_both!(
-    a_link_is_used_once_and_for_its_own_deed,
+    a_link_is_used_once_and_for_its_purpose,
     a_new_password_ends_sessions_and_links_to_choose_one,
     a_lock_ends_sessions_and_links,
-    an_identity_is_one_accounts_only,
-    an_account_and_its_identity_come_together_or_not_at_all,
+    an_identity_belongs_to_one_account,
+    an_account_and_its_identity_are_added_atomically,
     a_code_counts_once,
     factors_are_removed_by_their_owner_only,
 );
@@ -33,15 +33,15 @@ fn link(purpose: Purpose, account: Option<&Account>, n: u8) -> Link {
     }
 }
 
-async fn with_account(place: &Place) -> (Store, Account) {
-    let store = place.open().await;
+async fn with_account(database: &TestDatabase) -> (Store, Account) {
+    let store = database.open().await;
     let anna = account("anna");
     store.add_account(&anna).await.unwrap();
     (store, anna)
 }
 
-async fn a_link_is_used_once_and_for_its_own_deed(place: Arc<Place>) {
-    let (store, anna) = with_account(&place).await;
+async fn a_link_is_used_once_and_for_its_purpose(database: Arc<TestDatabase>) {
+    let (store, anna) = with_account(&database).await;
     let reset = link(Purpose::Reset, Some(&anna), 1);
     let invite = link(Purpose::Invite, None, 2);
     for link in [&reset, &invite] {
@@ -81,8 +81,8 @@ async fn left(store: &Store) -> Vec<bool> {
     left
 }
 
-async fn a_new_password_ends_sessions_and_links_to_choose_one(place: Arc<Place>) {
-    let (store, anna) = with_account(&place).await;
+async fn a_new_password_ends_sessions_and_links_to_choose_one(database: Arc<TestDatabase>) {
+    let (store, anna) = with_account(&database).await;
     let bert = account("bert");
     store.add_account(&bert).await.unwrap();
     give_all(&store, &anna).await;
@@ -93,8 +93,8 @@ async fn a_new_password_ends_sessions_and_links_to_choose_one(place: Arc<Place>)
     store.close().await;
 }
 
-async fn a_lock_ends_sessions_and_links(place: Arc<Place>) {
-    let (store, anna) = with_account(&place).await;
+async fn a_lock_ends_sessions_and_links(database: Arc<TestDatabase>) {
+    let (store, anna) = with_account(&database).await;
     give_all(&store, &anna).await;
     assert!(store.set_disabled(&anna.id, false, 2).await.unwrap());
     assert_eq!(left(&store).await, [true; 4]);
@@ -113,8 +113,8 @@ fn identity(account: &Account, issuer: &str, subject: &str) -> Identity {
     }
 }
 
-async fn an_identity_is_one_accounts_only(place: Arc<Place>) {
-    let (store, anna) = with_account(&place).await;
+async fn an_identity_belongs_to_one_account(database: Arc<TestDatabase>) {
+    let (store, anna) = with_account(&database).await;
     let bert = account("bert");
     store.add_account(&bert).await.unwrap();
     let one = identity(&anna, "https://a.example", "7");
@@ -132,8 +132,8 @@ async fn an_identity_is_one_accounts_only(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn an_account_and_its_identity_come_together_or_not_at_all(place: Arc<Place>) {
-    let (store, anna) = with_account(&place).await;
+async fn an_account_and_its_identity_are_added_atomically(database: Arc<TestDatabase>) {
+    let (store, anna) = with_account(&database).await;
     store.add_identity(&identity(&anna, "https://a.example", "7")).await.unwrap();
     let cleo = account("cleo");
     let terms = AccountTerms { cap: Some(Money::nanos(5)), budget: None };
@@ -151,7 +151,7 @@ async fn an_account_and_its_identity_come_together_or_not_at_all(place: Arc<Plac
     add(&cleo, "8").await.unwrap();
     assert_eq!(store.account_by_login("cleo").await.unwrap(), Some(cleo.clone()));
     assert_eq!(store.account_terms().await.unwrap(), [(cleo.id.clone(), terms)]);
-    // Nor is there one without what it may spend.
+    // The account is not created without its spending limits either.
     let (dora, ezra) = (account("dora"), account("ezra"));
     store.add_account_on(&dora, terms).await.unwrap();
     store.add_account_on(&ezra, AccountTerms::default()).await.unwrap();
@@ -177,8 +177,8 @@ fn factor(account: &Account, kind: FactorKind) -> Factor {
     }
 }
 
-async fn a_code_counts_once(place: Arc<Place>) {
-    let (store, anna) = with_account(&place).await;
+async fn a_code_counts_once(database: Arc<TestDatabase>) {
+    let (store, anna) = with_account(&database).await;
     let totp = factor(&anna, FactorKind::Totp);
     store.add_factor(&totp).await.unwrap();
     assert_eq!(store.factor(&totp.id).await.unwrap(), Some(totp.clone()));
@@ -192,8 +192,8 @@ async fn a_code_counts_once(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn factors_are_removed_by_their_owner_only(place: Arc<Place>) {
-    let (store, anna) = with_account(&place).await;
+async fn factors_are_removed_by_their_owner_only(database: Arc<TestDatabase>) {
+    let (store, anna) = with_account(&database).await;
     let bert = account("bert");
     store.add_account(&bert).await.unwrap();
     let totp = factor(&anna, FactorKind::Totp);

@@ -5,29 +5,29 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test that meets the unexpected should stop right there"
+    reason = "a test may panic"
 )]
 
 mod accounts;
+mod attempt_counters;
 #[cfg(feature = "postgres-tests")]
-mod cut;
+mod cutting_proxy;
+mod fault_sweep;
 mod idempotent;
-mod kept;
 mod keys;
 mod leases;
 mod limits;
 mod links;
 mod opening;
 mod people;
-mod place;
 mod posting;
 mod reading;
 mod samples;
 mod settings;
-mod sweep;
-mod tallies;
+mod stored_responses;
 mod tasks;
 mod teams;
+mod test_database;
 mod usage;
 mod vault;
 
@@ -37,14 +37,14 @@ macro_rules! on_both {
         mod sqlite {
             $(#[test]
             fn $name() {
-                crate::place::run(crate::place::Place::sqlite(), super::$name);
+                crate::test_database::run(crate::test_database::TestDatabase::sqlite(), super::$name);
             })+
         }
         #[cfg(feature = "postgres-tests")]
         mod postgres {
             $(#[test]
             fn $name() {
-                crate::place::run(crate::place::Place::postgres(), super::$name);
+                crate::test_database::run(crate::test_database::TestDatabase::postgres(), super::$name);
             })+
         }
     };

@@ -6,22 +6,22 @@ use store::{Account, Role, Session, StoreError};
 use tokio::task::JoinSet;
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{account, id};
+use crate::test_database::TestDatabase;
 
 on_both!(
-    an_account_comes_back_as_it_was_added,
-    a_login_is_found_whatever_its_case,
+    an_account_is_stored_completely,
+    a_login_is_found_in_any_case,
     a_login_is_unique_across_usernames_and_addresses,
-    of_many_who_want_a_username_one_gets_it,
+    one_of_many_concurrent_requests_gets_a_username,
     an_account_can_be_edited,
-    a_renamed_account_answers_to_its_new_names_only,
+    a_renamed_account_is_found_by_its_new_names_only,
     a_session_leads_to_its_account,
     sessions_end_one_by_one_by_account_and_by_time,
 );
 
-async fn an_account_comes_back_as_it_was_added(place: Arc<Place>) {
-    let store = place.open().await;
+async fn an_account_is_stored_completely(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let mut added = Vec::new();
     for (n, role) in Role::ALL.into_iter().enumerate() {
         let account = Account {
@@ -42,8 +42,8 @@ async fn an_account_comes_back_as_it_was_added(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_login_is_found_whatever_its_case(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_login_is_found_in_any_case(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let ada = Account { email: Some("Ada@Example.COM".to_owned()), ..account("ÄdaLovelace") };
     store.add_account(&ada).await.unwrap();
     for login in ["ÄdaLovelace", "ädalovelace", "ÄDALOVELACE", "ada@example.com", "ADA@example.com"]
@@ -57,8 +57,8 @@ async fn a_login_is_found_whatever_its_case(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_login_is_unique_across_usernames_and_addresses(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_login_is_unique_across_usernames_and_addresses(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let bob = Account { email: Some("bob@example.com".to_owned()), ..account("bob") };
     store.add_account(&bob).await.unwrap();
     let with = |username: &str, email: Option<&str>| Account {
@@ -82,12 +82,12 @@ async fn a_login_is_unique_across_usernames_and_addresses(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn of_many_who_want_a_username_one_gets_it(place: Arc<Place>) {
-    let store = place.open().await;
+async fn one_of_many_concurrent_requests_gets_a_username(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let mut tasks = JoinSet::new();
     for n in 0..8 {
         let store = store.clone();
-        // Half of them want the two logins the other way round.
+        // Half of them request the two logins in the opposite order.
         let (username, email) = if n % 2 == 0 { ("one", "two") } else { ("two", "one") };
         let account = Account { email: Some(email.to_owned()), ..account(username) };
         tasks.spawn(async move { store.add_account(&account).await });
@@ -103,8 +103,8 @@ async fn of_many_who_want_a_username_one_gets_it(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_renamed_account_answers_to_its_new_names_only(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_renamed_account_is_found_by_its_new_names_only(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let bob = Account { email: Some("bob@example.com".to_owned()), ..account("bob") };
     let eve = account("eve");
     store.add_account(&bob).await.unwrap();
@@ -122,8 +122,8 @@ async fn a_renamed_account_answers_to_its_new_names_only(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn an_account_can_be_edited(place: Arc<Place>) {
-    let store = place.open().await;
+async fn an_account_can_be_edited(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let mut account = account("ada");
     store.add_account(&account).await.unwrap();
     assert!(store.set_password(&account.id, Some("new"), 5).await.unwrap());
@@ -152,8 +152,8 @@ fn session(account: &Account, n: u8) -> Session {
     }
 }
 
-async fn a_session_leads_to_its_account(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_session_leads_to_its_account(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let account = Account { created: 77, changed: 78, ..account("ada") };
     store.add_account(&account).await.unwrap();
     let mut session = session(&account, 1);
@@ -173,8 +173,8 @@ async fn a_session_leads_to_its_account(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn sessions_end_one_by_one_by_account_and_by_time(place: Arc<Place>) {
-    let store = place.open().await;
+async fn sessions_end_one_by_one_by_account_and_by_time(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let (ada, bob) = (account("ada"), account("bob"));
     for account in [&ada, &bob] {
         store.add_account(account).await.unwrap();

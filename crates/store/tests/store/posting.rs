@@ -1,4 +1,4 @@
-//! Posting: exactly once, all or nothing, sums that always agree.
+//! Posting: exactly once, atomically, with sums that always agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{any_entry, check, entry, id, some_key};
+use crate::test_database::TestDatabase;
 
 on_both!(
-    any_entry_comes_back_as_it_was_posted,
+    any_entry_is_stored_completely,
     any_overlapping_batches_charge_every_call_once,
-    eight_posting_overlapping_batches_at_once_charge_every_call_once,
-    eight_posting_one_batch_in_opposite_orders_never_block_each_other,
+    eight_concurrent_overlapping_batches_charge_every_call_once,
+    eight_batches_in_opposite_orders_never_deadlock,
     sums_agree_at_every_instant,
     a_batch_larger_than_one_statement_is_posted_whole,
-    the_first_record_of_a_call_stands,
-    a_batch_that_cannot_be_posted_leaves_nothing_behind,
+    the_first_record_of_a_call_is_kept,
+    a_failed_batch_has_no_effect,
     a_call_of_an_unknown_key_is_recorded_and_shown,
 );
 
-/// The sums of every key, by its id; fails when a key's word and its rows disagree.
+/// Returns the sums of every key by id. Fails if a key's record and its rows disagree.
 async fn agreed(store: &Store) -> BTreeMap<String, (i64, Money)> {
     let totals = store.totals().await.unwrap();
     let mut sums = BTreeMap::new();
@@ -37,13 +37,13 @@ async fn agreed(store: &Store) -> BTreeMap<String, (i64, Money)> {
     sums
 }
 
-async fn any_entry_comes_back_as_it_was_posted(place: Arc<Place>) {
-    let store = place.open().await;
+async fn any_entry_is_stored_completely(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let clean = |text: &String| text.replace('\0', "\u{fffd}");
     check(96, any_entry(), |posted| async {
         assert_eq!(store.post(std::slice::from_ref(&posted)).await.unwrap(), 1);
         let found = store.entry(&posted.request_id).await.unwrap().unwrap();
-        // The zero character is the only one that is not kept.
+        // NUL is the only character that is not stored.
         let expected = Entry {
             key_id: clean(&posted.key_id),
             account_id: clean(&posted.account_id),
@@ -60,8 +60,8 @@ async fn any_entry_comes_back_as_it_was_posted(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn any_overlapping_batches_charge_every_call_once(place: Arc<Place>) {
-    let store = place.open().await;
+async fn any_overlapping_batches_charge_every_call_once(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let call = (0..40_usize, 0..3_usize);
     let batches = prop::collection::vec(prop::collection::vec(call, 0..30), 1..8);
     check(24, batches, |batches| async {
@@ -98,16 +98,16 @@ async fn any_overlapping_batches_charge_every_call_once(place: Arc<Place>) {
     store.close().await;
 }
 
-/// Calls `from..to`, spread over the keys; call `n` costs `n`.
+/// Returns the calls `from..to`, spread over the keys. Call `n` costs `n`.
 fn calls(keys: &[KeyRecord], from: usize, to: usize) -> Vec<Entry> {
     (from..to)
         .map(|n| entry(&format!("call-{n:05}"), &keys[n % keys.len()], n as i64, n as i64))
         .collect()
 }
 
-async fn eight_posting_overlapping_batches_at_once_charge_every_call_once(place: Arc<Place>) {
-    // Two stores: two nodes, or a server and a command.
-    let stores = [place.open().await, place.open().await];
+async fn eight_concurrent_overlapping_batches_charge_every_call_once(database: Arc<TestDatabase>) {
+    // Two stores act as two nodes, or as a server and a command.
+    let stores = [database.open().await, database.open().await];
     let mut keys = Vec::new();
     for _ in 0..7 {
         keys.push(some_key(&stores[0]).await);
@@ -118,8 +118,7 @@ async fn eight_posting_overlapping_batches_at_once_charge_every_call_once(place:
         tasks.spawn(async move {
             let mut new = 0;
             for step in 0..10 {
-                // Every task goes over the same ground, each from another place and in another
-                // order.
+                // Every task posts the same calls, from another start and in another order.
                 let from = (step * 137 + task * 61) % 900;
                 let mut batch = calls(&keys, from, from + 100);
                 if task % 2 == 1 {
@@ -145,8 +144,8 @@ async fn eight_posting_overlapping_batches_at_once_charge_every_call_once(place:
     }
 }
 
-async fn eight_posting_one_batch_in_opposite_orders_never_block_each_other(place: Arc<Place>) {
-    let store = place.open().await;
+async fn eight_batches_in_opposite_orders_never_deadlock(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let keys = [some_key(&store).await, some_key(&store).await, some_key(&store).await];
     for round in 0..6 {
         let start = Arc::new(Barrier::new(8));
@@ -168,8 +167,8 @@ async fn eight_posting_one_batch_in_opposite_orders_never_block_each_other(place
     store.close().await;
 }
 
-async fn sums_agree_at_every_instant(place: Arc<Place>) {
-    let store = place.open().await;
+async fn sums_agree_at_every_instant(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let keys = [some_key(&store).await, some_key(&store).await];
     let poster = tokio::spawn({
         let (store, keys) = (store.clone(), keys.clone());
@@ -187,8 +186,8 @@ async fn sums_agree_at_every_instant(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_batch_larger_than_one_statement_is_posted_whole(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_batch_larger_than_one_statement_is_posted_whole(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let keys = [some_key(&store).await];
     assert_eq!(store.post(&calls(&keys, 0, 1000)).await.unwrap(), 1000);
     assert_eq!(store.post(&calls(&keys, 500, 2500)).await.unwrap(), 1500);
@@ -198,8 +197,8 @@ async fn a_batch_larger_than_one_statement_is_posted_whole(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn the_first_record_of_a_call_stands(place: Arc<Place>) {
-    let store = place.open().await;
+async fn the_first_record_of_a_call_is_kept(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let (a, b) = (some_key(&store).await, some_key(&store).await);
     let first = entry("call", &a, 5, 50);
     assert_eq!(store.post(std::slice::from_ref(&first)).await.unwrap(), 1);
@@ -211,8 +210,8 @@ async fn the_first_record_of_a_call_stands(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_batch_that_cannot_be_posted_leaves_nothing_behind(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_failed_batch_has_no_effect(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let (a, b) = (some_key(&store).await, some_key(&store).await);
     let both = [entry("a", &a, i64::MAX, 1), entry("b", &a, 1, 2), entry("c", &b, 1, 3)];
     assert!(store.post(&both).await.is_err(), "no such sum fits");
@@ -225,8 +224,8 @@ async fn a_batch_that_cannot_be_posted_leaves_nothing_behind(place: Arc<Place>) 
     store.close().await;
 }
 
-async fn a_call_of_an_unknown_key_is_recorded_and_shown(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_call_of_an_unknown_key_is_recorded_and_shown(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let key = some_key(&store).await;
     let stranger = KeyRecord { id: "stranger".to_owned(), ..key.clone() };
     let batch = [entry("a", &stranger, 5, 1), entry("b", &key, 7, 2)];

@@ -1,4 +1,4 @@
-//! Reading rows: pages that cover every row once, filters that say what they mean.
+//! Reading rows: pages that cover every matching row once.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use store::{EntryFilter, KeyRecord, Store};
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{check, entry, id, some_key};
+use crate::test_database::TestDatabase;
 
-on_both!(any_filter_pages_over_what_fits_once, export_pages_over_everything_once);
+on_both!(any_filter_pages_over_matching_rows_once, export_pages_over_all_rows_once);
 
-/// Rows of three keys of two accounts and two models, many of them ended at the same instant.
+/// Adds rows of three keys of two accounts and two models, many of them with the same end.
 async fn rows(store: &Store) -> Vec<Entry> {
     let first = some_key(store).await;
     let keys = [
@@ -24,7 +24,7 @@ async fn rows(store: &Store) -> Vec<Entry> {
     for n in 0..200_i64 {
         let key = &keys[n as usize % 3];
         let model = if n % 5 < 3 { "m1" } else { "m2" };
-        // Ids whose order differs between languages.
+        // The order of these ids depends on the collation.
         let name = if n % 2 == 0 { format!("B-{n}") } else { format!("a_{n}") };
         rows.push(Entry { model: model.to_owned(), ..entry(&name, key, n, (n * 7) % 20) });
     }
@@ -37,8 +37,8 @@ fn place_of(entry: &Entry) -> (i64, String) {
     (entry.ended, entry.request_id.clone())
 }
 
-async fn any_filter_pages_over_what_fits_once(place: Arc<Place>) {
-    let store = place.open().await;
+async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let rows = &rows(&store).await;
     let pages = &store;
     let accounts: Vec<String> = rows.iter().map(|row| row.account_id.clone()).collect();
@@ -71,7 +71,7 @@ async fn any_filter_pages_over_what_fits_once(place: Arc<Place>) {
             .filter(|row| filter.before.as_ref().is_none_or(|at| place_of(row) < *at))
             .cloned()
             .collect();
-        // The same from the other end.
+        // The same in the other direction.
         let (mut got, mut after) = (Vec::new(), None);
         loop {
             let page = pages.export_of(&filter, after, limit).await.unwrap();
@@ -94,8 +94,8 @@ async fn any_filter_pages_over_what_fits_once(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn export_pages_over_everything_once(place: Arc<Place>) {
-    let store = place.open().await;
+async fn export_pages_over_all_rows_once(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     assert_eq!(store.export(None, 10).await.unwrap(), []);
     let rows = rows(&store).await;
     for limit in [1, 7, 100, 200, 1000] {

@@ -1,4 +1,4 @@
-//! Accounts, keys and entries to test with, plain ones and arbitrary ones.
+//! Sample accounts, keys and entries, fixed and arbitrary ones.
 
 use canon::{Charge, Dimension, Money, Price, Usage};
 use ledger::{EndedBy, Entry, Outcome, Period, Try};
@@ -7,7 +7,7 @@ use proptest::test_runner::{Config, TestRunner};
 use store::{Account, BudgetTerms, KeyRecord, KeyScope, Limits, Role, Store};
 use uuid::Uuid;
 
-/// Checks a property from within a test's runtime.
+/// Checks a property within the runtime of a test.
 pub(crate) fn check<S: Strategy, F: Future<Output = ()>>(
     cases: u32,
     strategy: S,
@@ -64,7 +64,7 @@ pub(crate) fn key(account_id: &str) -> KeyRecord {
     }
 }
 
-/// Adds an account and a key of its own.
+/// Adds an account with a key.
 pub(crate) async fn some_key(store: &Store) -> KeyRecord {
     let account = account(&id());
     store.add_account(&account).await.unwrap();
@@ -73,7 +73,7 @@ pub(crate) async fn some_key(store: &Store) -> KeyRecord {
     key
 }
 
-/// The entry of a call with that id, paid by that key.
+/// Returns the entry of a call with that id, paid by that key.
 pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) -> Entry {
     Entry {
         request_id: request_id.to_owned(),
@@ -105,7 +105,7 @@ fn count() -> impl Strategy<Value = u64> {
     prop_oneof![0..1000_u64, Just(i64::MAX as u64)]
 }
 
-/// Any text a caller may come up with, the zero character included.
+/// Any text a caller may send, including NUL.
 pub(crate) fn text() -> impl Strategy<Value = String> {
     prop_oneof!["[a-z/:.-]{0,20}", any::<String>(), Just("\0a\0".to_owned()), "['\";$\\\\]{1,5}"]
 }
@@ -140,7 +140,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Any entry at all.
+    /// Any entry.
     pub(crate) fn any_entry()(
         ids in (text(), text()),
         times in any::<(i64, i64, Option<i64>)>(),

@@ -1,4 +1,4 @@
-//! Settings: single-use, agreed on, and the audit log.
+//! Settings and the audit log.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use store::{Audit, AuditFilter};
 use tokio::task::JoinSet;
 
 use crate::on_both;
-use crate::place::Place;
+use crate::test_database::TestDatabase;
 
 on_both!(
-    a_setting_is_what_was_put_last,
-    all_who_start_at_once_agree_on_a_setting,
-    a_taken_setting_is_taken_by_one,
+    a_setting_has_the_last_stored_value,
+    concurrent_starts_agree_on_a_setting,
+    a_setting_is_taken_once,
     the_latest_audits_come_first,
 );
 
-async fn a_setting_is_what_was_put_last(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_setting_has_the_last_stored_value(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     assert_eq!(store.setting("a").await.unwrap(), None);
     store.put_setting("a", "1").await.unwrap();
     store.put_setting("a", "2").await.unwrap();
@@ -28,8 +28,8 @@ async fn a_setting_is_what_was_put_last(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn all_who_start_at_once_agree_on_a_setting(place: Arc<Place>) {
-    let stores = [place.open().await, place.open().await];
+async fn concurrent_starts_agree_on_a_setting(database: Arc<TestDatabase>) {
+    let stores = [database.open().await, database.open().await];
     for round in 0..20 {
         let mut tasks = JoinSet::new();
         for n in 0..8 {
@@ -46,8 +46,8 @@ async fn all_who_start_at_once_agree_on_a_setting(place: Arc<Place>) {
     }
 }
 
-async fn a_taken_setting_is_taken_by_one(place: Arc<Place>) {
-    let stores = [place.open().await, place.open().await];
+async fn a_setting_is_taken_once(database: Arc<TestDatabase>) {
+    let stores = [database.open().await, database.open().await];
     for round in 0..20 {
         let name = format!("token{round}");
         stores[0].put_setting(&name, "secret").await.unwrap();
@@ -65,8 +65,8 @@ async fn a_taken_setting_is_taken_by_one(place: Arc<Place>) {
     }
 }
 
-async fn the_latest_audits_come_first(place: Arc<Place>) {
-    let store = place.open().await;
+async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     for (at, subject) in [(5, "first"), (7, "second"), (7, "third"), (6, "late")] {
         store.add_audit(at, "someone", "key.revoke", subject, "because").await.unwrap();
     }

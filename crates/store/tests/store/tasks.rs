@@ -1,4 +1,4 @@
-//! Tasks: claimed by one, in turn, moved forward only, told of until heard.
+//! Tasks: claimed by one node, served in turn, moved forward only, notified until delivered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use proptest::prelude::*;
 use store::{NewTask, Store, Task, TaskBody, TaskClaim, TaskEnd, TaskState, Told};
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{account, check};
+use crate::test_database::TestDatabase;
 
 on_both!(
-    a_task_is_its_accounts_alone_and_listed_newest_first,
+    a_task_belongs_to_its_account_and_is_listed_newest_first,
     a_task_moves_forward_only_and_only_for_its_latest_run,
-    a_claim_that_ran_out_is_taken_over,
-    a_provider_runs_no_more_than_it_may,
-    accounts_are_served_in_turn_whatever_they_submit,
+    an_expired_task_claim_is_taken_over,
+    a_provider_runs_no_more_tasks_than_permitted,
+    accounts_are_served_in_turn,
     one_of_many_claimants_gets_a_task,
-    an_end_is_told_until_it_is_heard,
-    what_nobody_had_time_for_fails_and_what_is_over_is_forgotten,
+    an_end_is_notified_until_delivered,
+    overdue_tasks_fail_and_expired_ones_are_deleted,
 );
 
 /// A claim that lasts until the end of the test.
@@ -56,15 +56,15 @@ fn end(state: TaskState) -> TaskEnd {
     TaskEnd { state, result: Some("{}".to_owned()), error: None, ended: 5, expires: 50 }
 }
 
-/// An account that exists.
+/// Adds an account.
 async fn someone(store: &Store, name: &str) -> String {
     let account = account(name);
     store.add_account(&account).await.unwrap();
     account.id
 }
 
-async fn a_task_is_its_accounts_alone_and_listed_newest_first(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_task_belongs_to_its_account_and_is_listed_newest_first(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let (ada, bob) = (someone(&store, "ada").await, someone(&store, "bob").await);
     for id in ["task_1", "task_2", "task_3"] {
         store.add_task(&new(id, &ada)).await.unwrap();
@@ -86,8 +86,8 @@ async fn a_task_is_its_accounts_alone_and_listed_newest_first(place: Arc<Place>)
     store.close().await;
 }
 
-async fn a_task_moves_forward_only_and_only_for_its_latest_run(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_task_moves_forward_only_and_only_for_its_latest_run(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let ada = someone(&store, "ada").await;
     store.add_task(&new("task_1", &ada)).await.unwrap();
     assert!(!store.end_task("task_1", 0, &end(TaskState::Completed)).await.unwrap());
@@ -98,7 +98,7 @@ async fn a_task_moves_forward_only_and_only_for_its_latest_run(place: Arc<Place>
     let asked = store.task_body("task_1").await.unwrap().unwrap();
     assert_eq!(asked, new("task_1", &ada).asked);
 
-    // Another run took over: the first one is not heard any more.
+    // Another run took over, so the first one is rejected.
     assert!(store.hold_task("task_1", 1, LONG, 40).await.unwrap());
     assert!(store.put_off_task("task_1", 1, 0).await.unwrap());
     assert_eq!(next(&store).await.unwrap().runs, 2);
@@ -121,7 +121,7 @@ async fn a_task_moves_forward_only_and_only_for_its_latest_run(place: Arc<Place>
     let asked = store.task_body("task_1").await.unwrap().unwrap();
     assert_eq!((asked.body, asked.file), (None, None), "what was asked goes with its end");
 
-    // A cancelled task cannot be ended by the run that was at work on it, nor by a stranger.
+    // Neither the active run nor another account can end a cancelled task.
     store.add_task(&new("task_2", &ada)).await.unwrap();
     assert!(!store.cancel_task("task_2", "bob", 6, 60).await.unwrap());
     assert_eq!(next(&store).await.unwrap().id, "task_2");
@@ -133,15 +133,15 @@ async fn a_task_moves_forward_only_and_only_for_its_latest_run(place: Arc<Place>
     store.close().await;
 }
 
-async fn a_claim_that_ran_out_is_taken_over(place: Arc<Place>) {
-    let store = place.open().await;
+async fn an_expired_task_claim_is_taken_over(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let ada = someone(&store, "ada").await;
     store.add_task(&new("task_1", &ada)).await.unwrap();
     let silent = store.claim_task(&claim(0, 1)).await.unwrap().unwrap();
     let taken = store.claim_task(&claim(LONG, 1)).await.unwrap().unwrap();
     assert_eq!((silent.runs, taken.runs), (1, 2));
     assert!(!store.end_task("task_1", 1, &end(TaskState::Completed)).await.unwrap());
-    // Its node starts anew: what the process before it was at work on is free at once.
+    // Its node restarts, and the claims of the earlier process are released at once.
     assert_eq!(store.free_tasks_of("another").await.unwrap(), 0);
     assert_eq!(next(&store).await, None);
     assert_eq!(store.free_tasks_of("node").await.unwrap(), 1);
@@ -149,8 +149,8 @@ async fn a_claim_that_ran_out_is_taken_over(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_provider_runs_no_more_than_it_may(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_provider_runs_no_more_tasks_than_permitted(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let ada = someone(&store, "ada").await;
     for id in ["task_1", "task_2", "task_3"] {
         store.add_task(&new(id, &ada)).await.unwrap();
@@ -162,17 +162,17 @@ async fn a_provider_runs_no_more_than_it_may(place: Arc<Place>) {
     assert_eq!(next().await.as_deref(), Some("task_2"));
     assert_eq!(next().await.as_deref(), Some("task_4"), "the busy one is passed over");
     assert_eq!(next().await, None);
-    // One that waits for its next try is not at work.
+    // A task that waits for its next attempt does not count as running.
     assert!(store.put_off_task("task_1", 1, LONG).await.unwrap());
     assert_eq!(next().await.as_deref(), Some("task_3"));
     assert_eq!(next().await, None);
     store.close().await;
 }
 
-/// Between two claims of one account, every account that had something waiting all the while is
-/// served; and of one account, what came first is served first.
-async fn accounts_are_served_in_turn_whatever_they_submit(place: Arc<Place>) {
-    let store = place.open().await;
+/// Between two claims of one account, every account with a waiting task is served. Tasks of one
+/// account are served in order.
+async fn accounts_are_served_in_turn(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let accounts =
         [someone(&store, "ada").await, someone(&store, "bob").await, someone(&store, "cleo").await];
     // A number below three submits for that account; the others claim.
@@ -183,7 +183,8 @@ async fn accounts_are_served_in_turn_whatever_they_submit(place: Arc<Place>) {
         while next(store).await.is_some() {}
         let round = round.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut waiting: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        // For each account, who was served since its last turn, and who waited all the while.
+        // For each account: the accounts served since its last turn, and those that waited all the
+        // time.
         let mut since: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (step, choice) in steps.iter().enumerate() {
             if let Some(account) = accounts.get(*choice) {
@@ -217,8 +218,8 @@ async fn accounts_are_served_in_turn_whatever_they_submit(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn one_of_many_claimants_gets_a_task(place: Arc<Place>) {
-    let store = place.open().await;
+async fn one_of_many_claimants_gets_a_task(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let ada = someone(&store, "ada").await;
     for number in 0..20 {
         store.add_task(&new(&format!("task_{number:02}"), &ada)).await.unwrap();
@@ -243,8 +244,8 @@ async fn one_of_many_claimants_gets_a_task(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn an_end_is_told_until_it_is_heard(place: Arc<Place>) {
-    let store = place.open().await;
+async fn an_end_is_notified_until_delivered(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let ada = someone(&store, "ada").await;
     let webhook = Some("https://example.com/hook".to_owned());
     store.add_task(&NewTask { webhook, ..new("task_1", &ada) }).await.unwrap();
@@ -270,8 +271,8 @@ async fn an_end_is_told_until_it_is_heard(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn what_nobody_had_time_for_fails_and_what_is_over_is_forgotten(place: Arc<Place>) {
-    let store = place.open().await;
+async fn overdue_tasks_fail_and_expired_ones_are_deleted(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let ada = someone(&store, "ada").await;
     store.add_task(&NewTask { expires: 10, ..new("task_1", &ada) }).await.unwrap();
     store.add_task(&NewTask { expires: 30, ..new("task_2", &ada) }).await.unwrap();

@@ -1,25 +1,24 @@
-//! Teams: found where owners are looked for and nowhere else, never without a manager by accident,
-//! and paying like anybody.
+//! Teams: found as owners only, never without a manager by accident, and charged like people.
 
 use std::sync::Arc;
 
 use canon::Money;
-use ledger::{Ask, Bank, Granted};
+use ledger::{LeaseGrant, LeaseRequest, LeaseStore};
 use store::{
     AccountTerms, KeyRecord, Member, Owner, Role, Seat, Seated, Store, StoreError, Team, TeamRole,
 };
 use tokio::task::JoinSet;
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{account, entry, id, key};
+use crate::test_database::TestDatabase;
 
 on_both!(
-    a_team_is_nobody_who_could_sign_in,
-    names_of_teams_and_people_are_one_kind,
-    members_come_and_go,
+    a_team_cannot_sign_in,
+    teams_and_people_share_one_namespace,
+    members_join_and_leave,
     two_managers_cannot_both_leave,
-    a_closed_teams_keys_stop_and_nobody_elses,
+    closing_a_team_stops_its_keys_only,
     two_members_keys_share_one_cap,
 );
 
@@ -35,8 +34,8 @@ async fn people<const N: usize>(store: &Store) -> [store::Account; N] {
     people
 }
 
-async fn a_team_is_nobody_who_could_sign_in(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_team_cannot_sign_in(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let before = store.account_count().await.unwrap();
     let name = format!("Night Shift {}", id());
     let night = team(&name);
@@ -55,8 +54,8 @@ async fn a_team_is_nobody_who_could_sign_in(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn names_of_teams_and_people_are_one_kind(place: Arc<Place>) {
-    let store = place.open().await;
+async fn teams_and_people_share_one_namespace(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let [anna] = people(&store).await;
     let taken = StoreError::Conflict("name");
     assert_eq!(store.add_team(&team(&anna.username)).await, Err(taken.clone()));
@@ -72,8 +71,8 @@ async fn names_of_teams_and_people_are_one_kind(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn members_come_and_go(place: Arc<Place>) {
-    let store = place.open().await;
+async fn members_join_and_leave(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let [anna, bert] = people(&store).await;
     let (one, two) = (team(&id()), team(&id()));
     for team in [&one, &two] {
@@ -106,8 +105,8 @@ async fn members_come_and_go(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn two_managers_cannot_both_leave(place: Arc<Place>) {
-    let store = place.open().await;
+async fn two_managers_cannot_both_leave(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let [anna, bert, cleo] = people(&store).await;
     let team = team(&id());
     store.add_team(&team).await.unwrap();
@@ -125,7 +124,7 @@ async fn two_managers_cannot_both_leave(place: Arc<Place>) {
         ends.sort_by_key(|end| *end == Seated::LastManager);
         assert_eq!(ends, [Seated::Done, Seated::LastManager], "round {round}");
     }
-    // Whoever is locked out does not count, and an administrator may.
+    // A locked manager does not count, and an administrator may remove the last one.
     let members = store.members(&team.id).await.unwrap();
     let left = members.iter().find(|member| member.role == TeamRole::Manager).unwrap();
     store.set_member(&team.id, &cleo.id, manager, false, 9).await.unwrap();
@@ -136,8 +135,8 @@ async fn two_managers_cannot_both_leave(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_closed_teams_keys_stop_and_nobody_elses(place: Arc<Place>) {
-    let store = place.open().await;
+async fn closing_a_team_stops_its_keys_only(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let [anna] = people(&store).await;
     let team = team(&id());
     store.add_team(&team).await.unwrap();
@@ -163,14 +162,14 @@ async fn a_closed_teams_keys_stop_and_nobody_elses(place: Arc<Place>) {
     );
     store.set_disabled(&team.id, false, 30).await.unwrap();
     assert_eq!(revoked(&shared.id).await, None);
-    // Who leaves the gateway takes nothing of the team's along.
+    // A member who leaves the gateway keeps nothing of the team's.
     store.set_disabled(&anna.id, true, 40).await.unwrap();
     assert_eq!((revoked(&shared.id).await, revoked(&own.id).await), (None, Some(40)));
     store.close().await;
 }
 
-async fn two_members_keys_share_one_cap(place: Arc<Place>) {
-    let store = place.open().await;
+async fn two_members_keys_share_one_cap(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let [anna, bert] = people(&store).await;
     let team = team(&id());
     store.add_team(&team).await.unwrap();
@@ -181,23 +180,23 @@ async fn two_members_keys_share_one_cap(place: Arc<Place>) {
     for key in &keys {
         store.add_key(key).await.unwrap();
     }
-    let node = Bank::enter(&store, &id()).await.unwrap();
-    let ask = |key: &KeyRecord, full: i64| Ask {
+    let node = LeaseStore::enter(&store, &id()).await.unwrap();
+    let ask = |key: &KeyRecord, full: i64| LeaseRequest {
         node: node.clone(),
         key_id: key.id.clone(),
         least: Money::nanos(full),
         full: Money::nanos(full),
         hold: Money::nanos(full),
         wish: Money::nanos(full),
-        exposed: Money::ZERO,
+        unreported: Money::ZERO,
         seq: 1,
         ahead: false,
     };
     let granted = store.grant(&ask(&keys[0], 70)).await.unwrap();
-    assert!(matches!(granted, Granted::Lease { amount, .. } if amount == Money::nanos(70)));
+    assert!(matches!(granted, LeaseGrant::Lease { amount, .. } if amount == Money::nanos(70)));
     let granted = store.grant(&ask(&keys[1], 70)).await.unwrap();
     assert!(
-        matches!(granted, Granted::Short { left, .. } if left == Money::nanos(30)),
+        matches!(granted, LeaseGrant::Short { left, .. } if left == Money::nanos(30)),
         "{granted:?}"
     );
     store.post(&[entry(&id(), &keys[0], 12, 50)]).await.unwrap();

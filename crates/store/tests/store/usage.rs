@@ -1,4 +1,4 @@
-//! Usage: added up as calls are posted, equal to the calls at every instant.
+//! Usage: summed as calls are posted, equal to the calls at every instant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,25 +13,25 @@ use store::{
 };
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{check, entry, id, some_key};
+use crate::test_database::TestDatabase;
 
 on_both!(
-    any_batches_with_any_repeats_add_up_to_the_calls,
-    a_call_cut_by_its_cap_adds_what_it_pays,
-    calls_from_before_are_added_up_when_the_table_is_made,
-    those_who_used_the_most_come_first,
-    what_cannot_be_true_stops_nothing,
-    every_law_is_proved_and_every_breach_is_found,
-    a_settled_call_can_be_neither_changed_nor_forgotten,
+    usage_of_any_batches_equals_the_calls,
+    a_call_cut_by_its_cap_adds_the_paid_amount,
+    the_migration_sums_earlier_calls,
+    groups_are_ranked,
+    absurd_values_do_not_block_posting,
+    every_invariant_is_verified_and_every_violation_is_found,
+    a_settled_call_cannot_be_changed_or_deleted,
 );
 
 const HOUR: Micros = 3_600_000_000;
 const DAY: Micros = 24 * HOUR;
-/// The 31st of October 2026, an hour before its end.
+/// 2026-10-31, an hour before midnight.
 const BEGIN: Micros = 20_758 * DAY - HOUR;
 
-/// Call `n`: when, whose, for what and how it went are all told by the number.
+/// Returns call `n`. Its time, key, model and outcome depend on the number.
 fn call(run: &str, n: usize, keys: &[KeyRecord]) -> Entry {
     let at = BEGIN + (n as i64 % 7) * 5 * HOUR + n as i64;
     let cost = n as i64 * 3 + 1;
@@ -47,7 +47,7 @@ fn call(run: &str, n: usize, keys: &[KeyRecord]) -> Entry {
     }
 }
 
-/// What usage should be, by begin and group, made of the calls themselves.
+/// Computes the expected usage from the calls, by begin and group.
 fn expected(
     calls: &[Entry],
     step: Step,
@@ -80,12 +80,12 @@ fn expected(
 
 fn told(points: &[UsagePoint]) -> BTreeMap<(Micros, String), (i64, i64, i64)> {
     let told = points.iter().map(|UsagePoint { begun, group, used }| {
-        ((*begun, group.clone()), (used.calls, used.cost, used.took))
+        ((*begun, group.clone()), (used.calls, used.cost.as_nanos(), used.took))
     });
     told.collect()
 }
 
-/// Two of the first, one of them over time.
+/// Makes a report with two groups, one of them over time.
 async fn look(
     store: &Store,
     range: Range<Micros>,
@@ -100,12 +100,12 @@ async fn look(
         .unwrap()
 }
 
-/// What is told over time, of the first and of the others, is all there is.
+/// Checks that the series of the report add up to its total.
 fn adds_up(view: &UsageView) {
     let over = view.over.iter().map(|point| &point.used);
     let all: Vec<&Shown> = over.chain(view.others.iter().map(|(_, used)| used)).collect();
     assert_eq!(all.iter().map(|used| used.calls).sum::<i64>(), view.all.calls, "{view:?}");
-    assert_eq!(all.iter().map(|used| used.cost).sum::<i64>(), view.all.cost, "{view:?}");
+    assert_eq!(all.iter().map(|used| used.cost).sum::<Money>(), view.all.cost, "{view:?}");
     assert_eq!(all.iter().map(|used| used.output).sum::<i64>(), view.all.output, "{view:?}");
 }
 
@@ -120,8 +120,8 @@ async fn proved(store: &Store) {
     }
 }
 
-async fn any_batches_with_any_repeats_add_up_to_the_calls(place: Arc<Place>) {
-    let store = place.open().await;
+async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let batches = prop::collection::vec(prop::collection::vec(0..60_usize, 0..30), 1..6);
     let filter = (
         prop::option::of(0..3_usize),
@@ -142,7 +142,7 @@ async fn any_batches_with_any_repeats_add_up_to_the_calls(place: Arc<Place>) {
         }
         let calls: Vec<Entry> = posted.iter().map(|n| call(&run, *n, &keys)).collect();
         let (of_account, of_key, model, lane, status) = filter;
-        // Other runs share the tables: always of this one's keys, told apart or one by one.
+        // Other runs share the tables, so queries are restricted to keys of this one.
         for which in 0..keys.len() {
             let key = &keys[of_key.unwrap_or(which)];
             let filter = UsageFilter {
@@ -170,19 +170,23 @@ async fn any_batches_with_any_repeats_add_up_to_the_calls(place: Arc<Place>) {
                     );
                 }
             }
-            // In hours, in days and in months, and whatever it is told apart by: the same sum.
+            // Sums by hour, day and month agree for every grouping.
             let all: i64 = expected(&calls, Step::Hour, None, &filter).values().map(|s| s.1).sum();
             for step in Step::ALL {
                 for by in By::ALL {
                     let range = BEGIN + 1..BEGIN + 40 * DAY;
                     let view = look(store, range, step, by, &filter).await;
-                    assert_eq!(view.all.cost, all, "{step:?} {by:?}");
+                    assert_eq!(view.all.cost.as_nanos(), all, "{step:?} {by:?}");
                     assert_eq!(view.pace.took.count(), view.all.calls);
                     adds_up(&view);
                     let wanted = expected(&calls, step, Some(by), &filter);
                     for UsagePoint { begun, group, used } in view.over {
                         let sum = wanted.get(&(begun, group)).map(|sum| (sum.0, sum.1));
-                        assert_eq!(sum, Some((used.calls, used.cost)), "{step:?} {by:?}");
+                        assert_eq!(
+                            sum,
+                            Some((used.calls, used.cost.as_nanos())),
+                            "{step:?} {by:?}"
+                        );
                     }
                 }
             }
@@ -193,12 +197,12 @@ async fn any_batches_with_any_repeats_add_up_to_the_calls(place: Arc<Place>) {
     let used = look(store, 0..BEGIN + 400 * DAY, Step::Month, By::Key, &everyone).await.all;
     let rows = store.totals().await.unwrap();
     assert_eq!(used.calls, rows.iter().map(|row| row.rows).sum::<i64>());
-    assert_eq!(used.cost, rows.iter().map(|row| row.cost.as_nanos()).sum::<i64>());
+    assert_eq!(used.cost, rows.iter().map(|row| row.cost).sum::<Money>());
     store.close().await;
 }
 
-async fn a_call_cut_by_its_cap_adds_what_it_pays(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_call_cut_by_its_cap_adds_the_paid_amount(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let key = some_key(&store).await;
     let capped = KeyRecord { cap: Some(Money::nanos(10)), changed: 2, ..key.clone() };
     assert!(store.update_key(&capped).await.unwrap());
@@ -207,11 +211,11 @@ async fn a_call_cut_by_its_cap_adds_what_it_pays(place: Arc<Place>) {
     assert_eq!(store.post(&calls).await.unwrap(), 0);
     let range = BEGIN - DAY..BEGIN + DAY;
     let used = look(&store, range, Step::Hour, By::Model, &UsageFilter::default()).await.all;
-    assert_eq!((used.calls, used.cost, used.borne), (2, 10, 6));
+    assert_eq!((used.calls, used.cost, used.borne), (2, Money::nanos(10), Money::nanos(6)));
     store.close().await;
 }
 
-/// Everything that can be asked, of a whole year.
+/// Makes every report of a whole year.
 async fn everything(
     store: &Store,
     keys: &[KeyRecord],
@@ -231,22 +235,22 @@ async fn everything(
     all
 }
 
-async fn calls_from_before_are_added_up_when_the_table_is_made(place: Arc<Place>) {
-    let store = place.open().await;
+async fn the_migration_sums_earlier_calls(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let keys = [some_key(&store).await, some_key(&store).await];
     let calls: Vec<Entry> = (0..300).map(|n| call("old", n, &keys)).collect();
     store.post(&calls).await.unwrap();
     let before = everything(&store, &keys).await;
     store.close().await;
-    // The database as an older build left it.
-    let undo: &[&str] = match &*place {
-        Place::Sqlite { .. } => {
+    // Restores the schema of an older build.
+    let undo: &[&str] = match &*database {
+        TestDatabase::Sqlite { .. } => {
             &["DROP TRIGGER entries_stay_as_they_are", "DROP TRIGGER entries_stay"]
         }
-        Place::Postgres { .. } => &["DROP FUNCTION keep_entries() CASCADE"],
+        TestDatabase::Postgres { .. } => &["DROP FUNCTION keep_entries() CASCADE"],
     };
     for sql in undo {
-        place.meddle(sql).await;
+        database.execute_raw(sql).await;
     }
     for sql in [
         "DROP VIEW entry_guards",
@@ -257,16 +261,16 @@ async fn calls_from_before_are_added_up_when_the_table_is_made(place: Arc<Place>
         "CREATE TABLE key_days (day BIGINT)",
         "DELETE FROM _sqlx_migrations WHERE version IN (6, 14)",
     ] {
-        place.meddle(sql).await;
+        database.execute_raw(sql).await;
     }
-    let store = place.open().await;
+    let store = database.open().await;
     assert_eq!(everything(&store, &keys).await, before);
     proved(&store).await;
     store.close().await;
 }
 
-async fn those_who_used_the_most_come_first(place: Arc<Place>) {
-    let store = place.open().await;
+async fn groups_are_ranked(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let keys = [some_key(&store).await, some_key(&store).await, some_key(&store).await];
     let calls: Vec<Entry> = (0..50).map(|n| call("top", n * n, &keys)).collect();
     store.post(&calls).await.unwrap();
@@ -293,13 +297,17 @@ async fn those_who_used_the_most_come_first(place: Arc<Place>) {
                 *sum = (sum.0 + calls, sum.1 + cost);
             }
             let of = |used: &Shown| match rank {
-                Rank::Cost => used.cost,
+                Rank::Cost => used.cost.as_nanos(),
                 Rank::Calls => used.calls,
                 Rank::Tokens => used.input + used.output,
             };
             assert!(top.len() == sums.len().min(2) && top.is_sorted_by_key(|(_, used)| -of(used)));
             for (name, used) in &top {
-                assert_eq!(sums.get(name), Some(&(used.calls, used.cost)), "{by:?} {name}");
+                assert_eq!(
+                    sums.get(name),
+                    Some(&(used.calls, used.cost.as_nanos())),
+                    "{by:?} {name}"
+                );
             }
         }
         assert_eq!(By::by_word(by.word()), Some(by));
@@ -311,8 +319,8 @@ async fn those_who_used_the_most_come_first(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn what_cannot_be_true_stops_nothing(place: Arc<Place>) {
-    let store = place.open().await;
+async fn absurd_values_do_not_block_posting(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let key = some_key(&store).await;
     for n in 0..3 {
         let mut absurd = entry(&format!("absurd {n}"), &key, 1, BEGIN);
@@ -325,20 +333,20 @@ async fn what_cannot_be_true_stops_nothing(place: Arc<Place>) {
     }
     let range = BEGIN - DAY..BEGIN + DAY;
     let used = look(&store, range, Step::Hour, By::Model, &UsageFilter::default()).await.all;
-    assert_eq!((used.calls, used.cost), (3, 3));
+    assert_eq!((used.calls, used.cost), (3, Money::nanos(3)));
     proved(&store).await;
     store.close().await;
 }
 
-/// The numbers of the laws that are broken.
+/// Returns the numbers of the violated invariants.
 async fn broken(store: &Store) -> Vec<&'static str> {
     let (proofs, _) = store.prove().await.unwrap();
     assert_eq!(proofs.len(), 8);
     proofs.iter().filter(|proof| !proof.broken.is_empty()).map(|proof| proof.law).collect()
 }
 
-async fn every_law_is_proved_and_every_breach_is_found(place: Arc<Place>) {
-    let store = place.open().await;
+async fn every_invariant_is_verified_and_every_violation_is_found(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let key = some_key(&store).await;
     let plain = |id: &str| entry(id, &key, 5, BEGIN);
     store.post(&[plain("fine"), plain("too")]).await.unwrap();
@@ -370,27 +378,27 @@ async fn every_law_is_proved_and_every_breach_is_found(place: Arc<Place>) {
         ),
     ] {
         if law == "L3" {
-            // Only where another node could have settled it.
-            place.meddle(sql).await;
+            // Only if another node could have settled it.
+            database.execute_raw(sql).await;
             assert_eq!(broken(&store).await, [] as [&str; 0]);
-            place
-                .meddle(
+            database
+                .execute_raw(
                     "INSERT INTO nodes (id, epoch, seen) \
                      VALUES ('lives', 0, (SELECT now FROM store_clock))",
                 )
                 .await;
         } else {
-            place.meddle(sql).await;
+            database.execute_raw(sql).await;
         }
         assert_eq!(broken(&store).await, [law], "{sql}");
-        place.meddle(undo).await;
+        database.execute_raw(undo).await;
         assert_eq!(broken(&store).await, [] as [&str; 0], "{undo}");
     }
-    // A cap that was lowered breaks nothing: nothing was let in since.
-    place.meddle("UPDATE keys SET cap = 9, changed = created + 1000000").await;
-    place.meddle("UPDATE keys SET changed = 9000000000000000").await;
+    // A lowered cap violates nothing, because no call was admitted since.
+    database.execute_raw("UPDATE keys SET cap = 9, changed = created + 1000000").await;
+    database.execute_raw("UPDATE keys SET changed = 9000000000000000").await;
     assert_eq!(broken(&store).await, [] as [&str; 0]);
-    place.meddle("UPDATE keys SET cap = NULL").await;
+    database.execute_raw("UPDATE keys SET cap = NULL").await;
 
     let bad: Vec<(&str, Entry)> = vec![
         ("L4", Entry { held: Some(Money::nanos(4)), ..plain("beyond") }),
@@ -406,22 +414,22 @@ async fn every_law_is_proved_and_every_breach_is_found(place: Arc<Place>) {
         found.insert(law);
         assert_eq!(broken(&store).await, found.iter().copied().collect::<Vec<_>>());
     }
-    match &*place {
-        Place::Sqlite { .. } => place.meddle("DROP TRIGGER entries_stay").await,
-        Place::Postgres { .. } => {
-            place.meddle("ALTER TABLE entries DISABLE TRIGGER entries_stay").await;
+    match &*database {
+        TestDatabase::Sqlite { .. } => database.execute_raw("DROP TRIGGER entries_stay").await,
+        TestDatabase::Postgres { .. } => {
+            database.execute_raw("ALTER TABLE entries DISABLE TRIGGER entries_stay").await;
         }
     }
     assert_eq!(broken(&store).await, ["L4", "L5", "L6", "L7", "L8"]);
     store.close().await;
 }
 
-async fn a_settled_call_can_be_neither_changed_nor_forgotten(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_settled_call_cannot_be_changed_or_deleted(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let key = some_key(&store).await;
     store.post(&[entry("call", &key, 5, BEGIN)]).await.unwrap();
     for sql in ["UPDATE entries SET cost = 0", "DELETE FROM entries"] {
-        let said = place.try_meddle(sql).await.unwrap_err().to_string();
+        let said = database.try_execute_raw(sql).await.unwrap_err().to_string();
         assert!(said.contains("a settled call is never"), "{said}");
     }
     let page = store.entries(&EntryFilter::default(), 5).await.unwrap();

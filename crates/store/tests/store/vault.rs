@@ -1,4 +1,4 @@
-//! The vault, and what administrators configure: laws, sealed rows, re-keying.
+//! The vault and the stored configuration: sealed rows, re-keying.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use store::{
 };
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::{account, id};
+use crate::test_database::TestDatabase;
 
 const SECRET: &str = "sk-canary-4b1d7c";
 /// 32 bytes each.
@@ -18,15 +18,15 @@ const OLD: &str = "old:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const NEW: &str = "new:ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=";
 
 on_both!(
-    what_is_configured_is_there_again,
-    a_change_of_what_was_changed_since_is_not_made,
-    rekeying_seals_everything_anew_and_forgets_what_it_does_not_need,
-    what_does_not_open_stays_and_is_counted,
-    nothing_is_lost_that_is_sealed_while_keys_change,
-    a_factor_that_lies_open_is_sealed_once,
+    stored_configuration_is_read_back,
+    a_change_from_an_old_revision_is_refused,
+    rekeying_seals_all_rows_again_and_deletes_old_keys,
+    secrets_that_do_not_open_are_kept_and_counted,
+    no_secret_is_lost_during_rekeying,
+    an_unsealed_factor_is_sealed_once,
 );
 
-/// A file for keys that is not there yet. Whoever has it made removes it again.
+/// Returns the path of a key file that does not exist. The test that creates it removes it.
 fn file() -> PathBuf {
     std::env::temp_dir().join(format!("portunus-vault-{}.key", uuid::Uuid::now_v7()))
 }
@@ -36,7 +36,7 @@ fn given(keys: &[&str]) -> Vault {
 }
 
 #[tokio::test]
-async fn what_is_sealed_opens_for_its_row_and_key_alone() {
+async fn a_sealed_secret_opens_for_its_row_and_key_only() {
     let vault = given(&[OLD]);
     let sealed = vault.sealer().await.unwrap().seal("a", SECRET.as_bytes()).unwrap();
     assert_eq!(sealed.by, "old");
@@ -65,7 +65,7 @@ async fn what_is_sealed_opens_for_its_row_and_key_alone() {
 }
 
 #[test]
-fn keys_are_read_or_refused_without_being_repeated() {
+fn errors_about_keys_do_not_repeat_them() {
     let bare = OLD.strip_prefix("old:").unwrap();
     for good in [OLD, bare, bare.trim_end_matches('='), &format!("\n {NEW}\n\n{OLD}\n")] {
         assert!(VaultKeys::read(good).is_ok(), "{good}");
@@ -73,17 +73,17 @@ fn keys_are_read_or_refused_without_being_repeated() {
     let twice = format!("{bare}\n{bare}");
     for bad in ["", "  \n", "short", "a b:c", "x:AAECAwQF", ":AAEC", &format!("ä:{bare}"), &twice]
     {
-        let why = VaultKeys::read(bad).unwrap_err();
+        let why = VaultKeys::read(bad).unwrap_err().to_string();
         assert!(!why.contains("AAEC"), "{why}");
     }
     assert!(!format!("{:?}", VaultKeys::read(OLD).unwrap()).contains("AAEC"));
 }
 
 #[tokio::test]
-async fn a_key_of_our_own_is_made_at_first_need_for_its_owner_alone() {
+async fn a_managed_key_is_created_on_first_use_for_its_owner_only() {
     let file = file();
     let vault = Vault::new(file.clone(), None, false);
-    assert!(!file.exists(), "nobody needed it yet");
+    assert!(!file.exists(), "it is not needed yet");
     let sealed = vault.sealer().await.unwrap().seal("a", b"x").unwrap();
     #[cfg(unix)]
     {
@@ -125,8 +125,8 @@ async fn credential(vault: &Vault, provider: &str) -> StoredCredential {
     made
 }
 
-async fn what_is_configured_is_there_again(place: Arc<Place>) {
-    let store = place.open().await;
+async fn stored_configuration_is_read_back(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     assert_eq!(store.configured().await.unwrap(), AllConfigured::default());
     let vault = given(&[OLD]);
     let (one, two) = (credential(&vault, "p").await, credential(&vault, "p").await);
@@ -147,8 +147,8 @@ async fn what_is_configured_is_there_again(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_change_of_what_was_changed_since_is_not_made(place: Arc<Place>) {
-    let stores = [place.open().await, place.open().await];
+async fn a_change_from_an_old_revision_is_refused(database: Arc<TestDatabase>) {
+    let stores = [database.open().await, database.open().await];
     for round in 0..10 {
         let mut tasks = tokio::task::JoinSet::new();
         for n in 0..4 {
@@ -165,7 +165,7 @@ async fn a_change_of_what_was_changed_since_is_not_made(place: Arc<Place>) {
     }
 }
 
-/// An account's generator, sealed or not.
+/// Adds a code generator of an account, sealed or not.
 async fn generator(store: &Store, vault: Option<&Vault>) -> Factor {
     let owner = account(&format!("user{}", id()));
     store.add_account(&owner).await.unwrap();
@@ -191,8 +191,8 @@ async fn generator(store: &Store, vault: Option<&Vault>) -> Factor {
     factor
 }
 
-async fn rekeying_seals_everything_anew_and_forgets_what_it_does_not_need(place: Arc<Place>) {
-    let store = place.open().await;
+async fn rekeying_seals_all_rows_again_and_deletes_old_keys(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let file = file();
     let vault = Vault::new(file.clone(), None, false);
     // More than one batch.
@@ -210,7 +210,7 @@ async fn rekeying_seals_everything_anew_and_forgets_what_it_does_not_need(place:
     assert_ne!(first, second);
     assert_eq!(keys.len(), 1, "the old key is gone");
     assert_eq!(store.sealed().await.unwrap(), [(second.unwrap(), 232)].into());
-    // From the file alone, as after a restart; and the old file opens nothing.
+    // Read from the file alone, as after a restart. The old file opens nothing.
     let after = Vault::new(file.clone(), None, false);
     let before = Vault::new(file.with_extension("old"), VaultKeys::read(&old).ok(), false);
     std::fs::remove_file(file).unwrap();
@@ -228,8 +228,8 @@ async fn rekeying_seals_everything_anew_and_forgets_what_it_does_not_need(place:
     store.close().await;
 }
 
-async fn what_does_not_open_stays_and_is_counted(place: Arc<Place>) {
-    let store = place.open().await;
+async fn secrets_that_do_not_open_are_kept_and_counted(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let (mine, other) = (given(&[NEW]), given(&[OLD]));
     let foreign = credential(&other, "p").await;
     let own = credential(&given(&[NEW]), "p").await;
@@ -245,8 +245,8 @@ async fn what_does_not_open_stays_and_is_counted(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn nothing_is_lost_that_is_sealed_while_keys_change(place: Arc<Place>) {
-    let (store, file) = (place.open().await, file());
+async fn no_secret_is_lost_during_rekeying(database: Arc<TestDatabase>) {
+    let (store, file) = (database.open().await, file());
     let vault = Arc::new(Vault::new(file.clone(), None, false));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..4 {
@@ -279,8 +279,8 @@ async fn nothing_is_lost_that_is_sealed_while_keys_change(place: Arc<Place>) {
     store.close().await;
 }
 
-async fn a_factor_that_lies_open_is_sealed_once(place: Arc<Place>) {
-    let (store, vault) = (place.open().await, given(&[OLD]));
+async fn an_unsealed_factor_is_sealed_once(database: Arc<TestDatabase>) {
+    let (store, vault) = (database.open().await, given(&[OLD]));
     let factor = generator(&store, None).await;
     let sealed = vault.sealer().await.unwrap().seal(&factor.label(), &factor.secret).unwrap();
     assert!(store.seal_factor(&factor.id, &sealed).await.unwrap());

@@ -1,14 +1,14 @@
-//! Chance that comes out the same for the same seed.
+//! Random numbers that are the same for the same seed.
 
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut dice = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d);
-        dice.next();
-        dice.next();
-        dice
+        let mut random = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d);
+        random.next();
+        random.next();
+        random
     }
 
     fn next(&mut self) -> u64 {
@@ -19,7 +19,7 @@ impl Dice {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below that one.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() >> 33) as usize % end.max(1)
     }
@@ -28,7 +28,7 @@ impl Dice {
         from + self.below((to - from) as usize + 1) as i64
     }
 
-    /// True in so many of a hundred cases.
+    /// Returns true with that probability in percent.
     pub(crate) fn percent(&mut self, chance: usize) -> bool {
         self.below(100) < chance
     }

@@ -1,17 +1,17 @@
-//! Answers kept for later calls.
+//! Stored responses.
 
 use std::sync::Arc;
 
 use store::Kept;
 
 use crate::on_both;
-use crate::place::Place;
 use crate::samples::account;
+use crate::test_database::TestDatabase;
 
-on_both!(an_answer_is_its_accounts_alone_until_it_is_dropped_or_swept);
+on_both!(a_response_belongs_to_its_account_until_it_is_deleted);
 
-async fn an_answer_is_its_accounts_alone_until_it_is_dropped_or_swept(place: Arc<Place>) {
-    let store = place.open().await;
+async fn a_response_belongs_to_its_account_until_it_is_deleted(database: Arc<TestDatabase>) {
+    let store = database.open().await;
     let (ada, bob) = (account("ada"), account("bob"));
     store.add_account(&ada).await.unwrap();
     store.add_account(&bob).await.unwrap();

@@ -1,6 +1,5 @@
-//! A way to PostgreSQL on which one piece is the last of its connection: it is lost, or it arrives and
-//! its answer is lost. Piece after piece, so every statement of every transaction fails once, in the
-//! middle of whatever it is part of.
+//! A TCP proxy to PostgreSQL that cuts a connection at one packet: the packet is lost, or its
+//! answer is lost. With each packet in turn, every statement of every transaction fails once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,25 +8,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Where the line is cut.
+/// The point of the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
-    /// Before the piece is handed on.
+pub(crate) enum CutPoint {
+    /// Before the packet is forwarded.
     Before,
-    /// Behind it: it is done, and nobody hears so.
+    /// After it: the server acts, but its answer is lost.
     Behind,
 }
 
-/// A way to a server that is cut once.
-pub(crate) struct Wire {
-    /// Where it begins.
+/// A proxy that cuts one connection.
+pub(crate) struct CuttingProxy {
+    /// Its address.
     pub(crate) address: SocketAddr,
     sent: Arc<AtomicUsize>,
 }
 
-impl Wire {
-    /// A way to that server on which the piece with that number is the last of its connection.
-    pub(crate) async fn to(server: String, number: usize, cut: Cut) -> Self {
+impl CuttingProxy {
+    /// Starts a proxy to that server that cuts the connection at the packet with that number.
+    pub(crate) async fn to(server: String, number: usize, cut: CutPoint) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let sent = Arc::new(AtomicUsize::new(0));
@@ -44,13 +43,13 @@ impl Wire {
         Self { address, sent }
     }
 
-    /// How many pieces were sent.
+    /// Returns the number of packets sent.
     pub(crate) fn sent(&self) -> usize {
         self.sent.load(Ordering::Relaxed)
     }
 }
 
-async fn carry(near: TcpStream, far: TcpStream, count: &AtomicUsize, number: usize, cut: Cut) {
+async fn carry(near: TcpStream, far: TcpStream, count: &AtomicUsize, number: usize, cut: CutPoint) {
     let (mut near_in, mut near_out) = near.into_split();
     let (mut far_in, mut far_out) = far.into_split();
     let back = tokio::spawn(async move { tokio::io::copy(&mut far_in, &mut near_out).await });
@@ -61,7 +60,7 @@ async fn carry(near: TcpStream, far: TcpStream, count: &AtomicUsize, number: usi
             Ok(read) => read,
         };
         let last = count.fetch_add(1, Ordering::Relaxed) + 1 == number;
-        if last && cut == Cut::Before {
+        if last && cut == CutPoint::Before {
             break;
         }
         if far_out.write_all(&piece[..read]).await.is_err() || last {

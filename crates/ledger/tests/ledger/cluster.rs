@@ -1,9 +1,9 @@
-//! A few nodes, a bank, and the lines between them; what is checked after every step.
+//! A simulated cluster: nodes, a lease store, the connections between them, and the invariants.
 
 use canon::{Money, Usage};
 use ledger::{
-    Book, Disk, Entry, Held, MemoryDisk, Micros, Outcome, Progress, Purse, Refused, Teller,
-    TestClock, Ticket, Token,
+    Book, Disk, Entry, Held, LeaseToken, LeaseUse, MemoryDisk, Micros, Outcome, Progress, Purse,
+    Refused, Teller, TestClock, Ticket,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -11,65 +11,65 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::vault::{Line, Vault, Weather};
+use crate::memory_store::{LineFaults, MemoryStore, StoreLine};
 
-/// What a step of a node may lead to.
-pub(crate) enum Done {
+/// The result of a task of a node.
+pub(crate) enum TaskResult {
     Hold { id: String, outcome: Result<Ticket, Refused> },
     Other,
 }
 
-type Task = Pin<Box<dyn Future<Output = Done>>>;
+type Task = Pin<Box<dyn Future<Output = TaskResult>>>;
 
 /// An admitted call.
 #[derive(Clone, Debug)]
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedCall {
     pub(crate) amount: Money,
     price_version: String,
     node: usize,
-    /// What is beyond the hold, once it is settled.
-    borne: Money,
+    /// Cost beyond the hold, once the call is settled.
+    absorbed: Money,
 }
 
-/// A process.
-pub(crate) struct Life {
+/// A running process with its calls.
+pub(crate) struct Process {
     pub(crate) book: Arc<Book>,
-    pub(crate) teller: Arc<Teller<Line>>,
-    pub(crate) purses: Vec<Arc<Purse>>,
+    pub(crate) client: Arc<Teller<StoreLine>>,
+    pub(crate) balances: Vec<Arc<Purse>>,
     pub(crate) running: Vec<(String, Ticket)>,
     pub(crate) tasks: Vec<Task>,
-    settled: Vec<(String, Option<Token>, Money)>,
+    settled: Vec<(String, Option<LeaseToken>, Money)>,
 }
 
-/// A machine.
+/// A machine that can run a process.
 pub(crate) struct Machine {
     name: String,
     pub(crate) clock: Arc<TestClock>,
     pub(crate) memory: Arc<MemoryDisk>,
-    pub(crate) weather: Arc<Mutex<Weather>>,
-    pub(crate) life: Option<Life>,
-    /// Its disk is gone: what only it knew is lost.
+    pub(crate) faults: Arc<Mutex<LineFaults>>,
+    pub(crate) process: Option<Process>,
+    /// True if its disk is lost, with everything that was only in its journal.
     pub(crate) lost: bool,
     pub(crate) paused: usize,
 }
 
-pub(crate) struct World {
-    pub(crate) vault: Arc<Mutex<Vault>>,
+pub(crate) struct Cluster {
+    pub(crate) store: Arc<Mutex<MemoryStore>>,
     pub(crate) machines: Vec<Machine>,
-    pub(crate) admitted: BTreeMap<String, Admitted>,
-    /// What each call was recorded as when it was first seen there: that never changes.
+    pub(crate) admitted: BTreeMap<String, AdmittedCall>,
+    /// Entries as they were first seen in the store. They must never change.
     recorded: BTreeMap<String, Entry>,
     pub(crate) caps_changed: bool,
     pub(crate) refused: usize,
     calls: usize,
 }
 
-/// Polls without anyone to wake.
-fn poll(task: &mut Task) -> Poll<Done> {
+/// Polls a task without a waker.
+fn poll(task: &mut Task) -> Poll<TaskResult> {
     task.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Runs to the end something that only waits to be polled again.
+/// Runs a future to its end by polling it again and again.
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     let mut future = Box::pin(future);
     loop {
@@ -79,20 +79,20 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-impl World {
-    /// That many machines, all off, and keys with these caps.
+impl Cluster {
+    /// Creates machines without processes, and keys with these caps.
     pub(crate) fn new(machines: usize, caps: &[Option<i64>]) -> Self {
         let machine = |number| Machine {
             name: format!("node{number}"),
             clock: Arc::new(TestClock::at(1_000_000_000)),
             memory: Arc::new(MemoryDisk::default()),
-            weather: Arc::new(Mutex::new(Weather::Fine)),
-            life: None,
+            faults: Arc::new(Mutex::new(LineFaults::Fine)),
+            process: None,
             lost: false,
             paused: 0,
         };
         Self {
-            vault: Vault::new(caps),
+            store: MemoryStore::new(caps),
             machines: (0..machines).map(machine).collect(),
             admitted: BTreeMap::new(),
             recorded: BTreeMap::new(),
@@ -102,31 +102,31 @@ impl World {
         }
     }
 
-    /// Starts a process on a machine; it may fail to, if the bank or the disk do.
+    /// Starts a process on a machine. Returns false if the store or the disk failed.
     pub(crate) fn start(&mut self, which: usize) -> bool {
         let disk: Arc<dyn Disk> = self.machines[which].memory.clone();
-        self.start_on(which, disk)
+        self.start_with_disk(which, disk)
     }
 
-    pub(crate) fn start_on(&mut self, which: usize, disk: Arc<dyn Disk>) -> bool {
+    pub(crate) fn start_with_disk(&mut self, which: usize, disk: Arc<dyn Disk>) -> bool {
         let machine = &mut self.machines[which];
-        let line = Line { vault: self.vault.clone(), weather: machine.weather.clone() };
+        let line = StoreLine { store: self.store.clone(), faults: machine.faults.clone() };
         let Ok(opened) = Book::open(machine.clock.clone(), disk) else { return false };
         let book = opened.book.clone();
         let name = machine.name.clone();
         let opening = Teller::open(opened, line, machine.clock.clone(), &name);
-        let Ok(teller) = run(opening) else { return false };
-        let purses = self
-            .vault
+        let Ok(client) = run(opening) else { return false };
+        let balances = self
+            .store
             .lock()
             .keys
             .iter()
             .map(|(id, key)| Purse::new(id, key.cap, key.spent))
             .collect();
-        machine.life = Some(Life {
+        machine.process = Some(Process {
             book,
-            teller: Arc::new(teller),
-            purses,
+            client: Arc::new(client),
+            balances,
             running: Vec::new(),
             tasks: Vec::new(),
             settled: Vec::new(),
@@ -134,97 +134,99 @@ impl World {
         true
     }
 
-    /// The process ends without a word. What its disk has is all there is.
+    /// Kills a process. Only the bytes on its disk survive.
     pub(crate) fn kill(&mut self, which: usize) {
         let machine = &mut self.machines[which];
-        if let Some(life) = machine.life.take() {
+        if let Some(process) = machine.process.take() {
             let survivor = Arc::new(machine.memory.after_crash());
-            // Dropped tickets would settle themselves; dead processes do not.
-            std::mem::forget(life.running);
-            drop(life.tasks);
-            machine.name = life.teller.name();
+            // A dropped ticket settles its call, which a killed process cannot do.
+            std::mem::forget(process.running);
+            drop(process.tasks);
+            machine.name = process.client.name();
             machine.memory = survivor;
         }
     }
 
-    pub(crate) fn life(&mut self, which: usize) -> Option<&mut Life> {
-        self.machines[which].life.as_mut()
+    pub(crate) fn process(&mut self, which: usize) -> Option<&mut Process> {
+        self.machines[which].process.as_mut()
     }
 
-    /// A call comes in.
+    /// Starts a call.
     pub(crate) fn call(&mut self, which: usize, key: usize, full: i64, least: i64) {
         self.calls += 1;
         let id = format!("r{}", self.calls);
-        let Some(life) = self.machines[which].life.as_mut() else { return };
-        let (teller, purse) = (life.teller.clone(), life.purses[key].clone());
-        let held = Arc::new(held(&id, purse.key_id()));
-        life.tasks.push(Box::pin(async move {
+        let Some(process) = self.machines[which].process.as_mut() else { return };
+        let (client, balance) = (process.client.clone(), process.balances[key].clone());
+        let held = Arc::new(held(&id, balance.key_id()));
+        process.tasks.push(Box::pin(async move {
             let full = Money::nanos(full);
-            let outcome = teller.hold(&purse, held, full, Money::nanos(least)).await;
-            Done::Hold { id, outcome }
+            let outcome = client.hold(&balance, held, full, Money::nanos(least)).await;
+            TaskResult::Hold { id, outcome }
         }));
-        let newest = life.tasks.len() - 1;
+        let newest = process.tasks.len() - 1;
         self.poll(which, newest);
     }
 
     pub(crate) fn post(&mut self, which: usize) {
-        self.other(which, |teller| async move { drop(teller.post().await) });
+        self.other(which, |client| async move { drop(client.post().await) });
     }
 
     pub(crate) fn tend(&mut self, which: usize) {
-        self.other(which, |teller| async move { drop(teller.tend().await) });
+        self.other(which, |client| async move { drop(client.tend().await) });
     }
 
     pub(crate) fn close_gone(&mut self, which: usize) {
-        self.other(which, |teller| async move { drop(teller.close_gone().await) });
+        self.other(which, |client| async move { drop(client.close_gone().await) });
     }
 
     fn other<F: Future<Output = ()> + 'static>(
         &mut self,
         which: usize,
-        work: impl FnOnce(Arc<Teller<Line>>) -> F,
+        work: impl FnOnce(Arc<Teller<StoreLine>>) -> F,
     ) {
-        let Some(life) = self.machines[which].life.as_mut() else { return };
-        let work = work(life.teller.clone());
-        life.tasks.push(Box::pin(async move {
+        let Some(process) = self.machines[which].process.as_mut() else { return };
+        let work = work(process.client.clone());
+        process.tasks.push(Box::pin(async move {
             work.await;
-            Done::Other
+            TaskResult::Other
         }));
-        let newest = life.tasks.len() - 1;
+        let newest = process.tasks.len() - 1;
         self.poll(which, newest);
     }
 
-    /// Lets a task of a machine go on.
+    /// Polls a task of a machine.
     pub(crate) fn poll(&mut self, which: usize, task: usize) {
-        let Some(life) = self.machines[which].life.as_mut() else { return };
-        let Some(waiting) = life.tasks.get_mut(task) else { return };
+        let Some(process) = self.machines[which].process.as_mut() else { return };
+        let Some(waiting) = process.tasks.get_mut(task) else { return };
         let Poll::Ready(done) = poll(waiting) else { return };
-        drop(life.tasks.swap_remove(task));
+        drop(process.tasks.swap_remove(task));
         match done {
-            Done::Other => {}
-            Done::Hold { outcome: Err(_), .. } => self.refused += 1,
-            Done::Hold { id, outcome: Ok(ticket) } => {
+            TaskResult::Other => {}
+            TaskResult::Hold { outcome: Err(_), .. } => self.refused += 1,
+            TaskResult::Hold { id, outcome: Ok(ticket) } => {
                 if let Some(token) = ticket.lease() {
-                    let vault = self.vault.lock();
-                    let row = vault.leases.get(&token);
+                    let store = self.store.lock();
+                    let row = store.leases.get(&token);
                     assert!(row.is_some_and(|row| !row.closed), "{id} uses a closed lease {token}");
                 }
-                let admitted = Admitted {
+                let admitted = AdmittedCall {
                     amount: ticket.amount(),
                     price_version: format!("p{id}"),
                     node: which,
-                    borne: Money::ZERO,
+                    absorbed: Money::ZERO,
                 };
                 self.admitted.insert(id.clone(), admitted);
-                life.running.push((id, ticket));
+                process.running.push((id, ticket));
             }
         }
     }
 
-    /// Lets all tasks of a machine come to their end.
+    /// Runs all tasks of a machine to their end.
     pub(crate) fn finish(&mut self, which: usize) {
         for _ in 0..10_000 {
-            let Some(count) = self.life(which).map(|life| life.tasks.len()) else { return };
+            let Some(count) = self.process(which).map(|process| process.tasks.len()) else {
+                return;
+            };
             if count == 0 {
                 return;
             }
@@ -232,29 +234,29 @@ impl World {
                 self.poll(which, task);
             }
         }
-        panic!("a task never ends");
+        panic!("a task does not end");
     }
 
     pub(crate) fn progress(&mut self, which: usize, call: usize, cost: i64) {
-        let Some(life) = self.life(which) else { return };
-        if let Some((_, ticket)) = life.running.get(call) {
+        let Some(process) = self.process(which) else { return };
+        if let Some((_, ticket)) = process.running.get(call) {
             let (lane, usage) = ("l".to_owned(), Usage::default());
             ticket.progress(Progress { lane, usage, cost: Money::nanos(cost) });
         }
     }
 
-    /// A call ends. Negative is no answer at all: the ticket is only dropped.
+    /// Settles a call. A negative cost drops the ticket instead.
     pub(crate) fn settle(&mut self, which: usize, call: usize, cost: i64) {
-        let Some(life) = self.machines[which].life.as_mut() else { return };
-        if call >= life.running.len() {
+        let Some(process) = self.machines[which].process.as_mut() else { return };
+        if call >= process.running.len() {
             return;
         }
-        let (id, ticket) = life.running.swap_remove(call);
+        let (id, ticket) = process.running.swap_remove(call);
         let charged = Money::nanos(cost.max(0)).min(ticket.amount());
         let key = ticket.key_id().to_owned();
-        life.settled.push((id.clone(), ticket.lease(), charged));
+        process.settled.push((id.clone(), ticket.lease(), charged));
         if let Some(admitted) = self.admitted.get_mut(&id) {
-            admitted.borne = Money::nanos(cost.max(0)).saturating_sub(charged);
+            admitted.absorbed = Money::nanos(cost.max(0)).saturating_sub(charged);
         }
         if cost < 0 {
             drop(ticket);
@@ -263,60 +265,60 @@ impl World {
         }
     }
 
-    /// Time passes for everyone; no two clocks run quite alike.
+    /// Advances all clocks, each with a small drift.
     pub(crate) fn pass(&mut self, micros: Micros) {
-        self.vault.lock().now += micros;
+        self.store.lock().now += micros;
         for (which, machine) in self.machines.iter().enumerate() {
             let drift = micros / 1_000 * (which as i64 % 3 - 1);
             machine.clock.pass(micros + drift);
         }
     }
 
-    /// A node hears of changed caps.
-    pub(crate) fn hear_of_caps(&mut self, which: usize) {
-        let caps: Vec<Option<Money>> = self.vault.lock().keys.values().map(|key| key.cap).collect();
-        if let Some(life) = self.life(which) {
-            for (purse, cap) in life.purses.iter().zip(caps) {
-                purse.set_cap(cap);
+    /// Applies changed caps on a node.
+    pub(crate) fn apply_caps(&mut self, which: usize) {
+        let caps: Vec<Option<Money>> = self.store.lock().keys.values().map(|key| key.cap).collect();
+        if let Some(process) = self.process(which) {
+            for (balance, cap) in process.balances.iter().zip(caps) {
+                balance.set_cap(cap);
             }
         }
     }
 
-    /// What holds after every step.
+    /// Checks the invariants that hold after every step.
     pub(crate) fn check(&mut self) {
-        let vault = self.vault.lock();
-        vault.check();
+        let store = self.store.lock();
+        store.check();
         for machine in &self.machines {
-            let Some(life) = &machine.life else { continue };
-            for purse in &life.purses {
-                let Some((token, [free, held, _], _)) = purse.lease() else { continue };
-                let Some(row) = vault.leases.get(&token) else { continue };
-                let unposted = life.settled.iter().filter(|(id, lease, _)| {
-                    *lease == Some(token) && !vault.entries.contains_key(id)
+            let Some(process) = &machine.process else { continue };
+            for balance in &process.balances {
+                let Some(LeaseUse { token, free, held, .. }) = balance.lease() else { continue };
+                let Some(row) = store.leases.get(&token) else { continue };
+                let unposted = process.settled.iter().filter(|(id, lease, _)| {
+                    *lease == Some(token) && !store.entries.contains_key(id)
                 });
                 let unposted: Money = unposted.map(|(_, _, cost)| *cost).sum();
                 let total = free.saturating_add(held).saturating_add(unposted);
-                // What nobody but this node knows of is set aside should it die.
-                let untold = life.running.iter().filter(|(id, ticket)| {
-                    ticket.lease() == Some(token) && !vault.holds.contains_key(id)
+                // Spending that only this node knows is covered by the announced amount.
+                let untold = process.running.iter().filter(|(id, ticket)| {
+                    ticket.lease() == Some(token) && !store.holds.contains_key(id)
                 });
                 let untold: Money = untold.map(|(_, ticket)| ticket.amount()).sum();
-                let ended = life.settled.iter().filter(|(id, lease, _)| {
+                let ended = process.settled.iter().filter(|(id, lease, _)| {
                     *lease == Some(token)
-                        && !vault.entries.contains_key(id)
-                        && !vault.holds.contains_key(id)
+                        && !store.entries.contains_key(id)
+                        && !store.holds.contains_key(id)
                 });
                 let ended: Money = ended.map(|(_, _, cost)| *cost).sum();
                 let unknown = untold.saturating_add(ended);
                 assert!(
-                    row.closed || unknown <= row.exposed,
-                    "{unknown} may be lost, {} are said to",
-                    row.exposed
+                    row.closed || unknown <= row.unreported,
+                    "{unknown} are unreported, {} are announced",
+                    row.unreported
                 );
                 assert!(row.closed || total <= row.amount, "{total} of a lease of {}", row.amount);
             }
         }
-        for (id, entry) in &vault.entries {
+        for (id, entry) in &store.entries {
             match self.recorded.get(id) {
                 Some(before) => assert_eq!(before, entry, "{id} was changed"),
                 None => {
@@ -330,22 +332,22 @@ impl World {
         }
     }
 
-    /// Everything works again, every call ends, everyone goes home: the books are closed.
-    pub(crate) fn wind_up(&mut self) {
+    /// Ends all faults, calls and processes, and checks the final state of the store.
+    pub(crate) fn shut_down(&mut self) {
         for which in 0..self.machines.len() {
             self.machines[which].paused = 0;
-            *self.machines[which].weather.lock() = Weather::Fine;
-            if self.machines[which].life.is_none() && !self.machines[which].lost {
-                assert!(self.start(which), "nothing keeps it from starting");
+            *self.machines[which].faults.lock() = LineFaults::Fine;
+            if self.machines[which].process.is_none() && !self.machines[which].lost {
+                assert!(self.start(which), "a start without faults failed");
             }
             self.finish(which);
-            while self.life(which).is_some_and(|life| !life.running.is_empty()) {
+            while self.process(which).is_some_and(|process| !process.running.is_empty()) {
                 self.settle(which, 0, 3);
             }
         }
-        let late = std::mem::take(&mut self.vault.lock().late);
+        let late = std::mem::take(&mut self.store.lock().late);
         for message in late {
-            drop(self.vault.lock().apply(&message));
+            drop(self.store.lock().apply(&message));
         }
         self.check();
         for _ in 0..4 {
@@ -359,28 +361,30 @@ impl World {
             self.pass(30_000_000);
         }
         for which in 0..self.machines.len() {
-            let Some(life) = self.life(which) else { continue };
-            assert_eq!((life.book.running(), life.book.waiting()), (0, 0));
-            let teller = life.teller.clone();
-            run(teller.leave()).unwrap();
-            run(teller.close_gone()).unwrap();
+            let Some(process) = self.process(which) else { continue };
+            assert_eq!((process.book.running(), process.book.waiting()), (0, 0));
+            let client = process.client.clone();
+            run(client.leave()).unwrap();
+            run(client.close_gone()).unwrap();
         }
         self.check();
-        let vault = self.vault.lock();
+        let store = self.store.lock();
         let lost = |node: usize| self.machines[node].lost;
         for (id, admitted) in &self.admitted {
-            match vault.entries.get(id) {
-                None => assert!(lost(admitted.node), "call {id} is on no book"),
+            match store.entries.get(id) {
+                None => assert!(lost(admitted.node), "call {id} is not recorded"),
                 Some(entry) if entry.outcome == Outcome::Recovered => {}
                 Some(entry) if self.caps_changed => {
-                    assert!(entry.borne >= admitted.borne, "{id}");
+                    assert!(entry.borne >= admitted.absorbed, "{id}");
                 }
-                Some(entry) => assert_eq!(entry.borne, admitted.borne, "{id} was cut for nothing"),
+                Some(entry) => {
+                    assert_eq!(entry.borne, admitted.absorbed, "{id} was cut without need")
+                }
             }
         }
         if !self.machines.iter().any(|machine| machine.lost) {
-            assert_eq!(vault.leases.len(), 0, "{:?}", vault.leases);
-            assert_eq!(vault.holds.len(), 0, "{:?}", vault.holds);
+            assert_eq!(store.leases.len(), 0, "{:?}", store.leases);
+            assert_eq!(store.holds.len(), 0, "{:?}", store.holds);
         }
     }
 }

@@ -1,10 +1,11 @@
-//! A bank in memory with the rules of the real one, and lines to it on which anything may happen:
-//! a message is lost, its answer is lost, it comes twice, it comes late.
+//! A lease store in memory with the rules of the real one, and connections with faults: a message is
+//! lost, its answer is lost, it is duplicated or delayed.
 
 use canon::Money;
 use ledger::{
-    ALIVE, Ask, Bank, BankError, Closed, Entry, GRACE, GiveBack, Granted, KeyStanding, LEASE,
-    LeaseNow, Micros, Node, OpenCall, Report, Settled, Tidings, Token, WANTED, slice,
+    ALIVE_WINDOW, BankError, ClosedCounts, Entry, HeartbeatReply, HeartbeatReport, KeyStatus,
+    LEASE, LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, LeaseToken,
+    Micros, Node, OpenCall, RECALL_WINDOW, SettledCall, lease_slice,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -12,16 +13,16 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::dice::Dice;
+use crate::seeded_random::SeededRandom;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
     Enter(String),
     Leave(Node),
-    Grant(Ask),
-    Tend(Report),
-    TakeBack(GiveBack),
-    Post(Vec<Settled>),
+    Grant(LeaseRequest),
+    Heartbeat(HeartbeatReport),
+    TakeBack(LeaseReturn),
+    Post(Vec<SettledCall>),
     CloseGone(Micros),
 }
 
@@ -29,16 +30,16 @@ pub(crate) enum Message {
 pub(crate) enum Answer {
     Done,
     Node(Node),
-    Granted(Granted),
-    Tidings(Tidings),
+    LeaseGrant(LeaseGrant),
+    HeartbeatReply(HeartbeatReply),
     Count(usize),
-    Closed(Closed),
+    ClosedCounts(ClosedCounts),
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyRow {
     pub(crate) cap: Option<Money>,
-    /// The highest the cap and what was below it may have been.
+    /// Upper bound of spending and leases, given all changes of the cap.
     pub(crate) ceiling: Money,
     pub(crate) spent: Money,
     pub(crate) leased: Money,
@@ -52,36 +53,36 @@ pub(crate) struct LeaseRow {
     pub(crate) amount: Money,
     version: i64,
     expires: Micros,
-    pub(crate) exposed: Money,
-    told: i64,
+    pub(crate) unreported: Money,
+    seq: i64,
     pub(crate) closed: bool,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Vault {
+pub(crate) struct MemoryStore {
     pub(crate) now: Micros,
     pub(crate) keys: BTreeMap<String, KeyRow>,
-    pub(crate) leases: BTreeMap<Token, LeaseRow>,
+    pub(crate) leases: BTreeMap<LeaseToken, LeaseRow>,
     pub(crate) entries: BTreeMap<String, Entry>,
     pub(crate) holds: BTreeMap<String, (String, OpenCall)>,
     nodes: BTreeMap<String, (Micros, Micros)>,
-    tokens: Token,
-    /// Messages that are still under way though nobody waits for them.
+    tokens: LeaseToken,
+    /// Delayed messages whose sender has given up.
     pub(crate) late: Vec<Message>,
-    /// Whether a lease was ever closed by others than its node.
+    /// True if a lease was closed for a dead node.
     pub(crate) closed_any: bool,
 }
 
-impl Vault {
-    /// A bank with keys `k0`, `k1`, … of these caps.
+impl MemoryStore {
+    /// Creates a store with keys `k0`, `k1`, … of these caps.
     pub(crate) fn new(caps: &[Option<i64>]) -> Arc<Mutex<Self>> {
-        let mut vault = Self { now: 1_000_000_000, ..Self::default() };
+        let mut store = Self { now: 1_000_000_000, ..Self::default() };
         for (number, cap) in caps.iter().enumerate() {
             let cap = cap.map(Money::nanos);
             let ceiling = cap.unwrap_or(Money::ZERO);
-            vault.keys.insert(format!("k{number}"), KeyRow { cap, ceiling, ..KeyRow::default() });
+            store.keys.insert(format!("k{number}"), KeyRow { cap, ceiling, ..KeyRow::default() });
         }
-        Arc::new(Mutex::new(vault))
+        Arc::new(Mutex::new(store))
     }
 
     pub(crate) fn apply(&mut self, message: &Message) -> Result<Answer, BankError> {
@@ -100,14 +101,14 @@ impl Vault {
                 }
                 Answer::Done
             }
-            Message::Grant(ask) => Answer::Granted(self.grant(ask)?),
-            Message::Tend(report) => Answer::Tidings(self.tend(report)?),
+            Message::Grant(ask) => Answer::LeaseGrant(self.grant(ask)?),
+            Message::Heartbeat(report) => Answer::HeartbeatReply(self.heartbeat(report)?),
             Message::TakeBack(back) => {
                 self.take_back(*back);
                 Answer::Done
             }
             Message::Post(settled) => Answer::Count(self.post(settled)),
-            Message::CloseGone(now) => Answer::Closed(self.close_gone(*now)),
+            Message::CloseGone(now) => Answer::ClosedCounts(self.close_gone(*now)),
         })
     }
 
@@ -116,28 +117,28 @@ impl Vault {
     }
 
     fn alive(&self) -> u32 {
-        self.nodes.values().filter(|(_, seen)| *seen > self.now - ALIVE).count() as u32
+        self.nodes.values().filter(|(_, seen)| *seen > self.now - ALIVE_WINDOW.get()).count() as u32
     }
 
-    fn grant(&mut self, ask: &Ask) -> Result<Granted, BankError> {
+    fn grant(&mut self, ask: &LeaseRequest) -> Result<LeaseGrant, BankError> {
         if !self.is(&ask.node) {
             return Err(BankError::Fenced);
         }
         let (now, nodes) = (self.now, self.alive());
         let key = self.keys.get_mut(&ask.key_id).unwrap();
-        let Some(cap) = key.cap else { return Ok(Granted::Unlimited) };
+        let Some(cap) = key.cap else { return Ok(LeaseGrant::Unlimited) };
         let left = cap.saturating_sub(key.spent).saturating_sub(key.leased);
         let mine = self
             .leases
             .iter_mut()
             .find(|(_, row)| row.key_id == ask.key_id && row.node_id == ask.node.id && !row.closed);
-        let Some(amount) = slice(ask, left, nodes, key.wanted > now) else {
+        let Some(amount) = lease_slice(ask, left, nodes, key.wanted > now) else {
             let mine = mine.map_or(Money::ZERO, |(_, row)| row.amount);
             let elsewhere = key.leased.saturating_sub(mine);
             if elsewhere > Money::ZERO && !ask.ahead {
-                key.wanted = now + WANTED;
+                key.wanted = now + RECALL_WINDOW.get();
             }
-            return Ok(Granted::Short { left: left.max(Money::ZERO), elsewhere });
+            return Ok(LeaseGrant::Short { left: left.max(Money::ZERO), elsewhere });
         };
         assert!(amount <= left.max(Money::ZERO), "{ask:?}: {amount} of {left}");
         key.leased = key.leased.saturating_add(amount);
@@ -145,9 +146,9 @@ impl Vault {
             Some((token, row)) => {
                 row.amount = row.amount.saturating_add(amount);
                 row.version += 1;
-                row.expires = now + LEASE;
-                if row.told < ask.seq {
-                    (row.told, row.exposed) = (ask.seq, ask.exposed);
+                row.expires = now + LEASE.get();
+                if row.seq < ask.seq {
+                    (row.seq, row.unreported) = (ask.seq, ask.unreported);
                 }
                 (*token, row.version)
             }
@@ -158,19 +159,19 @@ impl Vault {
                     node_id: ask.node.id.clone(),
                     amount,
                     version: 1,
-                    expires: now + LEASE,
-                    exposed: ask.exposed,
-                    told: ask.seq,
+                    expires: now + LEASE.get(),
+                    unreported: ask.unreported,
+                    seq: ask.seq,
                     closed: false,
                 };
                 self.leases.insert(self.tokens, row);
                 (self.tokens, 1)
             }
         };
-        Ok(Granted::Lease { token, version, amount })
+        Ok(LeaseGrant::Lease { token, version, amount })
     }
 
-    fn tend(&mut self, report: &Report) -> Result<Tidings, BankError> {
+    fn heartbeat(&mut self, report: &HeartbeatReport) -> Result<HeartbeatReply, BankError> {
         if !self.is(&report.node) {
             return Err(BankError::Fenced);
         }
@@ -182,15 +183,15 @@ impl Vault {
         let mut leases = Vec::new();
         for (token, row) in self.leases.iter_mut().filter(|(_, row)| row.node_id == *id) {
             if !row.closed {
-                row.expires = self.now + LEASE;
-                let exposed = report.exposed.iter().find(|exposed| exposed.token == *token);
-                if let Some(exposed) = exposed.filter(|_| row.told < report.seq) {
-                    (row.told, row.exposed) = (report.seq, exposed.amount);
+                row.expires = self.now + LEASE.get();
+                let unreported = report.unreported.iter().find(|spend| spend.token == *token);
+                if let Some(spend) = unreported.filter(|_| row.seq < report.seq) {
+                    (row.seq, row.unreported) = (report.seq, spend.amount);
                 }
             }
             let key = &self.keys[&row.key_id];
             let above = key.cap.is_none_or(|cap| key.spent.saturating_add(key.leased) > cap);
-            leases.push(LeaseNow {
+            leases.push(LeaseState {
                 token: *token,
                 version: row.version,
                 key_id: row.key_id.clone(),
@@ -199,11 +200,11 @@ impl Vault {
                 closed: row.closed,
             });
         }
-        Ok(Tidings { nodes: self.alive(), leases })
+        Ok(HeartbeatReply { nodes: self.alive(), leases })
     }
 
-    fn take_back(&mut self, back: GiveBack) {
-        let GiveBack { token, version, keep } = back;
+    fn take_back(&mut self, back: LeaseReturn) {
+        let LeaseReturn { token, version, keep } = back;
         let Some(row) = self.leases.get_mut(&token).filter(|row| row.version == version) else {
             return;
         };
@@ -216,9 +217,9 @@ impl Vault {
         }
     }
 
-    fn post(&mut self, settled: &[Settled]) -> usize {
+    fn post(&mut self, settled: &[SettledCall]) -> usize {
         let mut new = 0;
-        for Settled { entry, lease, .. } in settled {
+        for SettledCall { entry, lease, .. } in settled {
             self.holds.remove(&entry.request_id);
             if self.entries.contains_key(&entry.request_id) {
                 continue;
@@ -251,17 +252,17 @@ impl Vault {
     }
 
     fn settle_open(&mut self, calls: Vec<OpenCall>, now: Micros) -> usize {
-        let settled: Vec<Settled> = calls
+        let settled: Vec<SettledCall> = calls
             .into_iter()
             .map(|call| {
                 let lease = call.held.lease;
-                Settled { entry: Arc::new(call.settle(now)), lease, shown: true }
+                SettledCall { entry: Arc::new(call.settle(now)), lease, shown: true }
             })
             .collect();
         self.post(&settled)
     }
 
-    fn close(&mut self, token: Token) {
+    fn close(&mut self, token: LeaseToken) {
         if let Some(row) = self.leases.remove(&token) {
             let key = self.keys.get_mut(&row.key_id).unwrap();
             key.leased = key.leased.saturating_sub(row.amount);
@@ -272,18 +273,18 @@ impl Vault {
         let of_node = |(node, call): &(String, OpenCall)| (node == id).then(|| call.clone());
         let calls = self.holds.values().filter_map(of_node).collect();
         self.settle_open(calls, self.now);
-        let tokens: Vec<Token> =
+        let tokens: Vec<LeaseToken> =
             self.leases.iter().filter(|(_, row)| row.node_id == id).map(|(t, _)| *t).collect();
         for token in tokens {
             self.close(token);
         }
     }
 
-    fn close_gone(&mut self, now: Micros) -> Closed {
-        let mut closed = Closed::default();
-        let limit = self.now - GRACE;
+    fn close_gone(&mut self, now: Micros) -> ClosedCounts {
+        let mut closed = ClosedCounts::default();
+        let limit = self.now - LEASE_GRACE.get();
         let expired = self.leases.iter().filter(|(_, row)| row.expires < limit && !row.closed);
-        let tokens: Vec<Token> = expired.map(|(token, _)| *token).collect();
+        let tokens: Vec<LeaseToken> = expired.map(|(token, _)| *token).collect();
         for token in tokens {
             let of_lease = |(_, call): &(String, OpenCall)| {
                 (call.held.lease == Some(token)).then(|| call.clone())
@@ -293,7 +294,7 @@ impl Vault {
             closed.leases += 1;
             self.closed_any = true;
             let row = self.leases.get_mut(&token).unwrap();
-            let back = row.amount.saturating_sub(row.exposed).max(Money::ZERO);
+            let back = row.amount.saturating_sub(row.unreported).max(Money::ZERO);
             row.amount = row.amount.saturating_sub(back);
             row.version += 1;
             row.closed = true;
@@ -308,7 +309,9 @@ impl Vault {
             .holds
             .values()
             .filter(|(node, call)| {
-                self.nodes.get(node).is_none_or(|(_, seen)| *seen < self.now - LEASE - GRACE)
+                self.nodes
+                    .get(node)
+                    .is_none_or(|(_, seen)| *seen < self.now - LEASE.get() - LEASE_GRACE.get())
                     && !self
                         .leases
                         .iter()
@@ -326,7 +329,7 @@ impl Vault {
         key.ceiling = cap.unwrap_or(Money::ZERO).max(key.spent.saturating_add(key.leased));
     }
 
-    /// What holds at every instant.
+    /// Checks the invariants of the store.
     pub(crate) fn check(&self) {
         for (id, key) in &self.keys {
             let leases = self.leases.values().filter(|row| row.key_id == *id);
@@ -340,10 +343,10 @@ impl Vault {
     }
 }
 
-/// What becomes of a message.
+/// The faults of one message.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fate {
-    /// How often the sender is made to wait, before and after the bank does it.
+pub(crate) struct MessageFate {
+    /// Number of times the sender is polled before and after the store acts.
     pub(crate) waits: [usize; 2],
     pub(crate) lost: bool,
     pub(crate) late: bool,
@@ -351,47 +354,47 @@ pub(crate) struct Fate {
     pub(crate) answer_lost: bool,
 }
 
-/// Decides on the fate of every message of a node.
+/// Chooses the faults of every message of a node.
 #[derive(Debug)]
-pub(crate) enum Weather {
+pub(crate) enum LineFaults {
     Fine,
     /// Nothing arrives.
     Cut,
-    /// Anything may happen.
-    Rough(Dice),
-    /// The message with that number has that fate; the count goes on.
+    /// Faults are random.
+    Rough(SeededRandom),
+    /// The message with that number has these faults.
     Nth {
         number: usize,
         count: usize,
-        fate: Fate,
+        fate: MessageFate,
     },
 }
 
-impl Weather {
-    fn fate(&mut self) -> Fate {
+impl LineFaults {
+    fn fate(&mut self) -> MessageFate {
         match self {
-            Self::Fine => Fate::default(),
-            Self::Cut => Fate { lost: true, ..Fate::default() },
-            Self::Rough(dice) => Fate {
-                waits: [dice.below(3), dice.below(3)],
-                lost: dice.percent(8),
-                late: dice.percent(30),
-                twice: dice.percent(5),
-                answer_lost: dice.percent(8),
+            Self::Fine => MessageFate::default(),
+            Self::Cut => MessageFate { lost: true, ..MessageFate::default() },
+            Self::Rough(random) => MessageFate {
+                waits: [random.below(3), random.below(3)],
+                lost: random.percent(8),
+                late: random.percent(30),
+                twice: random.percent(5),
+                answer_lost: random.percent(8),
             },
             Self::Nth { number, count, fate } => {
                 *count += 1;
-                if count == number { *fate } else { Fate::default() }
+                if count == number { *fate } else { MessageFate::default() }
             }
         }
     }
 }
 
-/// A node's line to the bank.
+/// A node's connection to the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
-    pub(crate) vault: Arc<Mutex<Vault>>,
-    pub(crate) weather: Arc<Mutex<Weather>>,
+pub(crate) struct StoreLine {
+    pub(crate) store: Arc<Mutex<MemoryStore>>,
+    pub(crate) faults: Arc<Mutex<LineFaults>>,
 }
 
 async fn wait(times: usize) {
@@ -406,22 +409,22 @@ async fn wait(times: usize) {
     .await;
 }
 
-impl Line {
+impl StoreLine {
     async fn say(&self, message: Message) -> Result<Answer, BankError> {
         let away = || BankError::Away("lost".to_owned());
-        let fate = self.weather.lock().fate();
+        let fate = self.faults.lock().fate();
         wait(fate.waits[0]).await;
         if fate.lost {
-            // Nobody sends these two without waiting for them.
+            // A node always waits for the answers to these two.
             let awaited = matches!(message, Message::Enter(_) | Message::Leave(_));
             if fate.late && !awaited {
-                self.vault.lock().late.push(message);
+                self.store.lock().late.push(message);
             }
             return Err(away());
         }
-        let answer = self.vault.lock().apply(&message);
+        let answer = self.store.lock().apply(&message);
         if fate.twice {
-            drop(self.vault.lock().apply(&message));
+            drop(self.store.lock().apply(&message));
         }
         wait(fate.waits[1]).await;
         if fate.answer_lost {
@@ -435,7 +438,7 @@ fn odd<T>(answer: &Answer) -> Result<T, BankError> {
     panic!("no answer to that: {answer:?}")
 }
 
-impl Bank for Line {
+impl LeaseStore for StoreLine {
     async fn enter(&self, id: &str) -> Result<Node, BankError> {
         match self.say(Message::Enter(id.to_owned())).await? {
             Answer::Node(node) => Ok(node),
@@ -447,46 +450,46 @@ impl Bank for Line {
         self.say(Message::Leave(node.clone())).await.map(drop)
     }
 
-    async fn grant(&self, ask: &Ask) -> Result<Granted, BankError> {
+    async fn grant(&self, ask: &LeaseRequest) -> Result<LeaseGrant, BankError> {
         match self.say(Message::Grant(ask.clone())).await? {
-            Answer::Granted(granted) => Ok(granted),
+            Answer::LeaseGrant(granted) => Ok(granted),
             other => odd(&other),
         }
     }
 
-    async fn tend(&self, report: &Report) -> Result<Tidings, BankError> {
-        match self.say(Message::Tend(report.clone())).await? {
-            Answer::Tidings(tidings) => Ok(tidings),
+    async fn heartbeat(&self, report: &HeartbeatReport) -> Result<HeartbeatReply, BankError> {
+        match self.say(Message::Heartbeat(report.clone())).await? {
+            Answer::HeartbeatReply(tidings) => Ok(tidings),
             other => odd(&other),
         }
     }
 
-    async fn take_back(&self, back: &GiveBack) -> Result<(), BankError> {
+    async fn take_back(&self, back: &LeaseReturn) -> Result<(), BankError> {
         self.say(Message::TakeBack(*back)).await.map(drop)
     }
 
-    async fn post(&self, settled: &[Settled]) -> Result<usize, BankError> {
+    async fn post(&self, settled: &[SettledCall]) -> Result<usize, BankError> {
         match self.say(Message::Post(settled.to_vec())).await? {
             Answer::Count(count) => Ok(count),
             other => odd(&other),
         }
     }
 
-    async fn standing(&self, key_id: &str, node: &Node) -> Result<Option<KeyStanding>, BankError> {
-        let vault = self.vault.lock();
+    async fn key_status(&self, key_id: &str, node: &Node) -> Result<Option<KeyStatus>, BankError> {
+        let store = self.store.lock();
         let held =
-            vault.holds.values().filter(|(id, call)| *id != node.id && call.held.key_id == key_id);
+            store.holds.values().filter(|(id, call)| *id != node.id && call.held.key_id == key_id);
         let held_elsewhere = held.map(|(_, call)| call.held.amount).sum();
-        Ok(vault.keys.get(key_id).map(|key| KeyStanding {
+        Ok(store.keys.get(key_id).map(|key| KeyStatus {
             cap: key.cap,
             spent: key.spent,
             held_elsewhere,
         }))
     }
 
-    async fn close_gone(&self, now: Micros) -> Result<Closed, BankError> {
+    async fn close_gone(&self, now: Micros) -> Result<ClosedCounts, BankError> {
         match self.say(Message::CloseGone(now)).await? {
-            Answer::Closed(closed) => Ok(closed),
+            Answer::ClosedCounts(closed) => Ok(closed),
             other => odd(&other),
         }
     }

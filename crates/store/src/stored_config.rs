@@ -1,20 +1,20 @@
-//! Providers and models that administrators configured while the gateway ran, and the sealed
-//! credentials of such providers. What the settings say is not this crate's to understand.
+//! Providers and models that administrators configured at run time, and the sealed credentials of
+//! these providers. The settings are opaque here.
 //!
-//! Every change moves one number on and is made only by who has seen the one before, so that what was
-//! checked as a whole is stored as that whole.
+//! Every change increases a revision number and succeeds only with the current one, so that the
+//! configuration that was validated as a whole is stored as a whole.
 
 use ledger::Micros;
-use sqlx::FromRow;
 
 use crate::db::{clean, in_snapshot, in_transaction, on_reader, unknown_word};
+use crate::row::row;
 use crate::vault::Sealed;
 use crate::{Store, StoreError};
 
-/// What can be configured.
+/// The kinds of configured objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConfiguredKind {
-    /// A place that serves models.
+    /// A provider.
     Provider,
     /// A model.
     Model,
@@ -35,64 +35,65 @@ impl ConfiguredKind {
 /// A provider or a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configured {
-    /// What it is.
+    /// The kind.
     pub kind: ConfiguredKind,
     /// Its name.
     pub id: String,
-    /// What was said of it, as JSON.
+    /// Its settings as JSON.
     pub settings: String,
-    /// When it was made.
+    /// Time of creation.
     pub created: Micros,
-    /// When it was last changed.
+    /// Time of the last change.
     pub changed: Micros,
 }
 
-/// What proves us to a provider.
+/// A credential for a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredCredential {
     /// Its id.
     pub id: String,
     /// The provider.
     pub provider_id: String,
-    /// What people call it.
+    /// Name given by the administrator.
     pub name: String,
-    /// Where the provider was when it was given.
+    /// Address of the provider when the credential was entered.
     pub place: String,
     /// The secret.
     pub sealed: Sealed,
-    /// When it was given.
+    /// Time of creation.
     pub created: Micros,
 }
 
 impl StoredCredential {
-    /// What its secret is bound to.
+    /// Returns the label its secret is bound to.
     pub fn label(&self) -> String {
         label(&self.id, &self.provider_id, &self.place)
     }
 }
 
-/// What the secret of a credential is bound to: its row, its provider, and where that is.
+/// Returns the label of a credential's secret, which names its row, its provider and the provider's
+/// address.
 pub(crate) fn label(id: &str, provider_id: &str, place: &str) -> String {
     format!("credentials\0{id}\0{provider_id}\0{place}")
 }
 
-/// Everything that is configured, as it was at one moment.
+/// The stored configuration at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllConfigured {
-    /// The number of that moment.
+    /// Its revision number.
     pub revision: i64,
     /// Providers and models, by kind and name.
     pub entries: Vec<Configured>,
-    /// The credentials of providers, the oldest first.
+    /// Credentials, the oldest first.
     pub credentials: Vec<StoredCredential>,
 }
 
-/// One change.
+/// A change of the stored configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Makes a provider or a model, or puts it in the place of the one of that name.
+    /// Creates or replaces a provider or a model.
     Put(Configured),
-    /// Removes one; a provider goes with its credentials.
+    /// Removes a provider, with its credentials, or a model.
     Drop(ConfiguredKind, String),
     /// Adds a credential.
     Give(StoredCredential),
@@ -102,35 +103,37 @@ pub enum Change {
     TakeAll(String),
 }
 
-#[derive(FromRow)]
-struct EntryRow {
-    kind: String,
-    id: String,
-    settings: String,
-    created: Micros,
-    changed: Micros,
+row! {
+    struct ConfiguredRow {
+        kind: String,
+        id: String,
+        settings: String,
+        created: Micros,
+        changed: Micros,
+    }
 }
 
-impl TryFrom<EntryRow> for Configured {
+impl TryFrom<ConfiguredRow> for Configured {
     type Error = sqlx::Error;
 
-    fn try_from(row: EntryRow) -> Result<Self, sqlx::Error> {
-        let EntryRow { kind, id, settings, created, changed } = row;
+    fn try_from(row: ConfiguredRow) -> Result<Self, sqlx::Error> {
+        let ConfiguredRow { kind, id, settings, created, changed } = row;
         let known = ConfiguredKind::ALL.into_iter().find(|known| known.word() == kind);
         let kind = known.ok_or_else(|| unknown_word(&kind))?;
         Ok(Self { kind, id, settings, created, changed })
     }
 }
 
-#[derive(FromRow)]
-struct CredentialRow {
-    id: String,
-    provider_id: String,
-    name: String,
-    place: String,
-    sealed: Vec<u8>,
-    sealed_by: String,
-    created: Micros,
+row! {
+    struct CredentialRow {
+        id: String,
+        provider_id: String,
+        name: String,
+        place: String,
+        sealed: Vec<u8>,
+        sealed_by: String,
+        created: Micros,
+    }
 }
 
 impl From<CredentialRow> for StoredCredential {
@@ -142,7 +145,7 @@ impl From<CredentialRow> for StoredCredential {
 }
 
 const REVISION: &str = "SELECT number FROM revisions WHERE name = 'places'";
-const MOVE_ON: &str =
+const NEXT_REVISION: &str =
     "UPDATE revisions SET number = number + 1 WHERE name = 'places' AND number = $1";
 const ENTRIES: &str =
     "SELECT kind, id, settings, created, changed FROM configured ORDER BY kind, id";
@@ -152,20 +155,20 @@ const PUT: &str = "INSERT INTO configured (kind, id, settings, created, changed)
     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (kind, id) DO UPDATE \
     SET settings = excluded.settings, changed = excluded.changed";
 const DROP: &str = "DELETE FROM configured WHERE kind = $1 AND id = $2";
-const GIVE: &str = "INSERT INTO credentials \
+const ADD_CREDENTIAL: &str = "INSERT INTO credentials \
     (id, provider_id, name, place, sealed, sealed_by, created) VALUES ($1, $2, $3, $4, $5, $6, $7)";
-const TAKE: &str = "DELETE FROM credentials WHERE id = $1";
-const TAKE_ALL: &str = "DELETE FROM credentials WHERE provider_id = $1";
+const DROP_CREDENTIAL: &str = "DELETE FROM credentials WHERE id = $1";
+const DROP_CREDENTIALS: &str = "DELETE FROM credentials WHERE provider_id = $1";
 
 impl Store {
-    /// The number that every change of what is configured moves on.
+    /// Returns the revision number of the stored configuration.
     pub async fn configured_revision(&self) -> Result<i64, StoreError> {
         Ok(on_reader!(&self.db, pool => sqlx::query_scalar(REVISION).fetch_one(pool).await?))
     }
 
-    /// Everything that is configured.
+    /// Returns the stored configuration.
     pub async fn configured(&self) -> Result<AllConfigured, StoreError> {
-        let (revision, entries, credentials): (i64, Vec<EntryRow>, Vec<CredentialRow>) = in_snapshot!(
+        let (revision, entries, credentials): (i64, Vec<ConfiguredRow>, Vec<CredentialRow>) = in_snapshot!(
             &self.db, tx: Kind => (
                 sqlx::query_scalar(REVISION).fetch_one(&mut *tx).await?,
                 sqlx::query_as(ENTRIES).fetch_all(&mut *tx).await?,
@@ -177,11 +180,11 @@ impl Store {
         Ok(AllConfigured { revision, entries, credentials })
     }
 
-    /// Makes changes, all or none, if nothing was changed since that number was seen. False when
-    /// something was.
+    /// Makes all changes in one transaction if the revision is still `seen`. Returns false if it is
+    /// not.
     pub async fn configure(&self, seen: i64, changes: &[Change]) -> Result<bool, StoreError> {
         Ok(in_transaction!(&self.db, tx: Kind => {
-            let moved = sqlx::query(MOVE_ON).bind(seen).execute(&mut *tx).await?.rows_affected();
+            let moved = sqlx::query(NEXT_REVISION).bind(seen).execute(&mut *tx).await?.rows_affected();
             if moved == 0 {
                 return Ok(false);
             }
@@ -197,11 +200,11 @@ impl Store {
                     }
                     Change::Drop(kind, id) => {
                         if *kind == ConfiguredKind::Provider {
-                            sqlx::query(TAKE_ALL).bind(clean(id)).execute(&mut *tx).await?;
+                            sqlx::query(DROP_CREDENTIALS).bind(clean(id)).execute(&mut *tx).await?;
                         }
                         sqlx::query(DROP).bind(kind.word()).bind(clean(id))
                     }
-                    Change::Give(given) => sqlx::query(GIVE)
+                    Change::Give(given) => sqlx::query(ADD_CREDENTIAL)
                         .bind(clean(&given.id))
                         .bind(clean(&given.provider_id))
                         .bind(clean(&given.name))
@@ -209,8 +212,8 @@ impl Store {
                         .bind(&given.sealed.bytes)
                         .bind(clean(&given.sealed.by))
                         .bind(given.created),
-                    Change::Take(id) => sqlx::query(TAKE).bind(clean(id)),
-                    Change::TakeAll(provider) => sqlx::query(TAKE_ALL).bind(clean(provider)),
+                    Change::Take(id) => sqlx::query(DROP_CREDENTIAL).bind(clean(id)),
+                    Change::TakeAll(provider) => sqlx::query(DROP_CREDENTIALS).bind(clean(provider)),
                 };
                 query.execute(&mut *tx).await.map_err(StoreError::naming("credential", "provider"))?;
             }

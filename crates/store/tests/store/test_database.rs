@@ -1,4 +1,4 @@
-//! A fresh database for one test, gone when the test has passed.
+//! A fresh database for one test, deleted when the test has passed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use store::Store;
 use uuid::Uuid;
 
-/// Where a test's database lives.
-pub(crate) enum Place {
+/// The location of a test's database.
+pub(crate) enum TestDatabase {
     /// A folder of its own.
     Sqlite { folder: PathBuf },
     /// A database of its own on the server of `PORTUNUS_TEST_POSTGRES`.
@@ -16,7 +16,7 @@ pub(crate) enum Place {
     Postgres { server: sqlx::postgres::PgConnectOptions, name: String },
 }
 
-impl Place {
+impl TestDatabase {
     pub(crate) fn sqlite() -> Self {
         let folder = std::env::temp_dir().join(format!("portunus-store-{}", Uuid::now_v7()));
         std::fs::create_dir(&folder).unwrap();
@@ -40,7 +40,7 @@ impl Place {
         }
     }
 
-    /// The server's own address, and the address of this place by another way to it.
+    /// Returns the address of the server, and the address of this database through a proxy.
     #[cfg(feature = "postgres-tests")]
     pub(crate) fn server(&self) -> String {
         match self {
@@ -66,13 +66,13 @@ impl Place {
         Store::open(&self.url()).await.unwrap()
     }
 
-    /// Runs a statement behind the store's back.
-    pub(crate) async fn meddle(&self, sql: &'static str) {
-        self.try_meddle(sql).await.unwrap();
+    /// Runs a statement without the store.
+    pub(crate) async fn execute_raw(&self, sql: &'static str) {
+        self.try_execute_raw(sql).await.unwrap();
     }
 
-    /// The same, when it may be refused.
-    pub(crate) async fn try_meddle(&self, sql: &'static str) -> Result<(), sqlx::Error> {
+    /// The same for a statement that may fail.
+    pub(crate) async fn try_execute_raw(&self, sql: &'static str) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite { .. } => {
                 let mut db = sqlx::SqliteConnection::connect(&self.url()).await?;
@@ -110,14 +110,17 @@ impl Place {
     }
 }
 
-/// Runs a test in a place on threads of its own. What failed stays there to be looked at.
-pub(crate) fn run<F: Future<Output = ()>>(place: Place, test: impl FnOnce(Arc<Place>) -> F) {
+/// Runs a test in its own runtime. The database of a failed test is kept.
+pub(crate) fn run<F: Future<Output = ()>>(
+    database: TestDatabase,
+    test: impl FnOnce(Arc<TestDatabase>) -> F,
+) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let place = Arc::new(place);
-        place.prepare().await;
-        test(place.clone()).await;
-        place.clear().await;
+        let database = Arc::new(database);
+        database.prepare().await;
+        test(database.clone()).await;
+        database.clear().await;
     });
 }

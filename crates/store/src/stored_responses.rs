@@ -1,25 +1,28 @@
-//! Answers kept for later calls: the conversation up to an answer, and the answer itself.
+//! Stored responses: the conversation up to a response, and the response itself.
 //!
-//! Both are opaque JSON texts here. Another account's answer is as unknown as one that never was.
+//! Both are opaque JSON texts here. A response of another account is reported as missing.
 
 use crate::db::{clean, on_reader, on_writer};
+use crate::row::row;
 use crate::{Micros, Store, StoreError};
 
-/// A kept answer.
-#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
-pub struct Kept {
-    /// The answer's id.
-    pub id: String,
-    /// Whose it is.
-    pub account_id: String,
-    /// The conversation up to it, as JSON.
-    pub request: String,
-    /// The answer, as JSON.
-    pub reply: String,
-    /// When it was first kept.
-    pub created: Micros,
-    /// Until when.
-    pub expires: Micros,
+row! {
+    /// A stored response.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Kept {
+        /// Id of the response.
+        pub id: String,
+        /// The account.
+        pub account_id: String,
+        /// The conversation before it, as JSON.
+        pub request: String,
+        /// The response, as JSON.
+        pub reply: String,
+        /// Time of creation.
+        pub created: Micros,
+        /// Time of expiry.
+        pub expires: Micros,
+    }
 }
 
 const PUT: &str = "INSERT INTO kept (id, account_id, request, reply, created, expires) \
@@ -32,7 +35,7 @@ const DROP: &str = "DELETE FROM kept WHERE id = $1 AND account_id = $2";
 const SWEEP: &str = "DELETE FROM kept WHERE expires <= $1";
 
 impl Store {
-    /// Keeps an answer, or its newer state. An id is its first account's for good.
+    /// Stores a response or its newer state. Another account cannot overwrite it.
     pub async fn keep(&self, kept: &Kept) -> Result<(), StoreError> {
         let Kept { id, account_id, request, reply, created, expires } = kept;
         on_writer!(&self.db, pool => {
@@ -50,14 +53,14 @@ impl Store {
         Ok(())
     }
 
-    /// The answer with that id, if it is that account's. Expired ones are found until swept.
+    /// Returns a response of that account. Expired ones are found until they are swept.
     pub async fn kept(&self, id: &str, account_id: &str) -> Result<Option<Kept>, StoreError> {
         Ok(on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(clean(id)).bind(clean(account_id)).fetch_optional(pool).await?
         }))
     }
 
-    /// Forgets an answer. False when that account has no such answer.
+    /// Deletes a response. Returns false if the account has no such response.
     pub async fn drop_kept(&self, id: &str, account_id: &str) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(DROP).bind(clean(id)).bind(clean(account_id)).execute(pool).await?
@@ -65,7 +68,7 @@ impl Store {
         }) > 0)
     }
 
-    /// Forgets every answer whose time is over, and tells how many.
+    /// Deletes all expired responses and returns their number.
     pub async fn sweep_kept(&self, now: Micros) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(SWEEP).bind(now).execute(pool).await?.rows_affected()

@@ -1,0 +1,399 @@
+//! Money of one key on this node: its lease, the holds of running calls, unposted costs.
+
+use canon::{Micros, Money};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+use crate::lease_store::LEASE;
+use crate::{LeaseGrant, LeaseState, LeaseToken};
+
+/// Time for which a refusal by the lease store is remembered instead of requesting again.
+const REFUSAL_TTL: Micros = Micros::from_millis(500);
+/// The same if other nodes have money that they may return.
+const LOCAL_REFUSAL_TTL: Micros = Micros::from_millis(100);
+
+/// Money of one key on this node.
+#[derive(Debug)]
+pub struct Purse {
+    key_id: String,
+    state: Mutex<BalanceState>,
+    /// Held during a lease request. There is one request per key at a time.
+    pub(crate) request_lock: tokio::sync::Mutex<()>,
+}
+
+/// Cap, spending and holds of a key or a budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Limit of the spending; `None` for no limit.
+    pub cap: Option<Money>,
+    /// Money spent.
+    pub spent: Money,
+    /// Money reserved for running calls.
+    pub held: Money,
+}
+
+impl Standing {
+    /// Returns the money that is neither spent nor reserved; `None` for no limit.
+    pub fn remaining(&self) -> Option<Money> {
+        let used = self.spent.saturating_add(self.held);
+        self.cap.map(|cap| cap.saturating_sub(used).max(Money::ZERO))
+    }
+}
+
+#[derive(Debug, Default)]
+struct BalanceState {
+    cap: Option<Money>,
+    /// Spending as the lease store last reported it, without unposted costs.
+    spent: Money,
+    /// Holds on this node, from any lease.
+    held: Money,
+    /// Cost of calls settled on this node that the lease store has not confirmed.
+    unposted: Money,
+    lease: Option<Lease>,
+    /// Decaying sum of recent holds.
+    recent: Money,
+    /// When the last hold was made, by the steady clock.
+    last_hold_at: Micros,
+    last_hold: Money,
+    refusal: Option<RecentRefusal>,
+    /// The last announced limit that the lease store has not confirmed.
+    pending: Option<PendingLimit>,
+}
+
+/// A limit of unreported spending that applies once the lease store confirms it.
+#[derive(Clone, Copy, Debug)]
+struct PendingLimit {
+    seq: i64,
+    /// The lease it belongs to; `None` for a lease that is only requested.
+    token: Option<LeaseToken>,
+    window: Money,
+    limit: Money,
+}
+
+/// This node's slice of the cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lease {
+    token: LeaseToken,
+    version: i64,
+    free: Money,
+    held: Money,
+    unposted: Money,
+    /// Sum of all holds ever made from it.
+    gross: Money,
+    /// Value of `gross` up to which holds are covered by the announced unreported spending.
+    limit: Money,
+    /// When this node stops using it, by the steady clock.
+    until: Micros,
+}
+
+impl Lease {
+    fn total(&self) -> Money {
+        self.free.saturating_add(self.held).saturating_add(self.unposted)
+    }
+}
+
+/// The last refusal by the lease store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecentRefusal {
+    until: Micros,
+    /// Money below the cap that was not leased.
+    pub(crate) left: Money,
+    /// Money leased to other nodes.
+    pub(crate) elsewhere: Money,
+}
+
+/// The lease does not cover a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shortfall {
+    pub(crate) free: Money,
+}
+
+/// A reserved amount and the lease it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) amount: Money,
+    pub(crate) lease: Option<LeaseToken>,
+}
+
+/// A lease as this node uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseUse {
+    /// Its token.
+    pub token: LeaseToken,
+    /// Money free for holds.
+    pub free: Money,
+    /// Money reserved for running calls.
+    pub held: Money,
+    /// Cost of settled calls that are not posted.
+    pub unposted: Money,
+    /// When this node stops using it, by the steady clock.
+    pub until: crate::Micros,
+}
+
+impl Purse {
+    /// Creates the balance of a key. It requests its lease with the first hold.
+    pub fn new(key_id: &str, cap: Option<Money>, spent: Money) -> Arc<Self> {
+        Arc::new(Self {
+            key_id: key_id.to_owned(),
+            state: Mutex::new(BalanceState { cap, spent, ..BalanceState::default() }),
+            request_lock: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    /// The key.
+    pub fn key_id(&self) -> &str {
+        &self.key_id
+    }
+
+    /// Returns cap, spending and holds as far as this node knows them.
+    pub fn standing(&self) -> Standing {
+        let state = self.state.lock();
+        Standing {
+            cap: state.cap,
+            spent: state.spent.saturating_add(state.unposted),
+            held: state.held,
+        }
+    }
+
+    /// Returns the lease in use.
+    pub fn lease(&self) -> Option<LeaseUse> {
+        let Lease { token, free, held, unposted, until, .. } = self.state.lock().lease?;
+        Some(LeaseUse { token, free, held, unposted, until: until.get() })
+    }
+
+    /// Returns true if the key has no cap.
+    pub fn is_unlimited(&self) -> bool {
+        self.state.lock().cap.is_none()
+    }
+
+    /// Changes the cap. Running calls keep their holds. Free money is dropped, because only the
+    /// lease store knows how much the new cap allows.
+    pub fn set_cap(&self, cap: Option<Money>) {
+        let mut state = self.state.lock();
+        if state.cap != cap {
+            state.cap = cap;
+            state.refusal = None;
+            if let Some(lease) = &mut state.lease {
+                lease.free = Money::ZERO;
+            }
+        }
+    }
+
+    /// Reserves all of `full`, or what is free if that is at least `least`.
+    pub(crate) fn take(
+        &self,
+        full: Money,
+        least: Money,
+        steady: Micros,
+    ) -> Result<Taken, Shortfall> {
+        let mut state = self.state.lock();
+        let taken = if state.cap.is_none() || full <= Money::ZERO {
+            Taken { amount: full.max(Money::ZERO), lease: None }
+        } else {
+            match &mut state.lease {
+                Some(lease) if steady < lease.until => {
+                    let window = lease.limit.saturating_sub(lease.gross);
+                    let amount = full.min(lease.free).min(window);
+                    if amount < full && (amount < least || amount <= Money::ZERO) {
+                        return Err(Shortfall { free: lease.free });
+                    }
+                    lease.free = lease.free.saturating_sub(amount);
+                    lease.held = lease.held.saturating_add(amount);
+                    lease.gross = lease.gross.saturating_add(amount);
+                    Taken { amount, lease: Some(lease.token) }
+                }
+                Some(_) | None => return Err(Shortfall { free: Money::ZERO }),
+            }
+        };
+        state.held = state.held.saturating_add(taken.amount);
+        state.recent = state.recent.saturating_add(taken.amount);
+        state.last_hold_at = steady;
+        state.last_hold = taken.amount;
+        Ok(taken)
+    }
+
+    /// Releases a hold: its cost is spent, the rest is free again if the lease is still in use.
+    pub(crate) fn give_back(&self, held: Money, lease: Option<LeaseToken>, spent: Money) {
+        let mut state = self.state.lock();
+        state.held = state.held.saturating_sub(held);
+        state.unposted = state.unposted.saturating_add(spent);
+        if let Some(mine) = state.lease.as_mut().filter(|mine| Some(mine.token) == lease) {
+            mine.held = mine.held.saturating_sub(held);
+            mine.unposted = mine.unposted.saturating_add(spent);
+            mine.free = mine.free.saturating_add(held.saturating_sub(spent));
+            // Money became free, so an earlier refusal no longer applies.
+            state.refusal = None;
+        }
+    }
+
+    /// Notes that the lease store has confirmed a settled call.
+    pub(crate) fn posted(&self, lease: Option<LeaseToken>, spent: Money) {
+        let mut state = self.state.lock();
+        state.unposted = state.unposted.saturating_sub(spent);
+        state.spent = state.spent.saturating_add(spent);
+        if let Some(mine) = state.lease.as_mut().filter(|mine| Some(mine.token) == lease) {
+            mine.unposted = mine.unposted.saturating_sub(spent);
+        }
+    }
+
+    /// Returns the last refusal by the lease store, while it is remembered.
+    pub(crate) fn recent_refusal(&self, steady: Micros) -> Option<RecentRefusal> {
+        self.state.lock().refusal.filter(|refusal| steady < refusal.until)
+    }
+
+    /// Returns the amount that would last for a while: twice the recent holds.
+    pub(crate) fn wish(&self) -> Money {
+        let state = self.state.lock();
+        state.recent.saturating_add(state.recent)
+    }
+
+    /// Returns the unreported spending to announce to the lease store: current holds, unposted
+    /// costs, and room for a hold of that size (or the last one) and for some seconds of recent
+    /// traffic. From now on holds stay within the announced amount.
+    pub(crate) fn announce(&self, seq: i64, hold: Option<Money>) -> (Option<LeaseToken>, Money) {
+        let mut state = self.state.lock();
+        // Half of the decayed sum of about the last half minute.
+        let lately = Money::nanos(state.recent.as_nanos() / 2);
+        let window = match hold {
+            Some(hold) => lately.saturating_add(hold),
+            None => lately.max(state.last_hold),
+        };
+        let gross = state.lease.map_or(Money::ZERO, |lease| lease.gross);
+        let limit = gross.saturating_add(window);
+        let token = state.lease.map(|lease| lease.token);
+        state.pending = Some(PendingLimit { seq, token, window, limit });
+        match &mut state.lease {
+            Some(lease) => {
+                // A lower limit applies at once, because the lease store may already have it. A
+                // higher one applies when it is confirmed.
+                lease.limit = lease.limit.min(limit);
+                let exposed = lease.held.saturating_add(lease.unposted).saturating_add(window);
+                (Some(lease.token), exposed)
+            }
+            None => (None, window),
+        }
+    }
+
+    /// Notes that the lease store has confirmed the announcement with that number.
+    pub(crate) fn announced(&self, seq: i64) {
+        let mut state = self.state.lock();
+        if let Some(pending) = state.pending.take_if(|pending| pending.seq == seq)
+            && let Some(lease) = &mut state.lease
+            && pending.token == Some(lease.token)
+        {
+            lease.limit = pending.limit;
+        }
+    }
+
+    /// Returns the money the next call will probably lack, if the free money does not last.
+    pub(crate) fn runs_low(&self, steady: Micros) -> Option<Money> {
+        let state = self.state.lock();
+        let lease = state.lease.filter(|_| steady.saturating_sub(state.last_hold_at) < LEASE)?;
+        let soon = state.last_hold.max(Money::nanos(state.recent.as_nanos() / 8));
+        (lease.free < soon).then(|| soon.saturating_sub(lease.free))
+    }
+
+    /// Applies the answer to a lease request. The granted money may be used until `until`.
+    pub(crate) fn apply(&self, granted: LeaseGrant, seq: i64, until: Micros, steady: Micros) {
+        let mut state = self.state.lock();
+        match granted {
+            LeaseGrant::Unlimited => state.cap = None,
+            LeaseGrant::Short { left, elsewhere } => {
+                let ttl = if elsewhere > Money::ZERO { LOCAL_REFUSAL_TTL } else { REFUSAL_TTL };
+                let until = steady.saturating_add(ttl);
+                state.refusal = Some(RecentRefusal { until, left, elsewhere });
+            }
+            LeaseGrant::Lease { token, version, amount } => {
+                state.refusal = None;
+                let known = state.lease.filter(|known| known.token == token);
+                // Another token means that the lease before was closed. Its holds settle against
+                // the cap.
+                let pending = state.pending.take_if(|pending| pending.seq == seq);
+                let mut lease = known.unwrap_or(Lease {
+                    token,
+                    version,
+                    free: Money::ZERO,
+                    held: Money::ZERO,
+                    unposted: Money::ZERO,
+                    gross: Money::ZERO,
+                    limit: Money::ZERO,
+                    until,
+                });
+                if let Some(PendingLimit { window, limit, .. }) = pending {
+                    lease.limit = if known.is_some() { limit } else { window };
+                }
+                lease.version = version;
+                lease.free = lease.free.saturating_add(amount);
+                lease.until = lease.until.max(until);
+                state.lease = Some(lease);
+            }
+        }
+    }
+
+    /// Notes that the lease store has renewed this lease.
+    pub(crate) fn renewed(&self, now: &LeaseState, until: Micros) {
+        let mut state = self.state.lock();
+        if let Some(lease) = state.lease.as_mut().filter(|lease| lease.token == now.token) {
+            lease.until = lease.until.max(until);
+            // A grant whose answer was lost has increased the version.
+            lease.version = lease.version.max(now.version);
+        }
+    }
+
+    /// Drops the lease, which the lease store no longer has.
+    pub(crate) fn forget_lease(&self) {
+        self.state.lock().lease = None;
+    }
+
+    /// Lets recent holds count less. To be called once a second.
+    pub(crate) fn decay(&self) {
+        let mut state = self.state.lock();
+        let recent = state.recent.as_nanos();
+        state.recent = Money::nanos(recent - recent / 32 - i64::from(recent > 0));
+    }
+
+    /// Removes free money that this node does not need and returns version and total of the lease
+    /// afterwards; `None` when another lease is in use.
+    ///
+    /// All free money goes when other nodes want it or this key is idle. Money beyond twice the
+    /// wish goes when there are other nodes.
+    pub(crate) fn trim(
+        &self,
+        now: &LeaseState,
+        alone: bool,
+        steady: Micros,
+    ) -> Option<(i64, Money)> {
+        let mut state = self.state.lock();
+        let idle = steady.saturating_sub(state.last_hold_at) > LEASE;
+        let wish = state.recent.saturating_add(state.recent);
+        let lease = state.lease.as_mut().filter(|lease| lease.token == now.token)?;
+        if now.wanted || idle {
+            lease.free = Money::ZERO;
+        } else if !alone && lease.free > wish.saturating_add(wish) {
+            lease.free = wish;
+        }
+        let (version, total) = (lease.version, lease.total());
+        let goes_on = now.amount == Money::ZERO && !now.wanted && !idle;
+        if total == Money::ZERO && !goes_on {
+            // The lease store closes a lease that keeps nothing.
+            state.lease = None;
+        }
+        Some((version, total))
+    }
+
+    /// Takes over the state of the key on all nodes and returns it with this node's included.
+    pub(crate) fn merge_totals(
+        &self,
+        cap: Option<Money>,
+        spent: Money,
+        elsewhere: Money,
+    ) -> Standing {
+        let mut state = self.state.lock();
+        state.spent = spent;
+        Standing {
+            cap,
+            spent: spent.saturating_add(state.unposted),
+            held: state.held.saturating_add(elsewhere),
+        }
+    }
+}

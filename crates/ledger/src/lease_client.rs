@@ -1,0 +1,473 @@
+//! The lease client connects the open calls of this node with the lease store of all nodes.
+//!
+//! A call whose hold the lease covers never waits for the store. Otherwise one call per key at a time
+//! requests more. Once a second [`Teller::tend`] sends a heartbeat, renews the leases and returns
+//! money this node does not need.
+
+use canon::{Micros, Money};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+use crate::{
+    BankError, Book, Clock, ClosedCounts, HeartbeatReport, Held, HoldError, LEASE, LEASE_MARGIN,
+    LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, Node, OpenedJournal, Purse,
+    Refused, Standing, Ticket, UnreportedSpend,
+};
+
+/// Default time the store may be unreachable before keys without a cap are refused.
+const DEFAULT_OUTAGE_LIMIT: Micros = Micros::from_secs(60);
+/// Maximum number of lease requests for one hold. Another call may take the money that was fetched
+/// for this one.
+const MAX_LEASE_REQUESTS: usize = 8;
+/// Maximum number of settled calls posted at once.
+pub const BATCH: usize = 500;
+
+/// The lease client of one node.
+pub struct Teller<S> {
+    book: Arc<Book>,
+    store: S,
+    clock: Arc<dyn Clock>,
+    /// The name to register under.
+    name: String,
+    node: Mutex<Node>,
+    /// Balances that have or requested a lease, by key.
+    balances: Mutex<HashMap<String, Arc<Purse>>>,
+    /// Held while settled calls are posted and during a heartbeat. A report made during a posting
+    /// would be out of date on arrival.
+    session: tokio::sync::Mutex<ClientSession>,
+    /// When the last answered message was sent, by the steady clock.
+    last_contact: AtomicI64,
+    outage_limit: AtomicI64,
+    nodes: AtomicU32,
+    /// Numbers the announcements of unreported spending.
+    seq: AtomicI64,
+}
+
+/// Money to request for a call.
+#[derive(Clone, Copy, Default)]
+struct LeaseNeed {
+    full: Money,
+    least: Money,
+    /// Size of the whole hold.
+    hold: Money,
+}
+
+#[derive(Default)]
+struct ClientSession {
+    /// When the last confirmed heartbeat was sent.
+    last_heartbeat: Micros,
+    /// Number of registrations under another name.
+    renames: u32,
+    left: bool,
+}
+
+/// The result of a hold that may not wait for the store.
+#[derive(Debug)]
+pub enum TryHold {
+    /// The money is reserved.
+    Held(Ticket),
+    /// This node's lease does not cover the call. The hold comes back, for [`Teller::hold`].
+    Short(Arc<Held>),
+}
+
+/// The result of one attempt to reserve money from this node's lease.
+enum Attempt {
+    Held(Ticket),
+    Short { held: Arc<Held>, free: Money },
+}
+
+impl<S: LeaseStore> Teller<S> {
+    /// Posts the calls that were found in the journal and registers the node.
+    pub async fn open(
+        opened: OpenedJournal,
+        store: S,
+        clock: Arc<dyn Clock>,
+        name: &str,
+    ) -> Result<Self, BankError> {
+        let OpenedJournal { book, found, segments } = opened;
+        // Posting comes first, because registering closes the leases that pay for these calls.
+        for settled in found.settled.chunks(BATCH) {
+            store.post(settled).await?;
+        }
+        book.forget_recovered(&segments);
+        let node = store.enter(name).await?;
+        let last_contact = AtomicI64::new(clock.steady());
+        Ok(Self {
+            book,
+            store,
+            clock,
+            name: name.to_owned(),
+            node: Mutex::new(node),
+            balances: Mutex::default(),
+            session: tokio::sync::Mutex::default(),
+            last_contact,
+            outage_limit: AtomicI64::new(DEFAULT_OUTAGE_LIMIT.get()),
+            nodes: AtomicU32::new(1),
+            seq: AtomicI64::new(0),
+        })
+    }
+
+    /// Sets the time the store may be unreachable before keys without a cap are refused.
+    pub fn set_debt(&self, micros: crate::Micros) {
+        self.outage_limit.store(micros, Ordering::Relaxed);
+    }
+
+    /// Returns the time since the last answer of the store.
+    pub fn silence(&self) -> crate::Micros {
+        self.clock.steady().saturating_sub(self.last_contact.load(Ordering::Relaxed))
+    }
+
+    /// Returns the number of live nodes.
+    pub fn nodes(&self) -> u32 {
+        self.nodes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the name this node is registered under. A restart must use the same one.
+    pub fn name(&self) -> String {
+        self.node.lock().id.clone()
+    }
+
+    fn node(&self) -> Node {
+        self.node.lock().clone()
+    }
+
+    fn steady(&self) -> Micros {
+        Micros::new(self.clock.steady())
+    }
+
+    fn note_contact(&self, sent: Micros) {
+        self.last_contact.fetch_max(sent.get(), Ordering::Relaxed);
+    }
+
+    /// Reserves all of `full` if this node's lease covers it. This is the usual case and never waits.
+    pub fn try_hold(
+        &self,
+        balance: &Arc<Purse>,
+        held: Arc<Held>,
+        full: Money,
+    ) -> Result<TryHold, Refused> {
+        if self.silence() > self.outage_limit.load(Ordering::Relaxed) && balance.is_unlimited() {
+            return Err(Refused::Away("the store has not answered for too long".to_owned()));
+        }
+        Ok(match self.attempt(balance, held, full, full)? {
+            Attempt::Held(ticket) => TryHold::Held(ticket),
+            Attempt::Short { held, .. } => TryHold::Short(held),
+        })
+    }
+
+    /// Reserves all of `full`, or what is left if that is at least `least`. Requests a larger lease
+    /// when this node's lease is not enough.
+    pub async fn hold(
+        &self,
+        balance: &Arc<Purse>,
+        held: Arc<Held>,
+        full: Money,
+        least: Money,
+    ) -> Result<Ticket, Refused> {
+        let mut held = match self.try_hold(balance, held, full)? {
+            TryHold::Held(ticket) => return Ok(ticket),
+            TryHold::Short(held) => held,
+        };
+        for _ in 0..MAX_LEASE_REQUESTS {
+            let _turn = balance.request_lock.lock().await;
+            let free;
+            (held, free) = match self.attempt(balance, held, full, full)? {
+                Attempt::Held(ticket) => return Ok(ticket),
+                Attempt::Short { held, free } => (held, free),
+            };
+            let sent = self.steady();
+            // If enough is free, the request only announces more unreported spending.
+            let lacks = if full <= free {
+                Money::ZERO
+            } else {
+                least.saturating_sub(free).max(Money::nanos(1))
+            };
+            // An amount that was refused to another call may be enough for this one.
+            let refusal = balance.recent_refusal(sent).filter(|refusal| refusal.left < lacks);
+            if let Some(refusal) = refusal {
+                let (left, elsewhere) = (refusal.left, refusal.elsewhere);
+                return self.hold_what_is_left(balance, held, full, least, left, elsewhere);
+            }
+            let need = LeaseNeed { full: full.saturating_sub(free), least: lacks, hold: full };
+            match self.fetch(balance, need, false).await {
+                Ok(LeaseGrant::Short { left, elsewhere }) => {
+                    if least <= free {
+                        // The free money is enough, but using it must be announced.
+                        let announcement = LeaseNeed { hold: free, ..LeaseNeed::default() };
+                        self.fetch(balance, announcement, false).await.ok();
+                    }
+                    return self.hold_what_is_left(balance, held, full, least, left, elsewhere);
+                }
+                Ok(LeaseGrant::Lease { .. } | LeaseGrant::Unlimited) => {}
+                Err(e) => {
+                    // Without the store, only the money on this node can be spent.
+                    return match self.attempt(balance, held, full, least)? {
+                        Attempt::Held(ticket) => Ok(ticket),
+                        Attempt::Short { .. } => Err(Refused::Away(e.to_string())),
+                    };
+                }
+            }
+            held = match self.attempt(balance, held, full, full)? {
+                Attempt::Held(ticket) => return Ok(ticket),
+                Attempt::Short { held, .. } => held,
+            };
+        }
+        self.hold_what_is_left(balance, held, full, least, Money::ZERO, Money::ZERO)
+    }
+
+    /// Reserves money of this node's lease. A lease that is too small is not an error yet.
+    fn attempt(
+        &self,
+        balance: &Arc<Purse>,
+        held: Arc<Held>,
+        full: Money,
+        least: Money,
+    ) -> Result<Attempt, Refused> {
+        match self.book.hold(balance, held, full, least) {
+            Ok(ticket) => Ok(Attempt::Held(ticket)),
+            Err(HoldError::Short { held, free }) => Ok(Attempt::Short { held, free }),
+            Err(HoldError::Journal(e)) => Err(Refused::Journal(e)),
+        }
+    }
+
+    /// Reserves what this node has, because the store has no more.
+    fn hold_what_is_left(
+        &self,
+        balance: &Arc<Purse>,
+        held: Arc<Held>,
+        full: Money,
+        least: Money,
+        left: Money,
+        elsewhere: Money,
+    ) -> Result<Ticket, Refused> {
+        match self.attempt(balance, held, full, least)? {
+            Attempt::Held(ticket) => Ok(ticket),
+            Attempt::Short { free, .. } => {
+                let left = left.saturating_add(free);
+                Err(if elsewhere > Money::ZERO {
+                    Refused::Elsewhere { left }
+                } else {
+                    Refused::Cap { left }
+                })
+            }
+        }
+    }
+
+    /// Requests money from the store.
+    async fn fetch(
+        &self,
+        balance: &Arc<Purse>,
+        need: LeaseNeed,
+        ahead: bool,
+    ) -> Result<LeaseGrant, BankError> {
+        let LeaseNeed { full, least, hold } = need;
+        self.balances.lock().insert(balance.key_id().to_owned(), Arc::clone(balance));
+        let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
+        let request = LeaseRequest {
+            node: self.node(),
+            key_id: balance.key_id().to_owned(),
+            least,
+            full: full.max(Money::ZERO),
+            hold,
+            wish: balance.wish(),
+            unreported: balance.announce(seq, Some(hold)).1,
+            seq,
+            ahead,
+        };
+        let sent = self.steady();
+        let granted = self.store.grant(&request).await?;
+        self.note_contact(sent);
+        if !(ahead && matches!(granted, LeaseGrant::Short { .. })) {
+            balance.apply(granted, seq, usable_until(sent), self.steady());
+        }
+        Ok(granted)
+    }
+
+    /// Posts a batch of settled calls and returns their number. After an error they stay unposted.
+    pub async fn post(&self) -> Result<usize, BankError> {
+        let _session = self.session.lock().await;
+        let batch = self.book.take_batch(BATCH);
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        // Also puts the batch back when this future is dropped before the answer.
+        let _unless_posted = PutBack(&self.book);
+        let sent = self.steady();
+        self.store.post(batch.settled()).await?;
+        self.note_contact(sent);
+        let count = batch.settled().len();
+        self.book.posted(batch);
+        Ok(count)
+    }
+
+    /// Sends a heartbeat, renews the leases and returns money this node does not need. To be called
+    /// once a second.
+    pub async fn tend(&self) -> Result<(), BankError> {
+        // A failure is counted, and the current segment grows until the next attempt.
+        let _ = self.book.prepare_journal();
+        let mut session = self.session.lock().await;
+        if session.left {
+            return Ok(());
+        }
+        let sent = self.steady();
+        let (calls, changes): (Vec<_>, Vec<_>) =
+            self.book.unconfirmed(session.last_heartbeat).into_iter().unzip();
+        let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
+        let report =
+            HeartbeatReport { node: self.node(), calls, unreported: self.unreported(seq), seq };
+        let reply = match self.store.heartbeat(&report).await {
+            Ok(reply) => reply,
+            Err(BankError::Away(why)) => return Err(BankError::Away(why)),
+            Err(BankError::Fenced) => {
+                session.renames += 1;
+                self.register_again(session.renames).await?;
+                return Err(BankError::Fenced);
+            }
+        };
+        self.book.confirm(&report.calls, &changes);
+        session.last_heartbeat = sent;
+        self.note_contact(sent);
+        self.nodes.store(reply.nodes.max(1), Ordering::Relaxed);
+        // Read again: balances may have been added during the heartbeat, with leases in the reply.
+        let balances: Vec<Arc<Purse>> = self.balances.lock().values().cloned().collect();
+        let (closed, open): (Vec<_>, Vec<_>) = reply.leases.iter().partition(|l| l.closed);
+        let mut leases: HashMap<&str, &LeaseState> =
+            open.into_iter().map(|lease| (lease.key_id.as_str(), lease)).collect();
+        for balance in balances {
+            let lease = leases.remove(balance.key_id());
+            if lease.is_some() {
+                balance.announced(seq);
+            }
+            // A lease granted during the heartbeat is not in the report, and its absence from the
+            // reply means nothing.
+            let was_reported = balance.lease().is_some_and(|used| {
+                report.unreported.iter().any(|reported| reported.token == used.token)
+            });
+            match lease {
+                Some(lease) => self.maintain(&balance, lease, reply.nodes <= 1, sent).await?,
+                None => self.drop_lease(&balance, was_reported),
+            }
+        }
+        // Drops closed leases, and leases the store granted but this node never received.
+        let closed = closed.into_iter().filter(|lease| !self.book.uses(lease.token));
+        for lease in closed.chain(leases.into_values()) {
+            let LeaseState { token, version, .. } = *lease;
+            self.store.take_back(&LeaseReturn { token, version, keep: Money::ZERO }).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the unreported spending of every lease, without the calls reported as running.
+    fn unreported(&self, seq: i64) -> Vec<UnreportedSpend> {
+        let balances: Vec<Arc<Purse>> = self.balances.lock().values().cloned().collect();
+        let announced = balances.iter().map(|balance| balance.announce(seq, None));
+        let mut unreported: Vec<UnreportedSpend> = announced
+            .filter_map(|(token, amount)| Some(UnreportedSpend { token: token?, amount }))
+            .collect();
+        // Read after the balances. A call that settles in between is then counted twice; counting
+        // it zero times would overspend.
+        let shown = self.book.shown();
+        for UnreportedSpend { token, amount } in &mut unreported {
+            let known = shown.get(token).copied().unwrap_or(Money::ZERO);
+            *amount = amount.saturating_sub(known).max(Money::ZERO);
+        }
+        unreported
+    }
+
+    /// Forgets the lease of a balance that the store has none for.
+    fn drop_lease(&self, balance: &Arc<Purse>, was_reported: bool) {
+        let Ok(_turn) = balance.request_lock.try_lock() else { return };
+        if was_reported {
+            balance.forget_lease();
+        }
+        if balance.lease().is_none() {
+            self.balances.lock().remove(balance.key_id());
+        }
+    }
+
+    /// Applies the renewal of one lease and returns or requests money.
+    async fn maintain(
+        &self,
+        balance: &Arc<Purse>,
+        lease: &LeaseState,
+        alone: bool,
+        sent: Micros,
+    ) -> Result<(), BankError> {
+        balance.decay();
+        balance.renewed(lease, usable_until(sent));
+        // During a lease request the reply may be out of date.
+        let Ok(_turn) = balance.request_lock.try_lock() else { return Ok(()) };
+        let LeaseState { token, amount, wanted, .. } = *lease;
+        let trimmed = balance.trim(lease, alone, self.steady());
+        let (version, keep) = match trimmed {
+            Some(trimmed) => trimmed,
+            // Another lease is in use, granted after the reply.
+            None if balance.lease().is_some() => return Ok(()),
+            None => (lease.version, Money::ZERO),
+        };
+        if keep < amount || balance.lease().is_none() {
+            return self.store.take_back(&LeaseReturn { token, version, keep }).await;
+        }
+        // Requested ahead, so that the next call does not wait.
+        if let Some(full) = balance.runs_low(self.steady()).filter(|_| !wanted) {
+            let need = LeaseNeed { full, least: Money::nanos(1), hold: full };
+            self.fetch(balance, need, true).await?;
+        }
+        Ok(())
+    }
+
+    /// Registers under another name, without leases, because another process uses this node's name.
+    async fn register_again(&self, renames: u32) -> Result<(), BankError> {
+        for balance in self.balances.lock().values() {
+            balance.forget_lease();
+        }
+        self.book.unconfirm_all();
+        let node = self.store.enter(&format!("{}.{renames}", self.name)).await?;
+        *self.node.lock() = node;
+        Ok(())
+    }
+
+    /// Closes the leases of dead nodes.
+    pub async fn close_gone(&self) -> Result<ClosedCounts, BankError> {
+        self.store.close_gone(self.clock.now()).await
+    }
+
+    /// Returns cap, spending and holds of a key on all nodes.
+    pub async fn standing(&self, balance: &Purse) -> Result<Standing, BankError> {
+        let _session = self.session.lock().await;
+        let status = self.store.key_status(balance.key_id(), &self.node()).await?;
+        Ok(match status {
+            Some(found) => balance.merge_totals(found.cap, found.spent, found.held_elsewhere),
+            None => balance.standing(),
+        })
+    }
+
+    /// Returns all leases, if no call is running or unposted.
+    pub async fn leave(&self) -> Result<(), BankError> {
+        let mut session = self.session.lock().await;
+        if self.book.running() > 0 || self.book.waiting() > 0 {
+            return Ok(());
+        }
+        session.left = true;
+        for balance in self.balances.lock().values() {
+            balance.forget_lease();
+        }
+        self.store.leave(&self.node()).await
+    }
+}
+
+/// Puts the batch back on drop. After [`Book::posted`] there is none.
+struct PutBack<'a>(&'a Book);
+
+impl Drop for PutBack<'_> {
+    fn drop(&mut self) {
+        self.0.put_back();
+    }
+}
+
+/// Returns when this node stops using a lease that was requested or renewed at that moment.
+const fn usable_until(sent: Micros) -> Micros {
+    sent.saturating_add(LEASE).saturating_sub(LEASE_MARGIN)
+}

@@ -1,0 +1,298 @@
+//! The lease store: the place all nodes share, where a cap is divided into leases.
+//!
+//! A lease is a slice of a key's cap. It is subtracted from the cap before a node may use it, so
+//! that nodes cannot overspend together. The store keeps `spent + Σ leases ≤ cap` by conditional
+//! writes; a node keeps `free + held + unposted ≤ its lease`. Every message may be lost, duplicated
+//! or delayed. Therefore a lease has a token that is never reused, and a version that each grant
+//! increases. The scheme is that of Gray and Cheriton, "Leases" (SOSP 1989,
+//! <https://doi.org/10.1145/74850.74870>), applied to money.
+
+use canon::Money;
+
+use crate::{Entry, Micros, OpenCall};
+use std::sync::Arc;
+
+/// The identity of a lease. A closed lease's token is never used again.
+pub type LeaseToken = i64;
+
+/// Validity of a lease after it was granted or renewed, by the store's clock.
+pub const LEASE: canon::Micros = canon::Micros::from_secs(30);
+/// Time before its end at which the node stops using a lease, by its own steady clock: five
+/// seconds, and twice the drift of two clocks during a lease.
+pub const LEASE_MARGIN: canon::Micros = canon::Micros::from_secs(6);
+/// Time after its end at which other nodes may close a lease: its node may be slow and not dead.
+pub const LEASE_GRACE: canon::Micros = canon::Micros::from_secs(10);
+/// Time for which a node counts as alive after its last heartbeat.
+pub const ALIVE_WINDOW: canon::Micros = canon::Micros::from_secs(5);
+/// Time for which nodes are asked to return spare money after one of them went short.
+pub const RECALL_WINDOW: canon::Micros = canon::Micros::from_secs(5);
+
+/// A process that spends, until another one registers under its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name, the same after a restart.
+    pub id: String,
+    /// When it registered, by the store's clock.
+    pub epoch: Micros,
+}
+
+/// A node's request for money of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRequest {
+    /// The node.
+    pub node: Node,
+    /// The key.
+    pub key_id: String,
+    /// Smallest useful amount.
+    pub least: Money,
+    /// Amount the requesting call lacks.
+    pub full: Money,
+    /// Size of the hold of that call.
+    pub hold: Money,
+    /// Amount that would last for a while, judged by recent holds.
+    pub wish: Money,
+    /// Unreported spending of the lease after this grant.
+    pub unreported: Money,
+    /// Orders the node's announcements of unreported spending.
+    pub seq: i64,
+    /// True if no call waits for the answer. Other nodes' requests then come first.
+    pub ahead: bool,
+}
+
+/// An upper bound of the money a node may have used of a lease without the store's knowledge, until
+/// its next announcement: holds of calls it has not reported, settled calls it has not posted, and
+/// room for new ones. If the node dies, this amount stays reserved for the calls in its journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreportedSpend {
+    /// The lease.
+    pub token: LeaseToken,
+    /// The bound.
+    pub amount: Money,
+}
+
+/// The store's answer to a [`LeaseRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseGrant {
+    /// Money was added.
+    Lease {
+        /// The lease it was added to.
+        token: LeaseToken,
+        /// The new version of the lease.
+        version: i64,
+        /// The added amount.
+        amount: Money,
+    },
+    /// The key has no cap.
+    Unlimited,
+    /// There is not enough.
+    Short {
+        /// Money below the cap that is not leased.
+        left: Money,
+        /// Money leased to other nodes, some of which may be returned.
+        elsewhere: Money,
+    },
+}
+
+/// A node's heartbeat, sent once a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeartbeatReport {
+    /// The node.
+    pub node: Node,
+    /// Calls that have run for a while and are new or have progressed.
+    pub calls: Vec<OpenCall>,
+    /// Unreported spending of its leases.
+    pub unreported: Vec<UnreportedSpend>,
+    /// Orders the node's announcements of unreported spending.
+    pub seq: i64,
+}
+
+/// A lease as the store has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseState {
+    /// Its token.
+    pub token: LeaseToken,
+    /// Number of grants added to it.
+    pub version: i64,
+    /// The key.
+    pub key_id: String,
+    /// Money in it that is not booked as spent.
+    pub amount: Money,
+    /// True if another node goes short of this key's money.
+    pub wanted: bool,
+    /// True if it was closed because its node was silent for too long. Its rest pays only for calls
+    /// from before.
+    pub closed: bool,
+}
+
+/// The store's answer to a heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeartbeatReply {
+    /// Number of live nodes, this one included.
+    pub nodes: u32,
+    /// The leases of this node, all renewed for another [`LEASE`].
+    pub leases: Vec<LeaseState>,
+}
+
+/// Money that a node returns from a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseReturn {
+    /// The lease.
+    pub token: LeaseToken,
+    /// The version the node knows. The store ignores the return if it has another one.
+    pub version: i64,
+    /// Amount the node keeps; zero closes the lease.
+    pub keep: Money,
+}
+
+/// Spending of a key on all nodes, as far as the store knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyStatus {
+    /// Limit of the spending; `None` for no limit.
+    pub cap: Option<Money>,
+    /// Money booked as spent.
+    pub spent: Money,
+    /// Holds that other nodes have reported.
+    pub held_elsewhere: Money,
+}
+
+/// A settled call on its way to the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettledCall {
+    /// The call.
+    pub entry: Arc<Entry>,
+    /// The lease that pays for it.
+    pub lease: Option<LeaseToken>,
+    /// True if a heartbeat may have reported it as running.
+    pub shown: bool,
+}
+
+/// A call to post and the lease that pays for it.
+pub trait Posting: Sync {
+    /// The call.
+    fn entry(&self) -> &Entry;
+    /// The lease that pays for it.
+    fn lease(&self) -> Option<LeaseToken>;
+    /// Returns true if a heartbeat may have reported it as running.
+    fn shown(&self) -> bool;
+}
+
+impl Posting for SettledCall {
+    fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    fn lease(&self) -> Option<LeaseToken> {
+        self.lease
+    }
+
+    fn shown(&self) -> bool {
+        self.shown
+    }
+}
+
+/// A call without a hold from a lease.
+impl Posting for Entry {
+    fn entry(&self) -> &Entry {
+        self
+    }
+
+    fn lease(&self) -> Option<LeaseToken> {
+        None
+    }
+
+    fn shown(&self) -> bool {
+        false
+    }
+}
+
+/// Leases and calls that the store closed for dead nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClosedCounts {
+    /// Number of closed leases.
+    pub leases: usize,
+    /// Number of calls settled from their last report.
+    pub calls: usize,
+}
+
+/// Why the store did not carry out an operation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BankError {
+    /// No valid answer. The operation may or may not have taken effect.
+    #[error("{0}")]
+    Away(String),
+    /// Another process registered under this node's name.
+    #[error("another process entered under this node's name")]
+    Fenced,
+}
+
+/// The lease store. Every operation except a grant can be repeated without further effect; a grant
+/// whose answer got lost is returned by a later heartbeat.
+pub trait LeaseStore: Send + Sync {
+    /// Registers a node. Leases of an earlier process of that name are closed; its calls must have
+    /// been posted before.
+    fn enter(&self, id: &str) -> impl Future<Output = Result<Node, BankError>> + Send;
+    /// Closes the leases of a node. All its calls must have been posted.
+    fn leave(&self, node: &Node) -> impl Future<Output = Result<(), BankError>> + Send;
+    /// Adds to the node's lease of a key, or creates one, as far as the cap has room.
+    fn grant(
+        &self,
+        request: &LeaseRequest,
+    ) -> impl Future<Output = Result<LeaseGrant, BankError>> + Send;
+    /// Records a heartbeat and renews the node's leases.
+    fn heartbeat(
+        &self,
+        report: &HeartbeatReport,
+    ) -> impl Future<Output = Result<HeartbeatReply, BankError>> + Send;
+    /// Takes back money that a node does not need.
+    fn take_back(&self, back: &LeaseReturn) -> impl Future<Output = Result<(), BankError>> + Send;
+    /// Records settled calls, each once, and returns the number of new ones. A call whose lease is
+    /// closed pays as far as its key's cap has room; the operator absorbs the rest.
+    fn post(
+        &self,
+        settled: &[SettledCall],
+    ) -> impl Future<Output = Result<usize, BankError>> + Send;
+    /// Returns the status of a key, without the holds of that node.
+    fn key_status(
+        &self,
+        key_id: &str,
+        node: &Node,
+    ) -> impl Future<Output = Result<Option<KeyStatus>, BankError>> + Send;
+    /// Closes the leases of dead nodes. Their calls are settled from their last report, and their
+    /// money is free again except for the announced unreported spending. `now` is the end of the
+    /// settled calls.
+    fn close_gone(
+        &self,
+        now: Micros,
+    ) -> impl Future<Output = Result<ClosedCounts, BankError>> + Send;
+}
+
+/// Returns the amount to grant when `left` is free and that many nodes are alive.
+///
+/// A single node gets everything. Otherwise shares shrink with the money that is left, down to the
+/// amount one call lacks, so that the last money is not stranded on a node without calls.
+pub fn lease_slice(request: &LeaseRequest, left: Money, nodes: u32, wanted: bool) -> Option<Money> {
+    /// With less than this number of holds left, money is granted call by call.
+    const FEW_HOLDS: i64 = 10;
+    if request.full <= Money::ZERO {
+        return Some(Money::ZERO);
+    }
+    if left < request.least || left <= Money::ZERO {
+        return None;
+    }
+    let single = request.full.min(left);
+    let few = left.as_nanos() / FEW_HOLDS < request.hold.as_nanos();
+    if request.ahead && (wanted || few) {
+        return None;
+    }
+    if wanted {
+        return Some(single);
+    }
+    if nodes <= 1 {
+        return Some(left);
+    }
+    if few {
+        return Some(single);
+    }
+    let share = Money::nanos(left.as_nanos() / (2 * i64::from(nodes)));
+    Some(share.min(request.wish).max(single))
+}

@@ -1,0 +1,46 @@
+//! The store as the lease store of the ledger.
+
+use ledger::{
+    BankError, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LeaseGrant, LeaseRequest,
+    LeaseReturn, LeaseStore, Micros, Node, SettledCall,
+};
+
+use crate::{Store, StoreError};
+
+fn away(error: StoreError) -> BankError {
+    BankError::Away(error.to_string())
+}
+
+impl LeaseStore for Store {
+    async fn enter(&self, id: &str) -> Result<Node, BankError> {
+        self.enter_node(id).await.map_err(away)
+    }
+
+    async fn leave(&self, node: &Node) -> Result<(), BankError> {
+        self.leave_node(node).await.map_err(away)
+    }
+
+    async fn grant(&self, request: &LeaseRequest) -> Result<LeaseGrant, BankError> {
+        self.grant_lease(request).await.map_err(away)?.ok_or(BankError::Fenced)
+    }
+
+    async fn heartbeat(&self, report: &HeartbeatReport) -> Result<HeartbeatReply, BankError> {
+        self.record_heartbeat(report).await.map_err(away)?.ok_or(BankError::Fenced)
+    }
+
+    async fn take_back(&self, back: &LeaseReturn) -> Result<(), BankError> {
+        self.return_lease(back).await.map_err(away)
+    }
+
+    async fn post(&self, settled: &[SettledCall]) -> Result<usize, BankError> {
+        Self::post(self, settled).await.map_err(away)
+    }
+
+    async fn key_status(&self, key_id: &str, node: &Node) -> Result<Option<KeyStatus>, BankError> {
+        self.key_spending(key_id, node).await.map_err(away)
+    }
+
+    async fn close_gone(&self, now: Micros) -> Result<ClosedCounts, BankError> {
+        self.close_gone_nodes(now).await.map_err(away)
+    }
+}

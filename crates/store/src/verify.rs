@@ -1,0 +1,389 @@
+//! Verification of the eight invariants of the ledger on the stored data at one instant.
+//!
+//! All queries read one snapshot, so a gateway may run meanwhile. The database scans whole tables
+//! and returns sums per key and some of the rows that violate an invariant.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use canon::{Micros, Money};
+use ledger::{ALIVE_WINDOW, LEASE, LEASE_GRACE, Try};
+
+use crate::db::{from_json, in_snapshot};
+use crate::rollup::Scope;
+use crate::row::row;
+use crate::{KeyTotal, LeaseTotal, Store, StoreError};
+
+/// Maximum number of violations listed per invariant.
+const MAX_VIOLATIONS: i64 = 20;
+/// Time after a change of a key during which calls may be paid from earlier leases.
+const LEASE_SETTLE_WINDOW: Micros = Micros::from_secs(60);
+/// Time after a node's death within which its calls must be settled, if another node is alive.
+const DEAD_NODE_SETTLE_LIMIT: Micros =
+    LEASE.saturating_add(LEASE_GRACE).saturating_add(Micros::from_secs(60));
+/// Rows per page of the rows that are checked one by one.
+const PAGE_ROWS: i64 = 1_000;
+
+/// An invariant of the ledger and its violations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// Its number, for example `L1`.
+    pub law: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Its statement.
+    pub says: &'static str,
+    /// Its violations, as text; empty if it holds.
+    pub broken: Vec<String>,
+}
+
+impl Proof {
+    const fn new(law: &'static str, name: &'static str, says: &'static str) -> Self {
+        Self { law, name, says, broken: Vec::new() }
+    }
+
+    fn find(&mut self, what: impl Iterator<Item = String>) {
+        self.broken.extend(what);
+    }
+}
+
+row! {
+    /// Sums that the calls of an owner and its usage must agree on.
+    struct SumRow {
+        owner: String,
+        calls: i64,
+        cost: Money,
+        borne: Money,
+        input: i64,
+        output: i64,
+    }
+}
+
+/// The same sums without their owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CallSums {
+    calls: i64,
+    cost: Money,
+    absorbed: Money,
+    input: i64,
+    output: i64,
+}
+
+impl CallSums {
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            calls: self.calls.saturating_add(other.calls),
+            cost: self.cost.saturating_add(other.cost),
+            absorbed: self.absorbed.saturating_add(other.absorbed),
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+        }
+    }
+}
+
+type SumsByOwner = BTreeMap<String, CallSums>;
+
+macro_rules! sums_of_calls {
+    ($owner:literal) => {
+        // Counts are capped as in the table of usage.
+        concat!(
+            "SELECT ",
+            $owner,
+            " AS owner, COUNT(*) AS calls, CAST(SUM(cost) AS BIGINT) AS cost, \
+             CAST(SUM(CASE WHEN borne > 1000000000000000 THEN 1000000000000000 \
+             WHEN borne < -1000000000000000 THEN -1000000000000000 ELSE borne END) AS BIGINT) \
+             AS borne, \
+             CAST(SUM(CASE WHEN input > 1000000000000 THEN 1000000000000 ELSE input END) \
+             AS BIGINT) AS input, \
+             CAST(SUM(CASE WHEN output > 1000000000000 THEN 1000000000000 ELSE output END) \
+             AS BIGINT) AS output FROM entries GROUP BY 1"
+        )
+    };
+}
+const BY_KEY: &str = sums_of_calls!("key_id");
+const BY_ACCOUNT: &str = sums_of_calls!("account_id");
+const USAGE: &str = "SELECT owner, CAST(SUM(calls) AS BIGINT) AS calls, \
+    CAST(SUM(cost) AS BIGINT) AS cost, CAST(SUM(borne) AS BIGINT) AS borne, \
+    CAST(SUM(input) AS BIGINT) AS input, CAST(SUM(output) AS BIGINT) AS output \
+    FROM usage WHERE span = $1 AND scope = $2 GROUP BY 1";
+
+// Lowering a cap below the spending cancels nothing, but no further call may be admitted.
+const ABOVE_CAP: &str = "SELECT id, cap, spent, leased FROM keys \
+    WHERE spent + leased > cap AND (changed <= created OR EXISTS (SELECT 1 FROM entries \
+    WHERE key_id = keys.id AND ended > keys.changed + $1 AND started > keys.changed + $1 \
+    AND cost > 0)) ORDER BY id LIMIT $2";
+const ACCOUNTS_ABOVE: &str = "SELECT a.account_id AS id, a.cap, \
+    CAST(SUM(k.spent) AS BIGINT) AS spent, CAST(SUM(k.leased) AS BIGINT) AS leased \
+    FROM account_caps a JOIN keys k ON k.account_id = a.account_id \
+    WHERE EXISTS (SELECT 1 FROM entries WHERE account_id = a.account_id \
+    AND ended > a.changed + $1 AND started > a.changed + $1 AND cost > 0) \
+    GROUP BY a.account_id, a.cap HAVING SUM(k.spent) + SUM(k.leased) > a.cap ORDER BY 1 LIMIT $2";
+const LEFT_OPEN: &str = "SELECT request_id, node_id FROM holds WHERE NOT EXISTS (SELECT 1 \
+    FROM nodes WHERE nodes.id = holds.node_id AND seen > (SELECT now FROM store_clock) - $1) \
+    AND EXISTS (SELECT 1 FROM nodes WHERE seen > (SELECT now FROM store_clock) - $2 \
+    AND epoch < (SELECT now FROM store_clock) - $1) ORDER BY request_id LIMIT $3";
+const UNBOUNDED: &str = "SELECT request_id, cost, held FROM entries \
+    WHERE cost < 0 OR cost > held ORDER BY request_id LIMIT $1";
+const TRIED: &str = "SELECT request_id, attempts, lane, first_byte_us, failed FROM entries \
+    WHERE (attempts <> 1 OR failed <> '[]') AND outcome <> 'recovered' AND request_id > $1 \
+    ORDER BY request_id LIMIT $2";
+const WITHOUT_LANE: &str = "SELECT request_id FROM entries WHERE cost > 0 AND lane = '' \
+    ORDER BY request_id LIMIT $1";
+const FOR_NOTHING: &str = "SELECT request_id, cost FROM entries WHERE cost > 0 AND \
+    (outcome = 'failed' OR (outcome <> 'done' AND input = 0 AND output = 0 AND searches = 0)) \
+    ORDER BY request_id LIMIT $1";
+// The same prices have the same version. If one plain reply was paid under it, all must be.
+const FREE: &str = "SELECT request_id, output FROM entries WHERE output > 0 AND cost = 0 \
+    AND borne = 0 AND price_version IN (SELECT price_version FROM entries WHERE cost > 0 \
+    AND output > 0 AND searches = 0 AND output_image = 0 GROUP BY price_version) \
+    ORDER BY request_id LIMIT $1";
+const UNPRICED: &str = "SELECT request_id FROM entries \
+    WHERE price_version = '' AND (cost > 0 OR held > 0) ORDER BY request_id LIMIT $1";
+const GUARDS: &str = "SELECT name FROM entry_guards";
+const REQUIRED_GUARDS: [&str; 2] = ["entries_stay", "entries_stay_as_they_are"];
+
+row! {
+    struct AboveCap {
+        id: String,
+        cap: Money,
+        spent: Money,
+        leased: Money,
+    }
+}
+
+row! {
+    struct AttemptsRow {
+        request_id: String,
+        attempts: i64,
+        lane: String,
+        first_byte_us: Option<i64>,
+        failed: String,
+    }
+}
+
+row! {
+    struct UnboundedRow {
+        request_id: String,
+        cost: Money,
+        held: Option<Money>,
+    }
+}
+
+row! {
+    struct PaidRow {
+        request_id: String,
+        cost: Money,
+    }
+}
+
+/// Returns true if the listed attempts agree with their number.
+fn attempts_listed(attempts: i64, lane: &str, answered: bool, failed: &[Try]) -> bool {
+    let failed = i64::try_from(failed.len()).unwrap_or(i64::MAX);
+    if answered {
+        attempts == failed.saturating_add(1) && !lane.is_empty()
+    } else {
+        failed <= attempts && attempts <= failed.saturating_add(1)
+    }
+}
+
+fn by_owner(rows: Vec<SumRow>) -> SumsByOwner {
+    let sums = rows.into_iter().map(|SumRow { owner, calls, cost, borne, input, output }| {
+        (owner, CallSums { calls, cost, absorbed: borne, input, output })
+    });
+    sums.collect()
+}
+
+/// Owners whose usage does not add up to their calls.
+fn differences(calls: &SumsByOwner, usage: &SumsByOwner, what: &str) -> Vec<String> {
+    let owners: BTreeSet<&String> = calls.keys().chain(usage.keys()).collect();
+    let differences = owners.into_iter().filter_map(|owner| {
+        let booked = calls.get(owner).copied().unwrap_or_default();
+        let summed = usage.get(owner).copied().unwrap_or_default();
+        (booked != summed).then(|| {
+            format!(
+                "{what} {owner}: {} calls for {} USD are recorded, but usage has {} for {} USD, \
+                 or their tokens differ",
+                booked.calls, booked.cost, summed.calls, summed.cost
+            )
+        })
+    });
+    differences.take(MAX_VIOLATIONS as usize).collect()
+}
+
+impl Store {
+    /// Verifies the eight invariants, in their order, and returns the number of calls with them.
+    pub async fn prove(&self) -> Result<(Vec<Proof>, i64), StoreError> {
+        let mut conservation = Proof::new(
+            "L1",
+            "conservation",
+            "a key's spent and leased amounts are the sums of its calls and leases, and usage agrees",
+        );
+        let mut cap =
+            Proof::new("L2", "cap", "the sum of spent and leased money never exceeds a cap");
+        let mut settled_once =
+            Proof::new("L3", "one settlement", "every admitted call is settled once and in time");
+        let mut bounded = Proof::new("L4", "bounded charge", "no call pays more than its hold");
+        let mut attribution = Proof::new(
+            "L5",
+            "attribution",
+            "every attempt is recorded, and every charge has a lane",
+        );
+        let mut output_charged = Proof::new(
+            "L6",
+            "no charge without output, no free output",
+            "failed calls are free, and output with a price is charged",
+        );
+        let mut immutable =
+            Proof::new("L7", "immutable", "the database refuses changes of settled calls");
+        let mut price_pinned =
+            Proof::new("L8", "price pinning", "every charge names the price list of its admission");
+        let calls = in_snapshot!(&self.db, tx: Kind => {
+            let keys: Vec<KeyTotal> =
+                sqlx::query_as(crate::entries::TOTALS).fetch_all(&mut *tx).await?;
+            conservation.find(keys.iter().filter(|key| key.cost != key.spent).map(
+                |KeyTotal { key_id, cost, spent, .. }| format!(
+                    "key {key_id}: its calls cost {cost} USD, but {spent} USD are booked as spent"
+                ),
+            ));
+            let leases: Vec<LeaseTotal> =
+                sqlx::query_as(crate::leases::TOTALS).fetch_all(&mut *tx).await?;
+            conservation.find(leases.iter().filter(|key| key.leased != key.leases).map(
+                |LeaseTotal { key_id, leased, leases, .. }| format!(
+                    "key {key_id}: its leases hold {leases} USD, but {leased} USD are booked as leased"
+                ),
+            ));
+            let of_keys = by_owner(sqlx::query_as(BY_KEY).fetch_all(&mut *tx).await?);
+            let of_accounts = by_owner(sqlx::query_as(BY_ACCOUNT).fetch_all(&mut *tx).await?);
+            let all = of_keys.values().copied().reduce(CallSums::plus);
+            let of_all: SumsByOwner = all.map(|all| (String::new(), all)).into_iter().collect();
+            for step in crate::Step::ALL {
+                for scope in Scope::ALL.into_iter().filter(|scope| scope.has(step)) {
+                    let sums = match scope {
+                        Scope::Key | Scope::KeySum => &of_keys,
+                        Scope::Account | Scope::AccountSum => &of_accounts,
+                        Scope::All | Scope::AllSum => &of_all,
+                    };
+                    let usage = sqlx::query_as(USAGE).bind(step.word()).bind(scope.word());
+                    let usage = by_owner(usage.fetch_all(&mut *tx).await?);
+                    let what = format!("usage by {}, {}", step.word(), scope.word());
+                    conservation.find(differences(sums, &usage, &what).into_iter());
+                }
+            }
+
+            for (what, query) in [("key", ABOVE_CAP), ("account", ACCOUNTS_ABOVE)] {
+                let above: Vec<AboveCap> =
+                    sqlx::query_as(query)
+                        .bind(LEASE_SETTLE_WINDOW.get())
+                        .bind(MAX_VIOLATIONS)
+                        .fetch_all(&mut *tx)
+                        .await?;
+                cap.find(above.into_iter().map(|AboveCap { id, cap, spent, leased }| format!(
+                    "{what} {id}: {spent} USD are spent and {leased} USD leased, above its cap of \
+                     {cap} USD"
+                )));
+            }
+
+            let open: Vec<(String, String)> = sqlx::query_as(LEFT_OPEN)
+                .bind(DEAD_NODE_SETTLE_LIMIT.get())
+                .bind(ALIVE_WINDOW.get())
+                .bind(MAX_VIOLATIONS)
+                .fetch_all(&mut *tx)
+                .await?;
+            settled_once.find(open.into_iter().map(|(request_id, node)| format!(
+                "call {request_id}: its node {node} is dead, and it is not settled"
+            )));
+
+            let unbounded: Vec<UnboundedRow> =
+                sqlx::query_as(UNBOUNDED).bind(MAX_VIOLATIONS).fetch_all(&mut *tx).await?;
+            bounded.find(unbounded.into_iter().map(|UnboundedRow { request_id, cost, held }| format!(
+                "call {request_id}: it pays {cost} USD, but its hold is {} USD",
+                held.unwrap_or_default()
+            )));
+
+            let mut after = String::new();
+            loop {
+                let page: Vec<AttemptsRow> =
+                    sqlx::query_as(TRIED).bind(&after).bind(PAGE_ROWS).fetch_all(&mut *tx).await?;
+                let Some(last) = page.last() else { break };
+                last.request_id.clone_into(&mut after);
+                for AttemptsRow { request_id, attempts, lane, first_byte_us, failed } in page {
+                    let failed: Vec<Try> = from_json(&failed)?;
+                    if !attempts_listed(attempts, &lane, first_byte_us.is_some(), &failed)
+                        && attribution.broken.len() < MAX_VIOLATIONS as usize
+                    {
+                        attribution.broken.push(format!(
+                            "call {request_id}: {attempts} attempts are counted, {} of them listed \
+                             as failed",
+                            failed.len()
+                        ));
+                    }
+                }
+            }
+            let without_lane: Vec<String> =
+                sqlx::query_scalar(WITHOUT_LANE).bind(MAX_VIOLATIONS).fetch_all(&mut *tx).await?;
+            attribution.find(without_lane.into_iter().map(|request_id| {
+                format!("call {request_id}: it is charged, but no lane is named")
+            }));
+
+            let without_output: Vec<PaidRow> =
+                sqlx::query_as(FOR_NOTHING).bind(MAX_VIOLATIONS).fetch_all(&mut *tx).await?;
+            output_charged.find(without_output.into_iter().map(|PaidRow { request_id, cost }| {
+                format!("call {request_id}: it pays {cost} USD without output")
+            }));
+            let free: Vec<(String, i64)> =
+                sqlx::query_as(FREE).bind(MAX_VIOLATIONS).fetch_all(&mut *tx).await?;
+            output_charged.find(free.into_iter().map(|(request_id, output)| {
+                format!("call {request_id}: {output} output tokens are not charged")
+            }));
+
+            let guards: Vec<String> = sqlx::query_scalar(GUARDS).fetch_all(&mut *tx).await?;
+            immutable.find(REQUIRED_GUARDS.iter().filter(|name| !guards.iter().any(|g| g == *name)).map(
+                |name| format!("the database trigger `{name}` is missing: settled calls can be changed"),
+            ));
+
+            let unpriced: Vec<String> =
+                sqlx::query_scalar(UNPRICED).bind(MAX_VIOLATIONS).fetch_all(&mut *tx).await?;
+            price_pinned.find(unpriced.into_iter().map(|request_id| {
+                format!("call {request_id}: it names no price list")
+            }));
+            keys.iter().map(|key| key.rows).sum()
+        });
+        Ok((
+            vec![
+                conservation,
+                cap,
+                settled_once,
+                bounded,
+                attribution,
+                output_charged,
+                immutable,
+                price_pinned,
+            ],
+            calls,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_are_listed_if_failed_and_answered_ones_are_all() {
+        let failed = |count| vec![Try::default(); count];
+        for (attempts, answered, failures, listed) in [
+            (1, true, 0, true),
+            (2, true, 1, true),
+            (2, true, 0, false),
+            (1, true, 1, false),
+            (0, false, 0, true),
+            (2, false, 2, true),
+            (2, false, 1, true),
+            (3, false, 1, false),
+            (1, false, 2, false),
+        ] {
+            let found = attempts_listed(attempts, "lane", answered, &failed(failures));
+            assert_eq!(found, listed, "{attempts} {answered} {failures}");
+        }
+        assert!(!attempts_listed(1, "", true, &[]));
+    }
+}

@@ -1,0 +1,94 @@
+//! Attempt counters: changed together, one transaction after the other, or not at all.
+
+use std::sync::Arc;
+
+use store::{StoreError, Tally};
+
+use crate::on_both;
+use crate::test_database::TestDatabase;
+
+on_both!(
+    no_concurrent_attempt_is_missed,
+    refused_attempts_are_not_counted_and_old_counters_are_deleted
+);
+
+#[derive(Debug, PartialEq)]
+enum CountError {
+    Full(i64),
+    Seen(Vec<Tally>),
+    Store(StoreError),
+}
+
+impl From<StoreError> for CountError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Counts one attempt in each counter, up to ten.
+fn count(tallies: &mut [Tally]) -> Result<(), CountError> {
+    for tally in tallies {
+        if tally.tries >= 10 {
+            return Err(CountError::Full(tally.tries));
+        }
+        tally.tries += 1;
+        tally.last += 5;
+    }
+    Ok(())
+}
+
+async fn no_concurrent_attempt_is_missed(database: Arc<TestDatabase>) {
+    let (one, two) = (database.open().await, database.open().await);
+    let tries = (0..40).map(|number| {
+        let store = if number % 2 == 0 { one.clone() } else { two.clone() };
+        // In any order of the names.
+        let mut both = vec![b"a name".to_vec(), b"a database".to_vec()];
+        both.rotate_left(number / 2 % 2);
+        tokio::spawn(async move { store.tally(&both, 100, count).await })
+    });
+    let tries: Vec<_> = tries.collect();
+    let mut counted = 0;
+    for tried in tries {
+        match tried.await.unwrap() {
+            Ok(()) => counted += 1,
+            Err(CountError::Full(_)) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(counted, 10);
+    one.close().await;
+    two.close().await;
+}
+
+async fn refused_attempts_are_not_counted_and_old_counters_are_deleted(
+    database: Arc<TestDatabase>,
+) {
+    let store = database.open().await;
+    let (full, new) = (vec![1; 32], vec![2; 32]);
+    for _ in 0..10 {
+        store.tally(std::slice::from_ref(&full), 100, count).await.unwrap();
+    }
+    let both = [new.clone(), full.clone()];
+    assert_eq!(store.tally(&both, 100, count).await, Err(CountError::Full(10)));
+    let look = |hash: Vec<u8>| {
+        let store = store.clone();
+        async move {
+            let look = |tallies: &mut [Tally]| Err(CountError::Seen(tallies.to_vec()));
+            match store.tally(&[hash], 7, look).await {
+                Err(CountError::Seen(mut seen)) => seen.remove(0),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    assert_eq!(look(new).await, Tally { tries: 0, last: 7, closed_until: 0 });
+    let seen = Tally { tries: 10, last: 150, closed_until: 0 };
+    assert_eq!(look(full.clone()).await, seen);
+    store.drop_old_tallies(150).await.unwrap();
+    assert_eq!(look(full.clone()).await, seen, "not older than that");
+    store.drop_old_tallies(151).await.unwrap();
+    assert_eq!(look(full.clone()).await.tries, 0);
+    store.tally(std::slice::from_ref(&full), 100, count).await.unwrap();
+    store.drop_tallies(std::slice::from_ref(&full)).await.unwrap();
+    assert_eq!(look(full).await.tries, 0);
+    store.close().await;
+}
