@@ -21,6 +21,7 @@ mod keys;
 mod leases;
 mod limits;
 mod links;
+mod migrations;
 mod nodes;
 mod open;
 mod post;

@@ -12,10 +12,8 @@ use sqlx::{ConnectOptions, Connection};
 
 use crate::db::Db;
 use crate::error::{is_busy, one_line};
+use crate::migrations::{POSTGRES, SQLITE};
 use crate::{Store, StoreError};
-
-static SQLITE: Migrator = sqlx::migrate!("migrations/sqlite");
-static POSTGRES: Migrator = sqlx::migrate!("migrations/postgres");
 
 /// How long another process may hold SQLite's lock, and how long to wait for a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
