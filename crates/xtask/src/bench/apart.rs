@@ -72,8 +72,9 @@ fn begin(stage: &Stage, target: Target, address: SocketAddr) -> Result<TcpStream
 
 /// What the money of one call costs: a hold, from its size on, and a settlement, both journalled.
 pub(super) fn ledger(stage: &Stage) -> Result<Row> {
-    tools::run(&mut cargo(&["build", "--release", "-p", "portunus", "--example", "hold_cost"]))?;
-    let program = workspace::target().join("release/examples/hold_cost");
+    let build = ["build", "--profile", "dist", "-p", "portunus", "--example", "hold_cost"];
+    tools::run(&mut cargo(&build))?;
+    let program = workspace::target().join("dist/examples/hold_cost");
     let scratch = Scratch::new("hold-cost")?;
     let mut command: Command = crate::gateway::pinned(&program, stage.cores());
     let output = command.arg(scratch.path().join("journal")).output()?;

@@ -16,7 +16,9 @@ One core for the proxy, one for load and upstream, plain HTTP/1.1 on both sides,
 targets by turns; medians. Portunus checks a key, sets money aside, journals, counts and settles each
 call, with money from the lease of a capped key. nginx is a bare `proxy_pass`. A paced stream sends
 an event every five milliseconds, a burst all at once. Processor time per request is the figure to trust:
-requests per second depend on how fast load and upstream are. Made by `cargo xtask bench --rivals --write`.
+requests per second depend on how fast load and upstream are. The gateway is the binary to hand out,
+`cargo build --profile dist`; `--release` compiles faster and runs a little slower. Made by
+`cargo xtask bench --rivals --write`.
 
 ";
 
