@@ -7,8 +7,8 @@ use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use http::header;
 
-use crate::random;
 use crate::trouble::Trouble;
+use admin::random;
 
 /// A file in the binary.
 pub(crate) struct Asset {

@@ -189,12 +189,3 @@ pub(crate) fn notes(name: &str, wrong: Option<&str>, help: Option<&str>) -> Mark
         @if let Some(help) = help { p.help id={ (name) "-help" } { (help) } }
     }
 }
-
-/// Whether a text holds characters that could disguise it: controls, and marks that turn the
-/// direction of what follows.
-pub(crate) fn disguised(text: &str) -> bool {
-    text.chars().any(|c| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    })
-}

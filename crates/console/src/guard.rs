@@ -11,7 +11,8 @@ use http::Method;
 use crate::desk::Desk;
 use crate::shell::{see_other, sent_to};
 use crate::trouble::Trouble;
-use crate::{acting, address, random, session};
+use crate::{acting, address, session};
+use admin::random;
 
 /// The store's name for the one-time set-up word.
 pub(crate) const SETUP: &str = "setup_token";

@@ -10,7 +10,9 @@ use canon::Money;
 use catalog::Catalog;
 use http::Request;
 use ledger::Micros;
-use store::{Account, KeyRecord, Role, Vault};
+use store::{Account, KeyRecord, Vault};
+
+pub use config::{IdentityProvider, Mail};
 
 /// Something that takes its time.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -88,42 +90,4 @@ pub struct KeyAsk {
     pub models: Vec<String>,
     /// When it ends.
     pub expires: Option<Micros>,
-}
-
-/// A mail to one address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mail {
-    /// Whom it is for: one plain address.
-    pub to: String,
-    /// What it is about.
-    pub subject: String,
-    /// What it says.
-    pub text: String,
-    /// The same as HTML.
-    pub html: String,
-}
-
-/// A provider of identities that speaks OpenID Connect.
-#[derive(Clone, PartialEq, Eq)]
-pub struct IdentityProvider {
-    /// Its name in the configuration and in addresses.
-    pub name: String,
-    /// Its address, which is also its name in what it signs.
-    pub issuer: String,
-    /// Our name there.
-    pub client_id: String,
-    /// Our secret there.
-    pub client_secret: String,
-    /// The role of those it vouches for who have no account yet; `None` makes them none.
-    pub admits: Option<Role>,
-}
-
-/// The secret is never printed.
-impl std::fmt::Debug for IdentityProvider {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("IdentityProvider")
-            .field("name", &self.name)
-            .field("issuer", &self.issuer)
-            .finish_non_exhaustive()
-    }
 }

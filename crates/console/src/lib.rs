@@ -8,7 +8,6 @@
 mod acting;
 mod address;
 mod assets;
-mod byhand;
 mod catalog_view;
 mod chart;
 mod clerk;
@@ -22,14 +21,11 @@ mod guard;
 mod host;
 mod links;
 mod mails;
-mod names;
 mod nav;
 mod oidc;
 mod pages;
 mod passkey;
 mod password;
-mod random;
-mod rights;
 mod routes;
 mod session;
 mod shell;
@@ -41,13 +37,9 @@ mod throttle;
 mod totp;
 mod trouble;
 
-pub use byhand::{hash_password, invite_link, names_objection, reset_link};
 pub use csv::csv_line;
 pub use host::{Host, IdentityProvider, KeyAsk, Later, Mail};
-pub use names::team_objection;
-pub use pages::people::may_give;
 pub use routes::{Guard, Route, router, routes};
-pub use session::may_change;
 
 use axum::response::{IntoResponse, Response};
 

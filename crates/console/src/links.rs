@@ -10,64 +10,15 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, header};
 use ledger::Micros;
-use serde::{Deserialize, Serialize};
 use store::{Link, Purpose};
 
 use crate::cookies::{self, Jar};
 use crate::desk::Desk;
-use crate::random;
 use crate::shell::see_other;
 use crate::trouble::Trouble;
+use admin::random;
 
-const MINUTE: Micros = 60 * 1_000_000;
-const DAY: Micros = 24 * 60 * MINUTE;
-
-/// How long links live, by what they are for.
-pub(crate) const LIFE: Lives =
-    Lives { reset: 30 * MINUTE, sign_up: DAY, invite: 7 * DAY, email: DAY, step: 10 * MINUTE };
-
-/// How long links live.
-pub(crate) struct Lives {
-    pub(crate) reset: Micros,
-    pub(crate) sign_up: Micros,
-    pub(crate) invite: Micros,
-    pub(crate) email: Micros,
-    /// A step of a sign-in.
-    pub(crate) step: Micros,
-}
-
-/// What a link remembers for the page it leads to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Note {
-    /// The address the link was sent to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) email: Option<String>,
-    /// The role of an account to be made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) role: Option<String>,
-    /// The team whoever makes an account with it belongs to, and their role there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) team: Option<(String, String)>,
-    /// Who made it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) maker: Option<String>,
-    /// Where to go when all is done.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next: Option<String>,
-    /// The provider of identities asked, what its answer must contain, and what redeems its code.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) identity: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) nonce: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) verifier: Option<String>,
-}
-
-/// What a link remembers.
-pub(crate) fn note(link: &Link) -> Note {
-    serde_json::from_str(&link.data).unwrap_or_default()
-}
+pub(crate) use admin::one_time_link::{LIFE, Note, new, note};
 
 /// Makes a link and returns its word.
 pub(crate) async fn make(
@@ -96,25 +47,6 @@ pub(crate) async fn add(
         tracing::warn!("old links could not be cleared away: {error}");
     }
     Ok(desk.store.add_link(&new(hash, purpose, account_id, note, (now, life))).await?)
-}
-
-/// A link made at that time, to live for so long.
-pub(crate) fn new(
-    hash: Vec<u8>,
-    purpose: Purpose,
-    account_id: Option<&str>,
-    note: &Note,
-    (now, life): (Micros, Micros),
-) -> Link {
-    Link {
-        hash,
-        purpose,
-        account_id: account_id.map(str::to_owned),
-        // A note is a few texts, which can always be written.
-        data: serde_json::to_string(note).unwrap_or_default(),
-        created: now,
-        expires: now.saturating_add(life),
-    }
 }
 
 /// The address of a link.

@@ -35,7 +35,8 @@ use crate::form::Fields;
 use crate::links::{self, LIFE, Note};
 use crate::shell::{Shell, good};
 use crate::trouble::Trouble;
-use crate::{IdentityProvider, address, random};
+use crate::{IdentityProvider, address};
+use admin::random;
 
 /// How long a provider's description and keys are good, and how often at most they are fetched.
 const FRESH: Micros = 300 * 1_000_000;

@@ -14,11 +14,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use store::{FactorKind, Purpose};
 
+use crate::address;
 use crate::desk::Desk;
 use crate::form::Fields;
 use crate::links::{self, LIFE, Note};
 use crate::trouble::Trouble;
-use crate::{address, random};
+use admin::random;
 
 /// What a challenge is to be used for: to make a passkey, or to show one.
 pub(crate) const CREATE: &str = "webauthn.create";

@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
+use admin::password::hash;
 use argon2::Argon2;
+use argon2::password_hash::PasswordVerifier;
 use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use tokio::sync::Semaphore;
 
 use crate::trouble::Trouble;
 
-/// The longest password, in bytes; longer ones are refused before any work is done.
-pub(crate) const LONGEST: usize = 1_024;
-/// The shortest password, in characters.
-pub(crate) const SHORTEST: usize = 10;
 /// How many hashes are computed at the same time: each takes a core and 19 MiB.
 const AT_ONCE: usize = 2;
 /// How many may wait for their turn.
@@ -84,67 +81,14 @@ impl Passwords {
     }
 }
 
-pub(crate) fn hash(password: &str) -> Result<String, argon2::password_hash::Error> {
-    Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string())
-}
-
 fn fits(password: &str, hash: &str) -> bool {
     PasswordHash::new(hash)
         .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
 }
 
-/// What is wrong with a new password, if anything.
-pub(crate) fn objection(password: &str, names: &[&str]) -> Option<String> {
-    const COMMON: [&str; 12] = [
-        "password",
-        "passwort",
-        "portunus",
-        "qwertyuiop",
-        "qwerty",
-        "1234567890",
-        "0123456789",
-        "abcdefghij",
-        "letmein",
-        "iloveyou",
-        "administrator",
-        "changeme",
-    ];
-    let length = password.chars().count();
-    if password.is_empty() {
-        return Some("Choose a password.".to_owned());
-    }
-    if length < SHORTEST {
-        return Some(format!("At least {SHORTEST} characters, please; this has {length}."));
-    }
-    if password.len() > LONGEST {
-        return Some(format!("At most {LONGEST} bytes, please."));
-    }
-    let small = password.to_lowercase();
-    if names.iter().any(|name| !name.is_empty() && name.to_lowercase() == small) {
-        return Some("The password must not be your username or e-mail address.".to_owned());
-    }
-    let core = small.trim_matches(|c: char| c.is_ascii_digit() || c.is_ascii_punctuation());
-    let one_letter = small.chars().next().is_some_and(|first| small.chars().all(|c| c == first));
-    if one_letter || core.is_empty() || COMMON.contains(&core) || COMMON.contains(&small.as_str()) {
-        return Some("This one is among the first to be guessed. Choose another.".to_owned());
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn passwords_anyone_would_guess_are_refused() {
-        for bad in ["", "short", "password123!", "1234567890", "aaaaaaaaaaaa", "2024-2025-2026"] {
-            assert!(objection(bad, &[]).is_some(), "{bad}");
-        }
-        assert!(objection("annabellina", &["AnnaBellina"]).is_some());
-        assert!(objection(&"é".repeat(513), &[]).is_some());
-        assert_eq!(objection("three harbour lights", &["anna"]), None);
-        assert_eq!(objection("πέντε λιμάνια", &["anna"]), None);
-    }
 
     #[tokio::test]
     async fn a_password_fits_its_own_hash_only() {

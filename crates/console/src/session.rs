@@ -11,10 +11,10 @@ use crate::acting;
 use crate::cookies::{self, Jar};
 use crate::desk::Desk;
 use crate::links::{self, Note};
-use crate::random;
-use crate::rights::{TeamDeed, administers, may_in_team};
 use crate::shell::{see_other, sent_to};
 use crate::trouble::Trouble;
+use admin::random;
+use admin::{TeamDeed, administers, may_change, may_in_team};
 
 const MINUTE: Micros = 60 * 1_000_000;
 const DAY: Micros = 24 * 60 * MINUTE;
@@ -140,16 +140,6 @@ impl Signed {
         let mut response = see_other("/login");
         cookies::clear(desk, &mut response, Jar::Session);
         Ok(response)
-    }
-}
-
-/// Whether one account may change what belongs to another: owners all, administrators what is below
-/// them, and everyone but viewers their own.
-pub fn may_change(own: &Account, other: &Account) -> bool {
-    match (own.role, other.role) {
-        (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => true,
-        (Role::Admin, Role::Owner | Role::Admin) | (Role::Member, _) => own.id == other.id,
-        (Role::Viewer, _) => false,
     }
 }
 

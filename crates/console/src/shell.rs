@@ -10,7 +10,8 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::acting::Who;
 use crate::desk::Desk;
-use crate::{assets, names, nav};
+use crate::{assets, nav};
+use admin::names;
 
 /// Nothing but our own style, script and forms; no frame may show us.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \

@@ -49,7 +49,7 @@ impl Halfway {
     /// Of the request's browser; `None` when it passed no first step, or too long ago.
     pub(crate) async fn of(desk: &Desk, headers: &HeaderMap) -> Result<Option<Self>, Trouble> {
         let Some(word) = cookies::sent(desk, headers, Jar::Second) else { return Ok(None) };
-        let link = desk.store.link(&crate::random::digest(&word)).await?;
+        let link = desk.store.link(&admin::random::digest(&word)).await?;
         let fits = |link: &store::Link| link.purpose == Purpose::Second && links::alive(desk, link);
         let Some(link) = link.filter(fits) else { return Ok(None) };
         let Some(id) = &link.account_id else { return Ok(None) };

@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use ledger::Micros;
 use store::{Store, Tally};
 
-use crate::random;
 use crate::trouble::Trouble;
+use admin::random;
 
 const SECOND: Micros = 1_000_000;
 /// Nothing is remembered for longer than this.

@@ -3,8 +3,8 @@
 use aws_lc_rs::{hmac, rand};
 use ledger::Micros;
 
-use crate::random;
 use crate::trouble::Trouble;
+use admin::random;
 
 /// How long a code is shown, in seconds.
 const STEP: i64 = 30;

@@ -1,28 +1,22 @@
-//! What every request may use.
+//! The gateway put together: every part is opened here, and handed to the crates that use it.
 
-use arc_swap::ArcSwap;
-use canon::Money;
+use access::idempotency::Idempotency;
+use access::keys::KeyRing;
+use access::limits::{Pacing, Shared};
+use admin::{Admin, NewKey, StoredConfig};
+use api::{ApiState, Memory, Tasks};
+use config::{Config, Stored};
 use http::HeaderValue;
 use ledger::{Book, Clock, FileDisk, SystemClock, Teller};
+use relay::{Engine, EngineParts, Files, Funds, Ids, node_name};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use store::{Account, KeyRecord, Limits, Role, Store, Vault};
+use std::time::Duration;
+use store::{Account, Role, Store, Vault};
+use telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
-use crate::config::{Config, Given, Stored};
-use crate::files::Files;
-use crate::flow::{Running, SealKeep};
-use crate::ids::Ids;
-use crate::keys::{KeyRing, NewToken, hash};
-use crate::limits::{Pacing, Shared};
-use crate::memory::Memory;
-use crate::meters::Meters;
-use crate::places::Places;
-use crate::server::{Open, Order};
-use crate::tasks::Tasks;
-use crate::telemetry::Telemetry;
+use transport::ShutdownPhase;
 
 /// The name under which the key pepper is kept in the store.
 const PEPPER: &str = "key_pepper";
@@ -30,61 +24,29 @@ const PEPPER: &str = "key_pepper";
 const SETUP: &str = "setup_token";
 /// The file in the data folder for the key of our own that seals secrets.
 const VAULT: &str = "vault.key";
-/// Every how many seconds it is asked what other nodes spent of budgets.
-const BUDGETS: u64 = 5;
-/// How long the store may be silent before a gateway that is not the only one sends callers to
-/// the others.
-const SILENCE: i64 = 4_000_000;
 
 /// The gateway.
 pub struct App {
-    config: ArcSwap<Config>,
+    /// Serves calls.
+    pub engine: Arc<Engine>,
+    /// Changes keys, accounts, providers, models, settings.
+    pub admin: Arc<Admin>,
+    /// Serves the HTTP API.
+    pub api: Arc<ApiState>,
     /// Accounts, keys, usage.
     pub store: Store,
-    /// The keys in memory.
-    pub ring: Arc<KeyRing>,
-    /// Where secrets in the store are sealed.
-    pub(crate) vault: Vault,
-    /// What administrators configured.
-    pub(crate) places: Places,
-    /// The money of running calls.
-    pub book: Arc<Book>,
-    /// Where that money comes from.
-    pub(crate) teller: Teller<Store>,
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Where request ids come from.
-    pub(crate) ids: Ids,
-    /// How fast keys and accounts may be used.
-    pub(crate) pacing: Pacing,
-    /// What is remembered between calls.
-    pub(crate) memory: Memory,
-    /// What is kept for callers to fetch.
-    files: Files,
-    /// What runs here without its caller.
-    pub(crate) jobs: Tasks,
-    /// Seals of callers whose format has no place for them.
-    pub(crate) seals: SealKeep,
-    /// What is counted.
-    pub meters: Meters,
-    /// Where ended calls are reported to.
-    pub(crate) telemetry: Telemetry,
-    /// Work that must be done before the process may end.
-    pub tasks: TaskTracker,
-    /// The order to stop.
+    /// Cancelled when the process is to stop: nothing new is accepted, what runs may finish.
     pub stop: CancellationToken,
-    /// How many calls run.
-    pub(crate) running: Running,
-    /// The name by which this process knows its own requests when they come round.
-    pub(crate) instance: HeaderValue,
-    born: Instant,
-    /// The order to make haste with it.
+    /// Cancelled when running calls must end before the drain timeout.
     pub(crate) hurry: CancellationToken,
-    /// Who is connected.
-    pub(crate) open: Arc<Open>,
+    /// Loops that run beside the calls, and the order for them to end once all calls have.
+    pub(crate) background: TaskTracker,
+    pub(crate) calls_ended: CancellationToken,
 }
 
-/// What a first start has to show once.
+/// Shown once, on the first start.
 #[derive(Debug)]
 pub struct FirstStart {
     /// The first key.
@@ -115,65 +77,81 @@ impl App {
         let stored = Stored::read(store.configured().await?, &vault);
         config.lay(&stored)?;
         let pepper = pepper(&config, &store).await?;
-        let ring = KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?;
+        let keys = Arc::new(KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?);
         let files = Files::open(&config, &pepper, Arc::clone(&clock))?;
-        let tasks = TaskTracker::new();
-        let stop = CancellationToken::new();
+        let (tasks, background) = (TaskTracker::new(), TaskTracker::new());
+        let calls_ended = CancellationToken::new();
         let telemetry = Telemetry::start(
             config.telemetry.clone(),
             &config.way,
             Arc::clone(&clock),
-            stop.clone(),
-            |reports| drop(tasks.spawn(reports)),
+            calls_ended.clone(),
+            |reports| drop(background.spawn(reports)),
         );
         let ids = Ids::new()?;
         let node = format!("{:016x}", ids.word());
         let shared =
             config.valkey.as_ref().map(|valkey| Shared::open(valkey, node, Arc::clone(&clock)));
-        let pacing = Pacing::new(Arc::clone(&clock), shared.transpose()?);
-        pacing.refresh(&store).await?;
-        let app = Arc::new(Self {
+        let limiter = Arc::new(Pacing::new(Arc::clone(&clock), shared.transpose()?));
+        limiter.refresh(&store).await?;
+        let stop = CancellationToken::new();
+        let funds = Funds::new(Arc::clone(&book), teller, store.clone(), config.data.clone());
+        let engine = Arc::new(Engine::new(EngineParts {
+            config,
+            keys,
+            funds,
+            clock: Arc::clone(&clock),
             ids,
-            pacing,
-            memory: Memory::new(store.clone(), tasks.clone()),
-            config: ArcSwap::from_pointee(config),
-            ring: Arc::new(ring),
-            vault,
-            places: Places::new(stored),
-            store,
-            book,
-            teller,
-            clock,
             files,
-            jobs: Tasks::new(&pepper),
-            seals: SealKeep::default(),
-            meters: Meters::new(),
             telemetry,
-            tasks,
-            stop,
-            running: Running::default(),
-            instance: HeaderValue::from_str(&crate::keys::word(16)?)?,
-            born: Instant::now(),
-            hurry: CancellationToken::new(),
-            open: Arc::default(),
+            tasks: tasks.clone(),
+            instance: HeaderValue::from_str(&access::keys::word(16)?)?,
+        }));
+        let admin = Arc::new(Admin {
+            engine: Arc::clone(&engine),
+            store: store.clone(),
+            vault,
+            stored: StoredConfig::new(stored),
+            limiter: Arc::clone(&limiter),
         });
-        app.tell_places(None).await?;
+        let api = Arc::new(ApiState {
+            engine: Arc::clone(&engine),
+            admin: Arc::clone(&admin),
+            store: store.clone(),
+            limiter,
+            idempotency: Idempotency::new(store.clone(), book, Arc::clone(&clock), tasks.clone()),
+            memory: Memory::new(store.clone(), tasks),
+            jobs: Tasks::new(&pepper),
+            stop: stop.clone(),
+        });
+        let app = Arc::new(Self {
+            engine,
+            admin,
+            api,
+            store,
+            clock,
+            stop,
+            hurry: CancellationToken::new(),
+            background,
+            calls_ended,
+        });
+        app.admin.tell_places(None).await?;
         let first = app.first_start().await?;
         Ok((app, first))
     }
 
     /// The configuration in force.
     pub fn config(&self) -> Arc<Config> {
-        self.config.load_full()
+        self.engine.config()
     }
 
     /// Puts a new configuration in force; how its lanes stand is not forgotten. What needs a restart
     /// is told.
-    pub fn reconfigure(&self, mut config: Config) {
+    pub fn reconfigure(&self, config: Config) {
         let old = self.config();
-        self.vault.give(config.vault.clone());
         // What could not be opened may open now.
-        self.places.forget();
+        self.admin.vault.give(config.vault.clone());
+        self.admin.stored.forget();
         if old.listen != config.listen
             || old.store != config.store
             || old.secret != config.secret
@@ -188,133 +166,24 @@ impl App {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        self.teller.set_debt(micros(config.store_away));
-        self.files.reconfigure(&config);
-        self.put_in_force(|_, stored| match config.lay(stored) {
-            Ok(()) => Some(config),
-            Err(why) => {
-                tracing::error!("the new configuration is refused, the last good one stays: {why}");
-                None
-            }
-        });
+        self.engine.funds.teller.set_debt(micros(config.store_away));
+        self.engine.files.reconfigure(&config);
+        self.admin.replace_config(config);
     }
 
-    /// Puts a configuration in force that is made of the one before and of what is stored; how its
-    /// lanes stand is not forgotten.
-    pub(crate) fn put_in_force(&self, make: impl FnOnce(&Config, &Stored) -> Option<Config>) {
-        // Of two that change it at once, each starts from what the other left.
-        let stored = self.places.stored();
-        let old = self.config();
-        if let Some(mut config) = make(&old, &stored) {
-            config.inherit(&old);
-            self.config.store(Arc::new(config));
-        }
-    }
-
-    /// What is kept for callers to fetch.
-    pub(crate) fn files(&self) -> &Files {
-        &self.files
-    }
-
-    /// Microseconds since the start: a clock that nobody sets, for what must not jump.
+    /// Microseconds since the start, by a clock that never jumps.
     pub fn ticks(&self) -> i64 {
-        i64::try_from(self.born.elapsed().as_micros()).unwrap_or(i64::MAX)
-    }
-
-    /// Whether new work is welcome.
-    pub fn is_ready(&self) -> bool {
-        let cut_off = self.teller.nodes() > 1 && self.teller.silence() > SILENCE;
-        !cut_off && self.open.order() == Order::Serve
-    }
-
-    /// Whether running calls must end, their time being over.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.open.order() >= Order::End
+        self.engine.ticks()
     }
 
     /// No new work from here on.
     pub fn drain(&self) {
-        self.open.give(Order::Drain);
+        self.engine.connections.give(ShutdownPhase::Drain);
     }
 
-    /// The work that goes on beside the calls: posting to the store, news of keys, the journal's
-    /// way to the platter, reload.
-    pub fn run_beside(self: &Arc<Self>, given: Given) {
-        let app = Arc::clone(self);
-        self.tasks.spawn(async move { app.post_settled().await });
-        let app = Arc::clone(self);
-        tokio::spawn(async move { app.tend_leases().await });
-        let app = Arc::clone(self);
-        tokio::spawn(async move {
-            let mut count: u64 = 0;
-            loop {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                app.hear_of_keys().await;
-                app.hear_of_places().await;
-                count += 1;
-                if count.is_multiple_of(BUDGETS)
-                    && let Err(e) = app.ring.refresh_budgets().await
-                {
-                    tracing::warn!("what was spent of budgets could not be fetched: {e}");
-                }
-            }
-        });
-        if let Some(shared) = self.pacing.shared() {
-            let (beating, listening) = (Arc::clone(shared), Arc::clone(shared));
-            tokio::spawn(async move { beating.beat().await });
-            let app = Arc::clone(self);
-            tokio::spawn(async move { listening.listen(|| app.hear_of_keys()).await });
-        }
-        let app = Arc::clone(self);
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(Duration::from_millis(500)).await;
-                let book = Arc::clone(&app.book);
-                let synced = tokio::task::spawn_blocking(move || book.sync()).await;
-                if let Ok(Err(e)) = synced {
-                    tracing::error!("{e}");
-                }
-            }
-        });
-        let app = Arc::clone(self);
-        tokio::spawn(async move {
-            loop {
-                app.sweep().await;
-                tokio::time::sleep(Duration::from_secs(600)).await;
-            }
-        });
-        tokio::spawn(Arc::clone(self).run_tasks());
-        tokio::spawn(Arc::clone(self).tell_ends());
-        let app = Arc::clone(self);
-        tokio::spawn(crate::config::watch(given, move |config| app.reconfigure(config)));
-    }
-
-    /// Forgets what was kept and has outlived its time. Done on schedule; a test need not wait.
-    pub async fn sweep(&self) {
-        let now = self.clock.now();
-        if let Err(e) = self.store.sweep_kept(now).await {
-            tracing::warn!("expired answers could not be swept: {e}");
-        }
-        if let Err(e) = self.store.sweep_links(now).await {
-            tracing::warn!("old one-time links could not be swept: {e}");
-        }
-        if let Err(e) = self.store.sweep_claims(now).await {
-            tracing::warn!("expired idempotency keys could not be swept: {e}");
-        }
-        self.sweep_tasks().await;
-        if let Err(e) = self.files.sweep().await {
-            tracing::warn!("expired files could not be swept: {e}");
-        }
-    }
-
-    /// Fetches what changed of keys and of the limits of accounts.
-    async fn hear_of_keys(&self) {
-        if let Err(e) = self.ring.refresh().await {
-            tracing::warn!("news of keys could not be fetched: {e}");
-        }
-        if let Err(e) = self.pacing.refresh(&self.store).await {
-            tracing::warn!("the limits of accounts could not be fetched: {e}");
-        }
+    /// Tells the store how this node's leases stand. Done every second; a test need not wait.
+    pub async fn tend(&self) {
+        self.engine.funds.tend().await;
     }
 
     /// Makes the owner's account, its first key and the set-up word, if there is no account yet.
@@ -329,12 +198,12 @@ impl App {
             Err(store::StoreError::Conflict(_)) => return Ok(None),
             Err(e) => return Err(e.into()),
         }
-        let word = crate::keys::word(32)?;
+        let word = access::keys::word(32)?;
         self.store.put_setting(SETUP, &word).await?;
         let key = NewKey { name: "first key".to_owned(), cap: None, models: vec![], expires: None };
-        let (record, text) = key.make(&owner.id, &self.ring, self.clock.now())?;
+        let (record, text) = key.make(&owner.id, &self.engine.keys, self.clock.now())?;
         self.store.add_key(&record).await?;
-        self.ring.put(record);
+        self.engine.keys.put(record);
         Ok(Some(FirstStart { key: text }))
     }
 
@@ -367,55 +236,8 @@ pub(crate) async fn owner_of(store: &Store, now: i64) -> anyhow::Result<Account>
     }
     let owner = owner_account(now);
     store.add_account(&owner).await?;
-    store.put_setting(SETUP, &crate::keys::word(32)?).await?;
+    store.put_setting(SETUP, &access::keys::word(32)?).await?;
     Ok(owner)
-}
-
-/// What a new key is to be.
-#[derive(Clone, Debug)]
-pub struct NewKey {
-    /// Its name.
-    pub name: String,
-    /// The most it may spend; `None` for no limit.
-    pub cap: Option<Money>,
-    /// The models it may use; empty for all.
-    pub models: Vec<String>,
-    /// When it ends.
-    pub expires: Option<i64>,
-}
-
-impl NewKey {
-    /// The record to keep and the text to show once.
-    pub fn make(
-        self,
-        account_id: &str,
-        ring: &KeyRing,
-        now: i64,
-    ) -> anyhow::Result<(KeyRecord, String)> {
-        let token = NewToken::draw()?;
-        let Self { name, cap, models, expires } = self;
-        let record = KeyRecord {
-            id: token.id,
-            account_id: account_id.to_owned(),
-            made_by: None,
-            name,
-            hash: hash(ring.pepper(), &token.text),
-            old_hash: None,
-            old_until: None,
-            cap,
-            spent: Money::ZERO,
-            budget: None,
-            models,
-            expires,
-            revoked: None,
-            limits: Limits::default(),
-            ips: Vec::new(),
-            created: now,
-            changed: now,
-            last_used: None,
-        };
-        Ok((record, token.text))
-    }
 }
 
 /// Opens the store, making the data folder for an embedded one.
@@ -433,24 +255,6 @@ fn make_folder(data: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// The name of this node, the same after a restart: what it left in the store is its own again.
-fn node_name(data: &Path) -> anyhow::Result<String> {
-    let file = data.join("node");
-    if let Ok(name) = std::fs::read_to_string(&file)
-        && !name.trim().is_empty()
-    {
-        return Ok(name.trim().to_owned());
-    }
-    let name = uuid::Uuid::now_v7().to_string();
-    write_name(data, &name)?;
-    Ok(name)
-}
-
-pub(crate) fn write_name(data: &Path, name: &str) -> anyhow::Result<()> {
-    std::fs::write(data.join("node"), format!("{name}\n"))
-        .map_err(|e| anyhow::anyhow!("the data folder {} cannot be written: {e}", data.display()))
-}
-
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
@@ -459,6 +263,6 @@ fn micros(time: Duration) -> i64 {
 pub(crate) async fn pepper(config: &Config, store: &Store) -> anyhow::Result<String> {
     match &config.secret {
         Some(secret) => Ok(secret.clone()),
-        None => Ok(store.setting_or(PEPPER, &crate::keys::word(43)?).await?),
+        None => Ok(store.setting_or(PEPPER, &access::keys::word(43)?).await?),
     }
 }

@@ -10,11 +10,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Account, KeyRecord, Vault};
-use upstream::{Client, Pieces};
+use transport::{Client, Pieces};
 
-use crate::app::{App, NewKey};
-use crate::keys::{NewToken, hash};
-use crate::limits::Net;
+use admin::NewKey;
+
+use crate::app::App;
+use access::keys::{NewToken, hash};
+use config::Net;
 
 /// How long a provider of identities may take, and how much it may say.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +40,7 @@ impl Host for App {
     }
 
     fn description(&self) -> serde_json::Map<String, serde_json::Value> {
-        crate::surfaces::description(self)
+        api::description(&self.api)
     }
 
     fn call(
@@ -47,22 +49,22 @@ impl Host for App {
         peer: SocketAddr,
         request: Request<Body>,
     ) -> Later<Response> {
-        Box::pin(async move { crate::surfaces::serve_as(self, &key, peer, request).await })
+        Box::pin(async move { api::serve_as(Arc::clone(&self.api), &key, peer, request).await })
     }
 
     fn administer(self: Arc<Self>, account: Account, request: Request<Body>) -> Later<Response> {
-        Box::pin(async move { crate::surfaces::administer(self, &account, request).await })
+        Box::pin(async move { api::administer(Arc::clone(&self.api), &account, request).await })
     }
 
     fn new_key(&self, account_id: &str, ask: KeyAsk) -> Result<(KeyRecord, String), String> {
         let KeyAsk { name, cap, models, expires } = ask;
         let key = NewKey { name, cap, models, expires };
-        key.make(account_id, &self.ring, self.clock.now()).map_err(|e| e.to_string())
+        key.make(account_id, &self.engine.keys, self.clock.now()).map_err(|e| e.to_string())
     }
 
     fn new_value(&self, key_id: &str) -> Result<(Vec<u8>, String), String> {
         let token = NewToken::with_id(key_id.to_owned()).map_err(|e| e.to_string())?;
-        Ok((hash(self.ring.pepper(), &token.text), token.text))
+        Ok((hash(self.engine.keys.pepper(), &token.text), token.text))
     }
 
     fn check_network(&self, text: &str) -> Result<(), String> {
@@ -70,7 +72,7 @@ impl Host for App {
     }
 
     fn vault(&self) -> &Vault {
-        &self.vault
+        &self.admin.vault
     }
 
     fn can_mail(&self) -> bool {
@@ -103,11 +105,7 @@ impl Host for App {
     }
 
     fn key_changed(&self, record: KeyRecord) {
-        self.ring.put(record);
-        if let Some(shared) = self.pacing.shared() {
-            let shared = Arc::clone(shared);
-            self.tasks.spawn(async move { shared.tell_news().await });
-        }
+        self.admin.key_changed(record);
     }
 }
 

@@ -1,37 +1,19 @@
 //! Portunus, a model gateway: one key, four request formats, every model, exact money.
 //!
-//! This crate is the top of the house: the command line, the configuration, the addresses that
-//! are served and the flow of one call. Start reading in [`flow`](flow/mod.rs): it shows a call's
-//! whole life on one screen.
+//! This crate is the top: the command line, the wiring of all parts, background loops, shutdown.
+//! To see the life of one call, start reading in the crate `relay`.
 
 pub mod app;
+mod background;
 pub mod cli;
-pub mod config;
-mod files;
-mod flow;
-mod guard;
 mod host;
-mod idempotency;
-mod ids;
-pub mod keys;
-mod limits;
-mod mail;
-mod memory;
-mod meters;
-mod money;
-mod places;
-mod respond;
-mod server;
-mod surfaces;
-mod tasks;
-mod telemetry;
-mod tokens;
+mod serve;
 
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-pub use server::serve;
-pub use surfaces::addresses;
+pub use api::addresses;
+pub use serve::serve;
 
 use app::App;
 use config::Given;
@@ -40,6 +22,6 @@ use config::Given;
 pub async fn run(app: Arc<App>, listener: TcpListener, given: Given) {
     app.run_beside(given);
     serve(Arc::clone(&app), listener).await;
-    server::drain(&app).await;
+    serve::drain(&app).await;
     app.store.close().await;
 }

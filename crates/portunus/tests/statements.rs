@@ -10,13 +10,14 @@
     reason = "a test stops where its ground gives way"
 )]
 
+use admin::NewKey;
 use bytes::Bytes;
+use config::{Config, Given};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use portunus::app::{App, NewKey};
-use portunus::config::{Config, Given};
+use portunus::app::App;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -85,9 +86,10 @@ impl Alone {
         let account = self.app.store.accounts().await.unwrap().remove(0);
         let cap = cap.map(|cap| cap.parse().unwrap());
         let ask = NewKey { name: "a test's own".to_owned(), cap, models: vec![], expires: None };
-        let (record, text) = ask.make(&account.id, &self.app.ring, self.app.clock.now()).unwrap();
+        let (record, text) =
+            ask.make(&account.id, &self.app.engine.keys, self.app.clock.now()).unwrap();
         self.app.store.add_key(&record).await.unwrap();
-        self.app.ring.refresh().await.unwrap();
+        self.app.engine.keys.refresh().await.unwrap();
         text
     }
 
@@ -157,7 +159,7 @@ async fn no_call_waits_for(store: &str, statements: &Statements, folder: &Path) 
         }
     }
     assert_eq!(calls, 2 * (WARM + ROUNDS) * 8);
-    assert_eq!(gateway.app.book.waiting(), calls, "all are settled, none is posted");
+    assert_eq!(gateway.app.engine.funds.book.waiting(), calls, "all are settled, none is posted");
 
     gateway.app.run_beside(gateway.given.clone());
     loop {

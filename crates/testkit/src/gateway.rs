@@ -1,20 +1,20 @@
 //! A gateway of one test's own, and a client that shows exactly what came back.
 
 use bytes::Bytes;
+use config::{Config, Given};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use portunus::app::App;
-use portunus::config::{Config, Given};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use upstream::{Names, SystemNames};
+use transport::{Names, SystemNames};
 
 /// A running gateway. Dropped, it ends and its folder goes with it.
 pub struct Gateway {
@@ -127,7 +127,7 @@ impl Gateway {
 
     /// Waits until everything settled is in the store.
     pub async fn settled(&self) {
-        while self.app.book.running() > 0 || self.app.book.waiting() > 0 {
+        while self.app.engine.funds.book.running() > 0 || self.app.engine.funds.book.waiting() > 0 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         // A batch may be on its way between the book and the store.

@@ -13,6 +13,8 @@ use tokio::sync::Semaphore;
 pub enum Step {
     /// These bytes, in one write.
     Bytes(Vec<u8>),
+    /// These bytes again and again, as fast as they are taken, until the connection ends.
+    Flood(Vec<u8>),
     /// Silence.
     Wait(Duration),
     /// Silence until the test lets one answer through.
@@ -100,6 +102,10 @@ async fn serve(
                     if stream.write_all(&bytes).await.is_err() {
                         return;
                     }
+                }
+                Step::Flood(bytes) => {
+                    while stream.write_all(&bytes).await.is_ok() {}
+                    return;
                 }
                 Step::Wait(time) => tokio::time::sleep(time).await,
                 Step::Gate(gate) => match gate.acquire().await {

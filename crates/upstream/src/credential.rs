@@ -6,10 +6,10 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::body::Pieces;
-use crate::client::Client;
 use crate::google::Google;
 use crate::sigv4::SigV4;
+use transport::Client;
+use transport::Pieces;
 
 /// The time, as microseconds since 1970. Passed in, so that a test can set it.
 pub type Now = Arc<dyn Fn() -> i64 + Send + Sync>;

@@ -28,10 +28,10 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use url::{Host, Position};
 
-use crate::guard::{Guard, NotPublic, Target};
-use crate::names::{Names, SystemNames};
-use crate::outbound::Outbound;
 use crate::sniff;
+use transport::Outbound;
+use transport::{Guard, NotPublic, Target};
+use transport::{Names, SystemNames};
 
 /// How often a server may send us on.
 const HOPS: usize = 3;

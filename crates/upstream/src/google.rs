@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-use crate::body::Pieces;
-use crate::client::Client;
 use crate::credential::Now;
+use transport::Client;
+use transport::Pieces;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";

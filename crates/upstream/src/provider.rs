@@ -8,10 +8,10 @@ use http::{HeaderMap, Method, Request, Uri};
 use std::fmt;
 use std::time::Duration;
 
-use crate::body::Pieces;
-use crate::client::{Answer, Client, Lost};
 use crate::credential::Credential;
-use crate::outbound::Outbound;
+use transport::Outbound;
+use transport::Pieces;
+use transport::{Answer, Client, Lost};
 
 /// How long each step of a call may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -340,7 +340,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Outbound, Proxies};
+    use transport::{Outbound, Proxies};
 
     fn provider(base: &str, hosts: &[&str]) -> Result<Provider, ProviderError> {
         let time = Duration::from_secs(1);

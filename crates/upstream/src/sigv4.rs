@@ -8,8 +8,8 @@ use http::{Request, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::fmt::Write as _;
 
-use crate::body::Pieces;
 use crate::credential::Now;
+use transport::Pieces;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// What is never escaped, by the rules of the signature.

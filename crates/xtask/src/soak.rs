@@ -58,7 +58,7 @@ fn rounds(turn: u64, seed: u64) -> Vec<Round> {
         },
         real(
             format!("kill -9 of {nodes} nodes"),
-            "kills::whoever_is_killed_every_answered_call_costs_what_the_provider_metered",
+            "nodes::kills::whoever_is_killed_every_answered_call_costs_what_the_provider_metered",
             &[
                 ("PORTUNUS_SOAK_NODES", nodes),
                 ("PORTUNUS_SOAK_KILLS", 40),
@@ -67,18 +67,22 @@ fn rounds(turn: u64, seed: u64) -> Vec<Round> {
         ),
         real(
             format!("a cap, {callers} callers, {nodes} nodes"),
-            "nodes_spend_a_cap_to_its_end_and_not_beyond",
+            "nodes::nodes_spend_a_cap_to_its_end_and_not_beyond",
             &[
                 ("PORTUNUS_SOAK_NODES", nodes),
                 ("PORTUNUS_SOAK_CALLERS", callers),
                 ("PORTUNUS_SOAK_CALLS", 4_000),
             ],
         ),
-        real("a full disk".to_owned(), "full::a_full_disk_lets_nothing_in_and_loses_nothing", &[]),
-        real("a store that goes away".to_owned(), "the_store_goes_away_and_comes_back", &[]),
+        real(
+            "a full disk".to_owned(),
+            "nodes::full::a_full_disk_lets_nothing_in_and_loses_nothing",
+            &[],
+        ),
+        real("a store that goes away".to_owned(), "nodes::the_store_goes_away_and_comes_back", &[]),
         real(
             "one of three dies".to_owned(),
-            "one_of_three_nodes_dies_and_nothing_is_lost_or_spent_twice",
+            "nodes::one_of_three_nodes_dies_and_nothing_is_lost_or_spent_twice",
             &[],
         ),
     ]
@@ -135,7 +139,7 @@ impl Done {
 
 /// Runs rounds until the time is over; fails with the first round that does.
 pub(crate) fn run(minutes: u64, seed: Option<u64>, year: Option<u64>) -> Result<()> {
-    let nodes = built(&["-p", "portunus", "--features", "node-tests", "--test", "nodes"])?;
+    let nodes = built(&["-p", "portunus", "--features", "node-tests", "--test", "portunus"])?;
     // Optimised: a simulation is as good as it has seeds.
     let ledger = built(&["--release", "-p", "ledger", "--test", "ledger"])?;
     // Another one every time; the standard library's own chance will do.

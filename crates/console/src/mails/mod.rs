@@ -20,7 +20,8 @@ pub(crate) use signup::signup;
 use maud::{DOCTYPE, html};
 
 use crate::desk::Desk;
-use crate::{Host, Mail, names};
+use crate::{Host, Mail};
+use admin::names;
 
 /// A letter before it is a mail.
 struct Letter<'a> {

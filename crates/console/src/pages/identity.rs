@@ -18,7 +18,8 @@ use crate::session;
 use crate::shell::{Shell, page, sent_to};
 use crate::signup::SignUp;
 use crate::trouble::Trouble;
-use crate::{address, names, signin};
+use crate::{address, signin};
+use admin::names;
 
 /// `POST /auth/{identity}`
 pub(crate) async fn depart(
@@ -122,7 +123,7 @@ async fn newcomer(desk: &Desk, person: &Person, role: Role) -> Result<Account, T
     let now = desk.now();
     let terms = crate::signup::terms(desk).await?;
     for attempt in 0..20 {
-        let word = crate::random::word().map_err(|_| Trouble::Broken)?;
+        let word = admin::random::word().map_err(|_| Trouble::Broken)?;
         let suffix: String = word.chars().take(6).collect();
         let username = if attempt == 0 { base.to_owned() } else { format!("{base}-{suffix}") };
         let account = Account {

@@ -9,8 +9,9 @@ use maud::{Markup, html};
 use store::{BudgetTerms, KeyRecord, Limits};
 
 use crate::desk::Desk;
-use crate::form::{Fields, Input, Wrongs, described, disguised, notes};
+use crate::form::{Fields, Input, Wrongs, described, notes};
 use crate::trouble::Trouble;
+use admin::names::disguised;
 
 const DAY: Micros = 24 * 3_600 * 1_000_000;
 const LONGEST_NAME: usize = 60;

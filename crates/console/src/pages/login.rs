@@ -51,7 +51,7 @@ pub(crate) async fn enter(
     let login = fields.short("login", LONGEST_LOGIN)?;
     let next = address::inside(fields.get("next")).unwrap_or_default();
     let password = fields.get("password");
-    if password.len() > password::LONGEST {
+    if password.len() > admin::password::LONGEST {
         return Err(Trouble::Bad("A field holds far more text than it can take."));
     }
     if login.is_empty() || password.is_empty() {

@@ -14,11 +14,12 @@ use super::{people, team, teams, tell_owner};
 use crate::desk::Desk;
 use crate::fields::another_look;
 use crate::form::{Fields, Input, Wrongs};
-use crate::rights::TeamDeed;
 use crate::session::Signed;
 use crate::shell::{Shell, good, sent_to};
 use crate::trouble::Trouble;
-use crate::{address, names, show};
+use crate::{address, show};
+use admin::TeamDeed;
+use admin::names;
 
 const LONGEST: usize = 4_096;
 /// How many may belong to one team.

@@ -17,7 +17,9 @@ use crate::session::Signed;
 use crate::shell::{Shell, good, page, see_other};
 use crate::signup::SignUp;
 use crate::trouble::Trouble;
-use crate::{address, fields, mails, names, random, show};
+use crate::{address, fields, mails, show};
+use admin::may_give;
+use admin::{names, random};
 
 const HERE: &str = "/console/people";
 const LONGEST: usize = 4_096;
@@ -28,15 +30,6 @@ const MOST_INVITES: usize = 100;
 pub(super) async fn too_many(desk: &Desk) -> Result<Option<String>, Trouble> {
     let full = desk.store.links_for(Purpose::Invite).await?.len() >= MOST_INVITES;
     Ok(full.then(|| format!("There may be {MOST_INVITES} open invitations.")))
-}
-
-/// Whether one role may make accounts of another: owners may make all, administrators only what is
-/// below them.
-pub const fn may_give(own: Role, given: Role) -> bool {
-    match (own, given) {
-        (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => true,
-        (Role::Admin, Role::Owner | Role::Admin) | (Role::Member | Role::Viewer, _) => false,
-    }
 }
 
 /// `GET /console/people`

@@ -14,7 +14,8 @@ use crate::form::{Fields, Input, Wrongs};
 use crate::links::{self, LIFE, Note};
 use crate::shell::{Shell, page};
 use crate::trouble::Trouble;
-use crate::{fields, mails, names, signin};
+use crate::{fields, mails, signin};
+use admin::names;
 
 const LONGEST_LOGIN: usize = 320;
 

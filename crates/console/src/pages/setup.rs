@@ -13,7 +13,8 @@ use crate::form::{Fields, Input, Wrongs};
 use crate::guard::SETUP;
 use crate::shell::{Shell, page};
 use crate::trouble::Trouble;
-use crate::{address, fields, names, random, session};
+use crate::{address, fields, session};
+use admin::{names, random};
 
 const LONGEST: usize = 4_096;
 

@@ -15,7 +15,8 @@ use crate::links::{self, LIFE, Note};
 use crate::shell::{Shell, page};
 use crate::signup::SignUp;
 use crate::trouble::Trouble;
-use crate::{fields, mails, names, signin};
+use crate::{fields, mails, signin};
+use admin::names;
 
 const LONGEST: usize = 4_096;
 const DOORS: [Purpose; 2] = [Purpose::SignUp, Purpose::Invite];
@@ -220,7 +221,7 @@ async fn permitted(desk: &Desk, link: &Link) -> Result<Role, Trouble> {
     }
     let Some(maker) = note.maker else { return Ok(role) };
     let maker = desk.store.account(&maker).await?.filter(|maker| !maker.disabled);
-    let gives = maker.is_some_and(|maker| super::people::may_give(maker.role, role));
+    let gives = maker.is_some_and(|maker| admin::may_give(maker.role, role));
     if gives { Ok(role) } else { Err(Trouble::DeadLink) }
 }
 

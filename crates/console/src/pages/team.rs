@@ -17,12 +17,12 @@ use super::{members, teams};
 use crate::desk::Desk;
 use crate::fields::another_look;
 use crate::form::{Fields, Input, Wrongs};
-use crate::names;
-use crate::rights::TeamDeed;
 use crate::session::Signed;
 use crate::shell::{Shell, page, sent_to};
 use crate::show;
 use crate::trouble::Trouble;
+use admin::TeamDeed;
+use admin::names;
 
 pub(super) const TAKEN: &str = "This name is taken by a team or somebody's account.";
 

@@ -8,6 +8,7 @@
     reason = "a test stops where its ground gives way"
 )]
 
+mod budgets;
 mod dice;
 mod laws;
 mod shares;

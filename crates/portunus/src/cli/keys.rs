@@ -9,10 +9,13 @@ use std::sync::Arc;
 use store::{AccountTerms, BudgetTerms, KeyRecord, Limits, Owner, Store};
 
 use super::{Common, say};
-use crate::app::{NewKey, open_store, owner_of, pepper};
-use crate::config::duration;
-use crate::keys::{KeyRing, NewToken, hash, state, told, told_budget};
-use crate::limits::{Net, Shared};
+use admin::NewKey;
+
+use crate::app::{open_store, owner_of, pepper};
+use access::keys::{KeyRing, NewToken, hash, state, told, told_budget};
+use access::limits::Shared;
+use config::Net;
+use config::duration;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Keys {

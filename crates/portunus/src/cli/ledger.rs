@@ -14,7 +14,7 @@ use store::{EntryFilter, Proof, Store};
 
 use super::{Common, say};
 use crate::app::open_store;
-use crate::surfaces::write_entry;
+use api::write_entry;
 
 const PAGE: u32 = 1_000;
 

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::config::{Config, Given, duration};
+use config::{Config, Given, duration};
 
 /// A model gateway: one key, four request formats, every model, exact money.
 #[derive(Debug, Parser)]

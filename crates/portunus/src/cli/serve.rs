@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Common, say};
 use crate::app::{App, FirstStart};
-use crate::config::Config;
+use config::Config;
 
 pub(super) async fn serve(common: &Common, listen: Option<String>) -> anyhow::Result<ExitCode> {
     let given = common.given(listen);
@@ -40,7 +40,7 @@ pub(super) async fn serve(common: &Common, listen: Option<String>) -> anyhow::Re
     };
     let (app, first) = App::open(config).await?;
     if let Some(listener) = metrics {
-        tokio::spawn(crate::server::serve_metrics(Arc::clone(&app), listener));
+        tokio::spawn(crate::serve::serve_metrics(Arc::clone(&app), listener));
     }
     // Heard from here on: whoever has read the greeting may send a signal at once.
     let terminate = signal(SignalKind::terminate()).context("signals cannot be heard")?;

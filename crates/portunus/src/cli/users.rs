@@ -10,7 +10,7 @@ use store::{Account, Role, Store};
 
 use super::{Common, say};
 use crate::app::{open_store, owner_of};
-use crate::config::Config;
+use config::Config;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Users {
@@ -115,12 +115,12 @@ impl Desk<'_> {
         role: Role,
         with_password: bool,
     ) -> anyhow::Result<()> {
-        if let Some(why) = console::names_objection(name, email.as_deref()) {
+        if let Some(why) = admin::names_objection(name, email.as_deref()) {
             anyhow::bail!(why);
         }
         let hash = if with_password {
             let names = [name, email.as_deref().unwrap_or_default()];
-            let hash = console::hash_password(&password()?, &names);
+            let hash = admin::hash_password(&password()?, &names);
             Some(hash.map_err(|why| anyhow::anyhow!("the password: {why}"))?)
         } else {
             None
@@ -143,7 +143,7 @@ impl Desk<'_> {
         let mut object = show(&account);
         let mut line = format!("The account {name} is made.");
         if account.password_hash.is_none() {
-            let path = console::reset_link(self.store, &account, now).await;
+            let path = admin::reset_link(self.store, &account, now).await;
             let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
             line = format!(
                 "{link}\n\n{line} The link lets its owner choose a password, once, \
@@ -158,10 +158,10 @@ impl Desk<'_> {
     }
 
     async fn invite(&self, email: Option<&str>, role: Role) -> anyhow::Result<()> {
-        if let Some(why) = console::names_objection("somebody", email) {
+        if let Some(why) = admin::names_objection("somebody", email) {
             anyhow::bail!(why);
         }
-        let path = console::invite_link(self.store, role, email, SystemClock.now()).await;
+        let path = admin::invite_link(self.store, role, email, SystemClock.now()).await;
         let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
         self.note("account.invite", email.unwrap_or_default(), role.word()).await?;
         let line = format!("{link}\n\nThe link makes one account, within a week.");
@@ -192,7 +192,7 @@ impl Desk<'_> {
         if account.disabled {
             anyhow::bail!("the account `{name}` is locked; let it in again with: users enable");
         }
-        let path = console::reset_link(self.store, &account, SystemClock.now()).await;
+        let path = admin::reset_link(self.store, &account, SystemClock.now()).await;
         let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
         self.note("account.reset_link", &account.id, "").await?;
         let line = format!(

@@ -98,12 +98,14 @@ pub(super) fn run_nodes() -> Result<()> {
     let valkey = tools::valkey()?;
     let python = tools::python("s3", &workspace::root().join("tests/s3/requirements.txt"))?;
     let postgres = Postgres::start()?;
-    let mut tests = cargo(&["test", "--workspace", "--features", "portunus/node-tests"]);
-    let nodes = ["nodes", "shared", "tasks", "statements"];
-    tests.args(nodes.into_iter().flat_map(|test| ["--test", test]));
-    tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url).env("PORTUNUS_TEST_VALKEY", valkey);
-    tests.env("PORTUNUS_TEST_S3", python.with_file_name("moto_server"));
-    let tested = tools::run(&mut tests);
+    let test = |arguments: &[&str]| {
+        let mut tests = cargo(&["test", "--workspace", "--features", "portunus/node-tests"]);
+        tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url).env("PORTUNUS_TEST_VALKEY", &valkey);
+        tests.env("PORTUNUS_TEST_S3", python.with_file_name("moto_server"));
+        tools::run(tests.args(arguments))
+    };
+    let tested = test(&["--test", "portunus", "--", "nodes::", "shared::", "tasks::"])
+        .and_then(|()| test(&["--test", "statements"]));
     postgres.end(tested)
 }
 

@@ -9,10 +9,11 @@ use http::StatusCode;
 use super::{HERE, prove, whole};
 use crate::desk::Desk;
 use crate::form::{Fields, Wrongs};
+use crate::pages;
 use crate::session::Signed;
 use crate::shell::sent_to;
 use crate::trouble::Trouble;
-use crate::{names, pages};
+use admin::names;
 
 /// `POST /console/account/email`: the address counts once the link sent to it was used. Whether it
 /// is another account's already is not told here; its owner hears of it.

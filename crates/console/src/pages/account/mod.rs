@@ -86,7 +86,7 @@ pub(crate) async fn remove_factor(
 /// enough to take an account over. Tries count like those to sign in.
 pub(super) async fn proved(desk: &Desk, signed: &Signed, password: &str) -> Result<bool, Trouble> {
     let Signed { account, .. } = signed;
-    if password.len() > crate::password::LONGEST {
+    if password.len() > admin::password::LONGEST {
         return Ok(false);
     }
     let now = desk.now();

@@ -11,12 +11,13 @@ use store::{Factor, FactorKind, StoreError};
 
 use super::{HERE, prove, totp, whole};
 use crate::desk::Desk;
-use crate::form::{Fields, Wrongs, disguised};
+use crate::form::{Fields, Wrongs};
 use crate::passkey::{self, Shown};
 use crate::session::Signed;
 use crate::shell::sent_to;
 use crate::trouble::Trouble;
 use crate::{pages, signin};
+use admin::names::disguised;
 
 /// How many passkeys an account may have.
 const MOST: usize = 20;

@@ -9,10 +9,11 @@ use http::{HeaderMap, StatusCode};
 use super::{proved, whole};
 use crate::desk::Desk;
 use crate::form::{Fields, Wrongs};
+use crate::pages;
 use crate::session::{self, Signed};
 use crate::shell::sent_to;
 use crate::trouble::Trouble;
-use crate::{names, pages};
+use admin::names;
 
 /// `POST /console/account/password`: every session ends, and this browser gets a new one.
 pub(crate) async fn change(

@@ -16,11 +16,12 @@ use crate::desk::Desk;
 use crate::fields::another_look;
 use crate::form::{Asked, Fields, Input, Wrongs};
 use crate::pages::copyable;
-use crate::pages::people::{about, may_give};
+use crate::pages::people::about;
 use crate::session::Signed;
 use crate::shell::{Shell, good, page, sent_to};
 use crate::trouble::Trouble;
 use crate::{address, show};
+use admin::may_give;
 
 const PEOPLE: &str = "/console/people";
 /// The fields of the terms, which are those of the API.

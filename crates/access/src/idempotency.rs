@@ -1,0 +1,351 @@
+//! `Idempotency-Key`: a call that is made again under the same name is answered again, not run again.
+//!
+//! The store decides which node runs a call. What was answered well is kept and replayed, streams
+//! byte for byte; a call that failed leaves nothing, so that a retry runs. Requests without the
+//! header never come here.
+
+use aws_lc_rs::digest;
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use canon::{Fault, Trouble};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, HeaderName, Request, StatusCode};
+use http_body::{Body as HttpBody, Frame};
+use ledger::{Book, Clock};
+use ledger::{Micros, Outcome};
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use store::{CallName, Claim, Claimed, KeptAnswer, Store, StoreError};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+/// The header.
+pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+/// The longest name of a call.
+const LONGEST: usize = 255;
+/// How long an answer is kept.
+const KEEP: Micros = 86_400_000_000 + 3_600_000_000;
+/// How long a claim lasts without a word of its runner, and how often the runner gives it.
+const HELD: Micros = 15_000_000;
+const SAY: Duration = Duration::from_secs(4);
+/// The largest answer that is kept.
+const LARGEST: usize = 4 << 20;
+/// How long the body of a request may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Idempotency keys of all accounts, on all nodes.
+pub struct Idempotency {
+    store: Store,
+    book: Arc<Book>,
+    clock: Arc<dyn Clock>,
+    tasks: TaskTracker,
+}
+
+impl Idempotency {
+    /// Idempotency keys kept in that store. Claims are held by tasks of that tracker.
+    pub fn new(
+        store: Store,
+        book: Arc<Book>,
+        clock: Arc<dyn Clock>,
+        tasks: TaskTracker,
+    ) -> Arc<Self> {
+        Arc::new(Self { store, book, clock, tasks })
+    }
+
+    /// Runs a call unless it was run before or runs now.
+    pub async fn once<F: Future<Output = Result<Response, Fault>>>(
+        self: &Arc<Self>,
+        account_id: &str,
+        request_id: &str,
+        body_limit: usize,
+        request: Request<Body>,
+        run: impl FnOnce(Request<Body>) -> F,
+    ) -> Result<Response, Fault> {
+        let name = name(request.headers())?;
+        let (request, hash) = read(request, body_limit).await?;
+        let now = self.clock.now();
+        let claim = Claim {
+            call: CallName { account_id: account_id.to_owned(), name },
+            hash,
+            owner: request_id.to_owned(),
+            held_until: now.saturating_add(HELD),
+            expires: now.saturating_add(KEEP),
+        };
+        match self.store.claim(&claim, now).await.map_err(unreachable)? {
+            Claimed::Ours => {}
+            Claimed::Running(until) => return Err(running(until.saturating_sub(now))),
+            Claimed::Over(kept) => return replay(kept),
+            Claimed::Different => {
+                return Err(Fault::invalid(
+                    "Idempotency-Key",
+                    "this `Idempotency-Key` was used for a different request",
+                )
+                .code("idempotency_key_reused"));
+            }
+        }
+        let Claim { call, owner, .. } = claim;
+        let runner = Runner::new(Arc::clone(self), call, owner);
+        let response = run(request).await?;
+        runner.keep(response).await
+    }
+}
+
+/// The name the caller gave the call.
+fn name(headers: &HeaderMap) -> Result<String, Fault> {
+    let wrong = |say: &'static str| Fault::invalid("Idempotency-Key", say);
+    let mut values = headers.get_all(HEADER).iter();
+    let value = values.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if value.is_empty() || value.len() > LONGEST {
+        return Err(wrong("`Idempotency-Key` must be a text of 1 to 255 visible characters"));
+    }
+    if values.next().is_some() {
+        return Err(wrong("two `Idempotency-Key` headers were sent; send one"));
+    }
+    Ok(value.to_owned())
+}
+
+/// Reads the body, to know whether it is the same as before. The address is part of what is asked.
+async fn read(request: Request<Body>, limit: usize) -> Result<(Request<Body>, Vec<u8>), Fault> {
+    let (head, body) = request.into_parts();
+    let reading = axum::body::to_bytes(body, limit);
+    let body = match tokio::time::timeout(PATIENCE, reading).await {
+        Err(_) => {
+            return Err(Fault::new(Trouble::SlowCaller, "the body did not arrive in time"));
+        }
+        Ok(Err(e)) => {
+            let say = format!("the body broke off or is larger than {limit} bytes, the limit here");
+            return Err(Fault::new(Trouble::TooLarge, say).note(e.to_string()));
+        }
+        Ok(Ok(body)) => body,
+    };
+    let mut hash = digest::Context::new(&digest::SHA256);
+    hash.update(head.uri.path().as_bytes());
+    // The query may carry the API key, which may be another after a rotation.
+    let query = head.uri.query().unwrap_or_default().split('&');
+    for pair in query.filter(|pair| !pair.starts_with("key=")) {
+        hash.update(b"&");
+        hash.update(pair.as_bytes());
+    }
+    hash.update(b"\0");
+    hash.update(&body);
+    let hash = hash.finish().as_ref().to_vec();
+    Ok((Request::from_parts(head, Body::from(body)), hash))
+}
+
+/// Whoever runs a call. Dropped, it gives the call up for the next to run.
+struct Runner {
+    keys: Arc<Idempotency>,
+    call: CallName,
+    owner: String,
+    /// Ends the words that keep the claim.
+    _saying: DropGuard,
+    over: bool,
+}
+
+impl Runner {
+    fn new(keys: Arc<Idempotency>, call: CallName, owner: String) -> Self {
+        let done = CancellationToken::new();
+        keys.tasks.spawn(say_so(Arc::clone(&keys), call.clone(), owner.clone(), done.clone()));
+        Self { keys, call, owner, _saying: done.drop_guard(), over: false }
+    }
+
+    /// Keeps an answer before its caller has the last byte of it.
+    async fn keep(mut self, response: Response) -> Result<Response, Fault> {
+        if !response.status().is_success() {
+            return Ok(response);
+        }
+        let (head, body) = response.into_parts();
+        let headers = written(&head.headers);
+        let streamed = head
+            .headers
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+            || head.headers.contains_key("x-accel-buffering");
+        if streamed {
+            let recorder =
+                Recorder { body, seen: Some(Vec::new()), headers, step: Step::Passing(Some(self)) };
+            return Ok(Response::from_parts(head, Body::new(recorder)));
+        }
+        let body = axum::body::to_bytes(body, usize::MAX)
+            .await
+            .map_err(|e| Fault::internal(format!("an answer could not be read back: {e}")))?;
+        let kept = (body.len() <= LARGEST).then(|| body.to_vec());
+        self.finish(KeptAnswer { status: head.status.as_u16(), headers, body: kept }).await;
+        Ok(Response::from_parts(head, Body::from(body)))
+    }
+
+    /// A stream has ended. Only one that was answered to its end counts as answered.
+    async fn ended(mut self, headers: String, body: Option<Vec<u8>>) {
+        let settled = match self.keys.book.find(&self.owner) {
+            Some(entry) => Some(entry),
+            None => self.keys.store.entry(&self.owner).await.ok().flatten(),
+        };
+        if settled.is_some_and(|entry| entry.outcome == Outcome::Done) {
+            self.finish(KeptAnswer { status: 200, headers, body }).await;
+        }
+    }
+
+    async fn finish(&mut self, answer: KeptAnswer) {
+        match self.keys.store.finish_claim(&self.call, &self.owner, &answer).await {
+            Ok(true) => self.over = true,
+            Ok(false) => tracing::warn!(
+                request.id = self.owner,
+                "a call took so long that its idempotency key was given to another"
+            ),
+            Err(e) => tracing::error!(
+                request.id = self.owner,
+                "an answer could not be kept under its idempotency key: {e}"
+            ),
+        }
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let (keys, call) = (Arc::clone(&self.keys), self.call.clone());
+        let owner = std::mem::take(&mut self.owner);
+        self.keys.tasks.spawn(async move {
+            // If this fails too, the claim ends by itself.
+            if let Err(e) = keys.store.release_claim(&call, &owner).await {
+                tracing::warn!("an idempotency key could not be given up: {e}");
+            }
+        });
+    }
+}
+
+/// Keeps a claim while its call runs.
+async fn say_so(keys: Arc<Idempotency>, call: CallName, owner: String, done: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = done.cancelled() => return,
+            () = tokio::time::sleep(SAY) => {}
+        }
+        let until = keys.clock.now().saturating_add(HELD);
+        match keys.store.hold_claim(&call, &owner, until).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(e) => tracing::warn!("an idempotency key could not be held: {e}"),
+        }
+    }
+}
+
+/// A streamed answer that is recorded on its way.
+struct Recorder {
+    body: Body,
+    /// What went by; `None` when it became too large.
+    seen: Option<Vec<u8>>,
+    headers: String,
+    step: Step,
+}
+
+enum Step {
+    Passing(Option<Runner>),
+    /// The last piece waits until the answer is kept.
+    Keeping(Pin<Box<dyn Future<Output = ()> + Send>>, Option<Frame<Bytes>>),
+    Over,
+}
+
+impl HttpBody for Recorder {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let recorder = &mut *self;
+        loop {
+            match &mut recorder.step {
+                Step::Over => return Poll::Ready(None),
+                Step::Keeping(keeping, last) => {
+                    ready!(keeping.as_mut().poll(cx));
+                    let last = last.take();
+                    recorder.step = Step::Over;
+                    return Poll::Ready(last.map(Ok));
+                }
+                Step::Passing(runner) => {
+                    let frame = match ready!(Pin::new(&mut recorder.body).poll_frame(cx)) {
+                        Some(Err(e)) => {
+                            // Cut off: not an answer.
+                            *runner = None;
+                            return Poll::Ready(Some(Err(e)));
+                        }
+                        frame => frame.and_then(Result::ok),
+                    };
+                    let data = frame.as_ref().and_then(Frame::data_ref);
+                    if let (Some(seen), Some(data)) = (&mut recorder.seen, data) {
+                        if seen.len() + data.len() > LARGEST {
+                            recorder.seen = None;
+                        } else {
+                            seen.extend_from_slice(data);
+                        }
+                    }
+                    if frame.is_some() && !recorder.body.is_end_stream() {
+                        return Poll::Ready(frame.map(Ok));
+                    }
+                    let Some(runner) = runner.take() else {
+                        recorder.step = Step::Over;
+                        return Poll::Ready(frame.map(Ok));
+                    };
+                    let headers = std::mem::take(&mut recorder.headers);
+                    let ended = runner.ended(headers, recorder.seen.take());
+                    recorder.step = Step::Keeping(Box::pin(ended), frame);
+                }
+            }
+        }
+    }
+}
+
+/// The headers that belong to an answer, and not to the request that carries it.
+fn written(headers: &HeaderMap) -> String {
+    let kept: BTreeMap<&str, &str> = headers
+        .iter()
+        .filter(|(name, _)| !name.as_str().starts_with("x-ratelimit"))
+        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+        .collect();
+    serde_json::to_string(&kept).unwrap_or_default()
+}
+
+fn replay(kept: KeptAnswer) -> Result<Response, Fault> {
+    let KeptAnswer { status, headers, body } = kept;
+    let Some(body) = body else {
+        return Err(Fault::new(
+            Trouble::Conflict,
+            "the request with this `Idempotency-Key` was answered and charged, but its answer was \
+             too large to be kept; use another key to run it again",
+        )
+        .code("idempotent_answer_not_kept")
+        .never_retry());
+    };
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::from_u16(status)
+        .map_err(|e| Fault::internal(format!("a kept answer has no status: {e}")))?;
+    let headers: BTreeMap<String, String> = serde_json::from_str(&headers)
+        .map_err(|e| Fault::internal(format!("a kept answer has no headers: {e}")))?;
+    for (name, value) in headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    Ok(response)
+}
+
+fn running(left: Micros) -> Fault {
+    let wait = Duration::from_micros(u64::try_from(left).unwrap_or(0));
+    Fault::new(Trouble::Conflict, "the request with this `Idempotency-Key` is still running")
+        .retry_after(wait.clamp(Duration::from_millis(100), Duration::from_secs(2)))
+}
+
+fn unreachable(error: StoreError) -> Fault {
+    let say = "idempotency keys cannot be checked at the moment, retry shortly";
+    Fault::new(Trouble::Overload, say).note(error.to_string())
+}

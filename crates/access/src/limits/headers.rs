@@ -1,0 +1,108 @@
+//! What of the limits is left, in the headers of the caller's format.
+
+use canon::Origin;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use jiff::{SignedDuration, Timestamp};
+use ledger::Micros;
+use std::time::Duration;
+
+use super::pace::{AllLeft, Left};
+
+/// Adds the headers of that format; a format without such headers gets none.
+pub fn tell(left: &AllLeft, origin: Origin, now: Micros, headers: &mut HeaderMap) {
+    let AllLeft { requests, tokens, calls: _ } = left;
+    for (what, left) in [("requests", requests), ("tokens", tokens)] {
+        let Some(left) = left else { continue };
+        match origin {
+            Origin::Chat | Origin::Responses | Origin::Images => chat(what, left, headers),
+            Origin::Messages => messages(what, left, now, headers),
+            Origin::Native => {}
+        }
+    }
+}
+
+fn chat(what: &str, left: &Left, headers: &mut HeaderMap) {
+    put(headers, format!("x-ratelimit-limit-{what}"), left.limit.to_string());
+    put(headers, format!("x-ratelimit-remaining-{what}"), left.remaining.to_string());
+    put(headers, format!("x-ratelimit-reset-{what}"), span(left.reset));
+}
+
+fn messages(what: &str, left: &Left, now: Micros, headers: &mut HeaderMap) {
+    put(headers, format!("anthropic-ratelimit-{what}-limit"), left.limit.to_string());
+    put(headers, format!("anthropic-ratelimit-{what}-remaining"), left.remaining.to_string());
+    let reset = Timestamp::from_microsecond(now)
+        .and_then(|now| now.checked_add(SignedDuration::from_millis(millis(left.reset))));
+    if let Ok(reset) = reset {
+        put(headers, format!("anthropic-ratelimit-{what}-reset"), format!("{reset:.0}"));
+    }
+}
+
+fn put(headers: &mut HeaderMap, name: String, value: String) {
+    if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+        headers.insert(name, value);
+    }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A span as clients of the chat format read it: `20ms`, `1.5s`, `1m0.25s`.
+fn span(time: Duration) -> String {
+    let millis = time.as_millis();
+    if millis < 1_000 {
+        return format!("{millis}ms");
+    }
+    let (minutes, rest) = (millis / 60_000, millis % 60_000);
+    let seconds = match rest % 1_000 {
+        0 => format!("{}s", rest / 1_000),
+        fraction => {
+            let text = format!("{}.{fraction:03}", rest / 1_000);
+            format!("{}s", text.trim_end_matches('0'))
+        }
+    };
+    if minutes == 0 { seconds } else { format!("{minutes}m{seconds}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_format_has_headers_of_its_own() {
+        let left = Left { limit: 60, remaining: 7, reset: Duration::from_millis(60_250) };
+        let left = AllLeft { requests: Some(left), ..AllLeft::default() };
+        let told = |origin| {
+            let mut headers = HeaderMap::new();
+            tell(&left, origin, 1_000_000, &mut headers);
+            let mut told: Vec<String> = headers
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+                .collect();
+            told.sort();
+            told
+        };
+        let chat = [
+            "x-ratelimit-limit-requests: 60",
+            "x-ratelimit-remaining-requests: 7",
+            "x-ratelimit-reset-requests: 1m0.25s",
+        ];
+        assert_eq!(told(Origin::Chat), chat);
+        assert_eq!(told(Origin::Responses), chat);
+        let messages = [
+            "anthropic-ratelimit-requests-limit: 60",
+            "anthropic-ratelimit-requests-remaining: 7",
+            "anthropic-ratelimit-requests-reset: 1970-01-01T00:01:01Z",
+        ];
+        assert_eq!(told(Origin::Messages), messages);
+        assert!(told(Origin::Native).is_empty());
+    }
+
+    #[test]
+    fn spans_are_written_as_go_writes_them() {
+        let cases = [(0, "0ms"), (20, "20ms"), (1_000, "1s"), (1_500, "1.5s"), (60_000, "1m0s")];
+        for (millis, text) in cases {
+            assert_eq!(span(Duration::from_millis(millis)), text);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! How fast one key, or one account, is used and may be used.
+
+use ledger::Micros;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use store::Limits;
+
+use super::window::Window;
+
+/// The pace of one key or account. Behind a lock of its own, like its purse: calls of different
+/// keys never meet here.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// Whether there is any limit at all; most keys have none and need no lock.
+    limited: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    limits: Limits,
+    requests: Window,
+    tokens: Window,
+    running: u32,
+    requests_elsewhere: Elsewhere,
+    tokens_elsewhere: Elsewhere,
+}
+
+impl State {
+    fn undo(&mut self, now: Micros, step: Option<i64>) {
+        self.running = self.running.saturating_sub(1);
+        if let Some(step) = step {
+            self.requests.correct(now, step, 1, 0);
+        }
+    }
+}
+
+/// What other nodes used, as last heard: told to callers, never decided by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Elsewhere {
+    used: u64,
+    heard: Micros,
+}
+
+impl Elsewhere {
+    /// So much was used in all, of which this node used its own.
+    fn hear(now: Micros, all: u64, window: &mut Window) -> Self {
+        Self { used: all.saturating_sub(window.used(now)), heard: now }
+    }
+
+    /// What of it may still count.
+    fn at(self, now: Micros) -> u64 {
+        if now.saturating_sub(self.heard) < MINUTE { self.used } else { 0 }
+    }
+}
+
+const MINUTE: Micros = 60_000_000;
+
+/// What a call ran into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    /// Too many requests in a minute; fewer in so long.
+    Requests(u32, Duration),
+    /// Too many tokens in a minute; fewer in so long.
+    Tokens(u32, Duration),
+    /// Too many calls at once.
+    Calls(u32),
+}
+
+/// What of a limit is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The limit.
+    pub limit: u64,
+    /// What is left of it now.
+    pub remaining: u64,
+    /// How long until all of it is there again.
+    pub reset: Duration,
+}
+
+/// What of the limits is left; `None` where there is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllLeft {
+    pub requests: Option<Left>,
+    pub tokens: Option<Left>,
+    pub calls: Option<Left>,
+}
+
+/// The share of a limit one of so many nodes may use: never nothing, unless nothing is allowed.
+fn share(limit: u32, nodes: u32) -> u32 {
+    (limit / nodes.max(1)).max(limit.min(1))
+}
+
+impl Pace {
+    /// A pace with these limits.
+    pub fn new(limits: Limits) -> Self {
+        let pace = Self::default();
+        pace.set(limits);
+        pace
+    }
+
+    /// Changes the limits. What was counted stays counted.
+    pub fn set(&self, limits: Limits) {
+        let mut state = self.state.lock();
+        state.limits = limits;
+        self.limited.store(!limits.is_none(), Ordering::Relaxed);
+    }
+
+    /// The limits, if there are any.
+    pub fn limits(&self) -> Option<Limits> {
+        self.limited.load(Ordering::Relaxed).then(|| self.state.lock().limits)
+    }
+
+    /// One more call, of which nothing but its being a request is known. Tells the step it is
+    /// counted in. Of calls at once this node may have its share, and of requests as well when
+    /// it cannot ask the others.
+    pub fn enter(&self, now: Micros, nodes: u32, alone: bool) -> Result<Option<i64>, Excess> {
+        let mut state = self.state.lock();
+        let State { limits, requests, tokens, running, .. } = &mut *state;
+        if let Some(most) = limits.concurrency
+            && *running >= share(most, nodes)
+        {
+            return Err(Excess::Calls(most));
+        }
+        if let Some(limit) = limits.tpm
+            && tokens.used(now) >= u64::from(limit)
+        {
+            let wait = tokens.take(now, 1, u64::from(limit)).err().unwrap_or_default();
+            return Err(Excess::Tokens(limit, wait));
+        }
+        let mut counted = None;
+        if let Some(limit) = limits.rpm {
+            let allowed = u64::from(if alone { share(limit, nodes) } else { limit });
+            let step = requests.take(now, 1, allowed);
+            counted = Some(step.map_err(|wait| Excess::Requests(limit, wait))?);
+        }
+        *running += 1;
+        Ok(counted)
+    }
+
+    /// A call has ended.
+    pub fn leave(&self) {
+        let mut state = self.state.lock();
+        state.running = state.running.saturating_sub(1);
+    }
+
+    /// A call that was let in here was refused elsewhere: it counts as never made.
+    pub fn undo(&self, now: Micros, step: Option<i64>) {
+        self.state.lock().undo(now, step);
+    }
+
+    /// All nodes together made so many requests in the last minute.
+    pub fn hear_requests(&self, now: Micros, all: u64) {
+        let mut state = self.state.lock();
+        let State { requests, requests_elsewhere, .. } = &mut *state;
+        *requests_elsewhere = Elsewhere::hear(now, all, requests);
+    }
+
+    /// All nodes together used so many tokens in the last minute.
+    pub fn hear_tokens(&self, now: Micros, all: u64) {
+        let mut state = self.state.lock();
+        let State { tokens, tokens_elsewhere, .. } = &mut *state;
+        *tokens_elsewhere = Elsewhere::hear(now, all, tokens);
+    }
+
+    /// Whether a call that was let in is within this node's share of requests, now that the others
+    /// cannot be asked. If not, it counts as never made from this very moment: of many that look at
+    /// once no more are refused than have to be.
+    pub fn keep_share(&self, now: Micros, nodes: u32, step: Option<i64>) -> Result<(), Excess> {
+        let mut state = self.state.lock();
+        let Some(limit) = state.limits.rpm else { return Ok(()) };
+        let allowed = u64::from(share(limit, nodes));
+        if state.requests.used(now) <= allowed {
+            return Ok(());
+        }
+        let wait = state.requests.take(now, 0, allowed).err().unwrap_or_default();
+        state.undo(now, step);
+        Err(Excess::Requests(limit, wait))
+    }
+
+    /// Counts the tokens a call will use, by estimate. More than a minute's worth is counted as a
+    /// minute's worth, lest it could never run. Tells the step and what was counted.
+    pub fn take_tokens(
+        &self,
+        now: Micros,
+        estimate: u64,
+        nodes: u32,
+        alone: bool,
+    ) -> Result<Option<(i64, u64)>, Excess> {
+        let mut state = self.state.lock();
+        let Some(limit) = state.limits.tpm else { return Ok(None) };
+        let allowed = u64::from(if alone { share(limit, nodes) } else { limit });
+        let counted = estimate.min(allowed);
+        match state.tokens.take(now, counted, allowed) {
+            Ok(step) => Ok(Some((step, counted))),
+            Err(wait) => Err(Excess::Tokens(limit, wait)),
+        }
+    }
+
+    /// What a call really used, in place of the estimate.
+    pub fn correct_tokens(&self, now: Micros, step: i64, from: u64, to: u64) {
+        self.state.lock().tokens.correct(now, step, from, to);
+    }
+
+    /// What of the limits is left.
+    pub fn left(&self, now: Micros) -> AllLeft {
+        if !self.limited.load(Ordering::Relaxed) {
+            return AllLeft::default();
+        }
+        let mut state = self.state.lock();
+        let State { limits, requests, tokens, running, requests_elsewhere, tokens_elsewhere } =
+            &mut *state;
+        let left = |window: &mut Window, elsewhere: Elsewhere, limit: u32| {
+            let limit = u64::from(limit);
+            let used = window.used(now).saturating_add(elsewhere.at(now));
+            let remaining = limit.saturating_sub(used);
+            Left { limit, remaining, reset: window.reset(now) }
+        };
+        AllLeft {
+            requests: limits.rpm.map(|limit| left(requests, *requests_elsewhere, limit)),
+            tokens: limits.tpm.map(|limit| left(tokens, *tokens_elsewhere, limit)),
+            calls: limits.concurrency.map(|limit| Left {
+                limit: u64::from(limit),
+                remaining: u64::from(limit.saturating_sub(*running)),
+                reset: Duration::ZERO,
+            }),
+        }
+    }
+}
+
+impl AllLeft {
+    /// The tighter of each.
+    pub fn and(self, other: Self) -> Self {
+        let tighter = |a: Option<Left>, b: Option<Left>| match (a, b) {
+            (Some(a), Some(b)) => Some(if b.remaining < a.remaining { b } else { a }),
+            (a, b) => a.or(b),
+        };
+        Self {
+            requests: tighter(self.requests, other.requests),
+            tokens: tighter(self.tokens, other.tokens),
+            calls: tighter(self.calls, other.calls),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn of_many_that_find_themselves_alone_at_once_the_share_stays() {
+        for round in 0..200 {
+            let pace = Pace::new(Limits { rpm: Some(30), ..Limits::default() });
+            let now = round * MINUTE;
+            let steps: Vec<_> = (0..30).map(|_| pace.enter(now, 3, false).unwrap()).collect();
+            let begin = Barrier::new(6);
+            let stay = |steps: &[Option<i64>]| {
+                begin.wait();
+                steps.iter().filter(|step| pace.keep_share(now, 3, **step).is_ok()).count()
+            };
+            let stayed: usize = std::thread::scope(|scope| {
+                let all: Vec<_> = steps.chunks(5).map(|some| scope.spawn(|| stay(some))).collect();
+                all.into_iter().map(|one| one.join().unwrap()).sum()
+            });
+            assert_eq!(stayed, 10);
+            assert!(pace.enter(now, 3, true).is_err());
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What an operator does to accounts without a browser: the same rules, from a command line.
+
+use ledger::Micros;
+use store::{Account, Purpose, Role, Store};
+
+use crate::one_time_link::{self, LIFE, Note};
+use crate::{names, password, random};
+
+/// What is wrong with the names of a new account, if anything.
+pub fn names_objection(username: &str, email: Option<&str>) -> Option<String> {
+    if let Some(why) = names::username_objection(username) {
+        return Some(format!("the username `{username}`: {why}"));
+    }
+    let email = email.filter(|email| !names::is_address(email))?;
+    Some(format!("`{email}` does not look like an e-mail address"))
+}
+
+/// The hash to store for a password, unless it is one that anybody would guess.
+pub fn hash_password(password: &str, names: &[&str]) -> Result<String, String> {
+    match password::objection(password, names) {
+        Some(why) => Err(why),
+        None => password::hash(password).map_err(|error| error.to_string()),
+    }
+}
+
+/// Makes a one-time link with which an account chooses a password, and returns its path.
+pub async fn reset_link(store: &Store, account: &Account, now: Micros) -> Result<String, String> {
+    make(store, Purpose::Reset, Some(&account.id), &Note::default(), (now, LIFE.reset)).await
+}
+
+/// Makes a one-time link with which somebody makes an account, and returns its path.
+pub async fn invite_link(
+    store: &Store,
+    role: Role,
+    email: Option<&str>,
+    now: Micros,
+) -> Result<String, String> {
+    let note = Note {
+        role: Some(role.word().to_owned()),
+        email: email.map(str::to_owned),
+        ..Note::default()
+    };
+    make(store, Purpose::Invite, None, &note, (now, LIFE.invite)).await
+}
+
+async fn make(
+    store: &Store,
+    purpose: Purpose,
+    account_id: Option<&str>,
+    note: &Note,
+    times: (Micros, Micros),
+) -> Result<String, String> {
+    let word = random::word().map_err(|_| "no random numbers can be had".to_owned())?;
+    let link = one_time_link::new(random::digest(&word), purpose, account_id, note, times);
+    store.add_link(&link).await.map_err(|error| error.to_string())?;
+    Ok(format!("/link/{word}"))
+}

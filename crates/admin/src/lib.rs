@@ -1,0 +1,48 @@
+//! Administration: keys, accounts, teams, providers, models, settings.
+//!
+//! Each use case is one typed function with its rights, its checks and its line in the audit log.
+//! The command line, the JSON API and the console call these functions; nothing else writes.
+
+mod account_links;
+pub mod names;
+mod new_key;
+pub mod one_time_link;
+pub mod password;
+pub mod random;
+mod rights;
+mod stored_config;
+
+pub use account_links::{hash_password, invite_link, names_objection, reset_link};
+pub use new_key::NewKey;
+pub use rights::{TeamDeed, administers, may_change, may_give, may_in_team};
+pub use stored_config::StoredConfig;
+
+use access::limits::Pacing;
+use relay::Engine;
+use std::sync::Arc;
+use store::{KeyRecord, Store, Vault};
+
+/// The parts administration works on.
+pub struct Admin {
+    /// The part of the gateway that serves calls.
+    pub engine: Arc<Engine>,
+    /// Accounts, keys, usage, settings.
+    pub store: Store,
+    /// Seals secrets in the store.
+    pub vault: Vault,
+    /// Providers and models that administrators stored.
+    pub stored: StoredConfig,
+    /// Rate limits of keys and accounts.
+    pub limiter: Arc<Pacing>,
+}
+
+impl Admin {
+    /// Makes this node use a new or changed key at once, and tells the other nodes of it.
+    pub fn key_changed(&self, record: KeyRecord) {
+        self.engine.keys.put(record);
+        if let Some(shared) = self.limiter.shared() {
+            let shared = Arc::clone(shared);
+            self.engine.tasks.spawn(async move { shared.tell_news().await });
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! New API keys.
+
+use access::keys::{KeyRing, NewToken, hash};
+use canon::Money;
+use store::{KeyRecord, Limits};
+
+/// What a new key is to be.
+#[derive(Clone, Debug)]
+pub struct NewKey {
+    /// Its name.
+    pub name: String,
+    /// The most it may spend; `None` for no limit.
+    pub cap: Option<Money>,
+    /// The models it may use; empty for all.
+    pub models: Vec<String>,
+    /// When it ends.
+    pub expires: Option<i64>,
+}
+
+impl NewKey {
+    /// The record to keep and the text to show once.
+    pub fn make(
+        self,
+        account_id: &str,
+        ring: &KeyRing,
+        now: i64,
+    ) -> anyhow::Result<(KeyRecord, String)> {
+        let token = NewToken::draw()?;
+        let Self { name, cap, models, expires } = self;
+        let record = KeyRecord {
+            id: token.id,
+            account_id: account_id.to_owned(),
+            made_by: None,
+            name,
+            hash: hash(ring.pepper(), &token.text),
+            old_hash: None,
+            old_until: None,
+            cap,
+            spent: Money::ZERO,
+            budget: None,
+            models,
+            expires,
+            revoked: None,
+            limits: Limits::default(),
+            ips: Vec::new(),
+            created: now,
+            changed: now,
+            last_used: None,
+        };
+        Ok((record, token.text))
+    }
+}

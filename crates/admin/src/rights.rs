@@ -1,0 +1,139 @@
+//! What somebody may do in a team: the one rule of all pages. Programs administer teams only by a key
+//! of somebody who may do everything with them.
+
+use store::{Account, Role, Team, TeamRole};
+
+/// Something to be done in a team.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TeamDeed {
+    /// Look at it: members, keys, usage, calls.
+    See,
+    /// Make keys in it.
+    MakeKeys,
+    /// Change, rotate, revoke or spend by a key one made oneself.
+    OwnKey,
+    /// The same with a key somebody else made.
+    OtherKey,
+    /// Say who belongs to it.
+    Members,
+    /// Say what it may spend, what it is called and whether it is open.
+    Terms,
+}
+
+impl TeamDeed {
+    /// Every deed.
+    #[cfg(test)]
+    const ALL: [Self; 6] =
+        [Self::See, Self::MakeKeys, Self::OwnKey, Self::OtherKey, Self::Members, Self::Terms];
+}
+
+/// Whether an account is one of those who administer the gateway.
+pub const fn administers(account: &Account) -> bool {
+    match account.role {
+        Role::Owner | Role::Admin => true,
+        Role::Member | Role::Viewer => false,
+    }
+}
+
+/// Whether one account may change what belongs to another: owners all, administrators what is below
+/// them, and everyone but viewers their own.
+pub fn may_change(own: &Account, other: &Account) -> bool {
+    match (own.role, other.role) {
+        (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => true,
+        (Role::Admin, Role::Owner | Role::Admin) | (Role::Member, _) => own.id == other.id,
+        (Role::Viewer, _) => false,
+    }
+}
+
+/// Whether one role may make accounts of another: owners may make all, administrators only what is
+/// below them.
+pub const fn may_give(own: Role, given: Role) -> bool {
+    match (own, given) {
+        (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => true,
+        (Role::Admin, Role::Owner | Role::Admin) | (Role::Member | Role::Viewer, _) => false,
+    }
+}
+
+/// Whether somebody with that seat in a team, or with none, may do that there. Those who administer
+/// the gateway may everything; whoever may only look at the gateway only looks at the team; and in a
+/// team that is closed the others only look, too.
+pub fn may_in_team(own: &Account, team: &Team, seat: Option<TeamRole>, deed: TeamDeed) -> bool {
+    if administers(own) {
+        // A key of a closed team would be none.
+        return !(team.disabled && deed == TeamDeed::MakeKeys);
+    }
+    let Some(seat) = seat else { return false };
+    let looks_only = match own.role {
+        Role::Viewer => true,
+        Role::Owner | Role::Admin | Role::Member => team.disabled,
+    };
+    let seat = if looks_only { TeamRole::Viewer } else { seat };
+    match (deed, seat) {
+        (TeamDeed::See, _)
+        | (TeamDeed::MakeKeys | TeamDeed::OwnKey, TeamRole::Manager | TeamRole::Member)
+        | (TeamDeed::OtherKey | TeamDeed::Members, TeamRole::Manager) => true,
+        (TeamDeed::MakeKeys | TeamDeed::OwnKey, TeamRole::Viewer)
+        | (TeamDeed::OtherKey | TeamDeed::Members, TeamRole::Member | TeamRole::Viewer)
+        | (TeamDeed::Terms, _) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(role: Role) -> Account {
+        Account {
+            id: "a".to_owned(),
+            username: "a".to_owned(),
+            email: None,
+            role,
+            password_hash: None,
+            disabled: false,
+            created: 0,
+            changed: 0,
+        }
+    }
+
+    fn team(disabled: bool) -> Team {
+        Team { id: "t".to_owned(), name: "t".to_owned(), disabled, created: 0, changed: 0 }
+    }
+
+    #[test]
+    fn a_seat_gives_what_it_says_and_the_gateways_role_bounds_it() {
+        use TeamDeed::{MakeKeys, Members, OtherKey, OwnKey, See, Terms};
+        const NOTHING: &[TeamDeed] = &[];
+        let (manager, member, viewer) =
+            (Some(TeamRole::Manager), Some(TeamRole::Member), Some(TeamRole::Viewer));
+        let all: &'static [TeamDeed] = &TeamDeed::ALL;
+        let but_keys: &'static [TeamDeed] = &[See, OwnKey, OtherKey, Members, Terms];
+        let manages: &'static [TeamDeed] = &[See, MakeKeys, OwnKey, OtherKey, Members];
+        type Line = (Role, Option<TeamRole>, &'static [TeamDeed], &'static [TeamDeed]);
+        let table: [Line; 16] = [
+            (Role::Owner, None, all, but_keys),
+            (Role::Owner, manager, all, but_keys),
+            (Role::Owner, member, all, but_keys),
+            (Role::Owner, viewer, all, but_keys),
+            (Role::Admin, None, all, but_keys),
+            (Role::Admin, manager, all, but_keys),
+            (Role::Admin, member, all, but_keys),
+            (Role::Admin, viewer, all, but_keys),
+            (Role::Member, None, NOTHING, NOTHING),
+            (Role::Member, manager, manages, &[See]),
+            (Role::Member, member, &[See, MakeKeys, OwnKey], &[See]),
+            (Role::Member, viewer, &[See], &[See]),
+            (Role::Viewer, None, NOTHING, NOTHING),
+            (Role::Viewer, manager, &[See], &[See]),
+            (Role::Viewer, member, &[See], &[See]),
+            (Role::Viewer, viewer, &[See], &[See]),
+        ];
+        for (role, seat, open, closed) in table {
+            for (disabled, expected) in [(false, open), (true, closed)] {
+                let may =
+                    |deed: &TeamDeed| may_in_team(&account(role), &team(disabled), seat, *deed);
+                let may: Vec<TeamDeed> = TeamDeed::ALL.into_iter().filter(may).collect();
+                assert_eq!(may, expected, "{role:?} {seat:?} closed: {disabled}");
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The audit log, a page at a time.
+
+use axum::response::Response;
+use canon::Fault;
+use serde_json::{Value, json};
+use store::{Audit, AuditFilter};
+
+use super::look::{wish, wishes};
+use super::{admin, away, invalid, time};
+use crate::request::ApiRequest;
+
+/// Changes, newest first: `limit`, `actor`, `action`, `since`, `until`, and `before`, the `next` of
+/// the page before.
+pub(crate) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
+    admin(&asked.state, &asked.key).await?;
+    let wishes = wishes(&asked);
+    let most = match wish(&wishes, "limit") {
+        None => 100,
+        Some(text) => match text.parse::<u32>() {
+            Ok(limit) if (1..=1_000).contains(&limit) => limit,
+            _ => return Err(invalid("limit", "write a whole number from 1 to 1000")),
+        },
+    };
+    let moment = |name: &'static str| match wish(&wishes, name) {
+        None => Ok(None),
+        Some(text) => match text.parse::<jiff::Timestamp>() {
+            Ok(at) => Ok(Some(at.as_microsecond())),
+            Err(_) => Err(invalid(name, "write a moment, such as 2026-03-12T00:00:00Z")),
+        },
+    };
+    let before = match wish(&wishes, "before") {
+        None => None,
+        Some(text) => {
+            let parts = text.split_once('~');
+            let parts = parts.and_then(|(at, id)| Some((at.parse().ok()?, id.parse().ok()?)));
+            Some(parts.ok_or_else(|| invalid("before", "write the `next` of another answer"))?)
+        }
+    };
+    let filter = AuditFilter {
+        actor: wish(&wishes, "actor"),
+        action: wish(&wishes, "action"),
+        since: moment("since")?,
+        until: moment("until")?,
+        before,
+    };
+    let audits = asked.state.store.audits_of(&filter, most).await.map_err(away)?;
+    let full = u32::try_from(audits.len()) == Ok(most);
+    let next = audits.last().filter(|_| full).map(|last| format!("{}~{}", last.at, last.id));
+    let data: Vec<Value> = audits.iter().map(told).collect();
+    let value = json!({ "success": true, "total": data.len(), "data": data, "next": next });
+    Ok(relay::json(value.to_string()))
+}
+
+fn told(one: &Audit) -> Value {
+    json!({
+        "at": time(one.at), "actor": one.actor, "action": one.action,
+        "subject": one.subject, "detail": one.detail,
+    })
+}

@@ -1,0 +1,208 @@
+//! `/api/admin`: administration in JSON, for a key of an owner's or administrator's account.
+//!
+//! Everything that can be changed carries an `ETag`; a change that names one with `If-Match` is
+//! made only if nobody changed the thing in between. Every change is in the audit log.
+
+mod audit;
+mod credentials;
+mod keys;
+mod look;
+mod models;
+mod places;
+mod providers;
+mod settings;
+mod system;
+mod teams;
+mod terms;
+mod users;
+mod vault;
+
+pub(super) use audit::list as audit;
+pub(super) use credentials::{
+    add as add_credential, check as check_provider, delete as delete_credential,
+};
+pub(super) use keys::{change as change_key, create as create_key, get as get_key};
+pub(super) use keys::{list as list_keys, revoke as revoke_key, rotate as rotate_key};
+pub(super) use look::usage;
+pub(super) use models::{delete as delete_model, get as get_model};
+pub(super) use models::{list_all as list_models, put as put_model};
+pub(super) use providers::{delete as delete_provider, directory, get as get_provider};
+pub(super) use providers::{list_all as list_providers, put as put_provider};
+pub(super) use settings::{change as set_settings, get as settings};
+pub(super) use system::health;
+pub(super) use teams::{change as change_team, close as close_team, create as create_team};
+pub(super) use teams::{get as get_team, list as list_teams, put_member, remove_member};
+pub(super) use terms::{get as get_terms, set as set_terms, sign_out as sign_user_out};
+pub(super) use users::{change as change_user, create as create_user, get as get_user};
+pub(super) use users::{list as list_users, reset as reset_user};
+pub(super) use vault::{get as get_vault, rekey as rekey_vault};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use axum::body::{Body, to_bytes};
+use axum::response::Response;
+use canon::{Fault, Trouble};
+use http::header::{ETAG, HeaderValue, IF_MATCH};
+use http::{HeaderMap, Request, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use store::{Account, Role, StoreError};
+
+use crate::request::ApiRequest;
+use crate::state::ApiState;
+use access::keys::Key;
+
+/// The largest body of a change.
+const LARGEST: usize = 64 << 10;
+
+/// Who asks, if it is somebody who may.
+async fn admin(state: &ApiState, key: &Key) -> Result<Account, Fault> {
+    let account = state.store.account(&key.record.account_id).await.map_err(away)?;
+    match account {
+        Some(account) if !account.disabled => match account.role {
+            Role::Owner | Role::Admin => Ok(account),
+            Role::Member | Role::Viewer => Err(forbidden("administration is for administrators")),
+        },
+        Some(_) | None => Err(forbidden("administration is for administrators")),
+    }
+}
+
+/// Refuses to let somebody change what belongs to another, by the console's rule.
+fn may_change(own: &Account, other: &Account) -> Result<(), Fault> {
+    if ::admin::may_change(own, other) {
+        Ok(())
+    } else {
+        Err(forbidden("this belongs to somebody you may not change"))
+    }
+}
+
+fn forbidden(say: &'static str) -> Fault {
+    Fault::new(Trouble::Forbidden, say)
+}
+
+/// A field that is wrong, named in the words too: these answers have no other place for it.
+fn invalid(field: impl Into<String>, why: impl Into<String>) -> Fault {
+    let (field, why) = (field.into(), why.into());
+    let say = format!("`{field}`: {why}");
+    Fault::invalid(field, say)
+}
+
+fn missing(what: &str) -> Fault {
+    Fault::new(Trouble::NotFound, format!("there is no such {what}"))
+}
+
+/// What the store could not do, as far as it is the caller's business.
+fn away(error: StoreError) -> Fault {
+    match error {
+        StoreError::Conflict(what) => Fault::invalid("", format!("there is already one: {what}")),
+        StoreError::Unreachable(_)
+        | StoreError::Missing(_)
+        | StoreError::Newer { .. }
+        | StoreError::Other(_) => {
+            Fault::new(Trouble::Overload, "the store does not answer at the moment")
+                .note(error.to_string())
+        }
+    }
+}
+
+/// The body of a change. What it does not know it refuses, so that a misspelt field is no surprise.
+async fn body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Fault> {
+    let bytes = to_bytes(request.into_body(), LARGEST).await.map_err(|_| {
+        Fault::new(Trouble::TooLarge, format!("the body is larger than {LARGEST} bytes"))
+    })?;
+    let reader = &mut serde_json::Deserializer::from_slice(&bytes);
+    serde_path_to_error::deserialize(reader).map_err(|wrong| {
+        let path = wrong.path().to_string();
+        let say = wrong.into_inner().to_string();
+        if path == "." { Fault::invalid("", say) } else { invalid(path, say) }
+    })
+}
+
+/// The word that stands for a thing as it is now.
+fn tag(value: &Value) -> String {
+    let hash = digest(&SHA256, value.to_string().as_bytes());
+    let hex: String = hash.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    format!("\"{hex}\"")
+}
+
+/// Agrees to a change unless it was meant for the thing as it was before somebody else changed it.
+fn unchanged(headers: &HeaderMap, now: &Value) -> Result<(), Fault> {
+    let Some(wanted) = headers.get(IF_MATCH) else { return Ok(()) };
+    let tag = tag(now);
+    let fits = |one: &str| one.trim() == "*" || one.trim().trim_start_matches("W/") == tag;
+    match wanted.to_str() {
+        Ok(text) if text.split(',').any(fits) => Ok(()),
+        Ok(_) | Err(_) => Err(Fault::new(
+            Trouble::Stale,
+            "it was changed since you looked; get it again and repeat your change",
+        )),
+    }
+}
+
+/// A thing, with its tag.
+fn thing(status: StatusCode, value: &Value) -> Response {
+    tagged(status, value, value)
+}
+
+/// A thing that is shown with more than what its tag stands for.
+struct Thing {
+    shown: Value,
+    /// What changes only when somebody changes it.
+    stable: Value,
+}
+
+impl Thing {
+    fn with(mut self, field: &str, value: Value) -> Self {
+        if let Value::Object(fields) = &mut self.shown {
+            fields.insert(field.to_owned(), value);
+        }
+        self
+    }
+}
+
+fn thing_of(status: StatusCode, thing: &Thing) -> Response {
+    tagged(status, &thing.shown, &thing.stable)
+}
+
+fn tagged(status: StatusCode, shown: &Value, stable: &Value) -> Response {
+    let mut response = relay::json(shown.to_string());
+    *response.status_mut() = status;
+    if let Ok(tag) = HeaderValue::from_str(&tag(stable)) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
+
+/// A list of things.
+fn list(data: Vec<Value>) -> Response {
+    relay::json(json!({ "success": true, "total": data.len(), "data": data }).to_string())
+}
+
+/// Notes who did what; that it could not be noted is told to the log.
+async fn note(state: &ApiState, who: &Account, action: &str, subject: &str, detail: &str) {
+    let noted = state.store.add_audit(state.clock().now(), &who.id, action, subject, detail).await;
+    if let Err(error) = noted {
+        tracing::error!(action, subject, "the audit log could not be written: {error}");
+    }
+}
+
+/// The last piece of a path, or the one before a verb.
+fn id_in(asked: &ApiRequest, before: &str, behind: &str) -> String {
+    let path = asked.request.uri().path();
+    let id = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
+    id.unwrap_or_default().to_owned()
+}
+
+/// A moment as people and machines read it.
+fn time(micros: i64) -> Option<String> {
+    jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).ok()
+}
+
+/// A field that was sent, `null` included.
+fn sent<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}

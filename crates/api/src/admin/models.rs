@@ -1,0 +1,176 @@
+//! Models: what there is, and those that administrators make, change and remove.
+
+use axum::response::Response;
+use canon::Fault;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use store::{Change, Configured, ConfiguredKind};
+
+use super::places::{Seen, judged, wrong_field};
+use super::unchanged;
+use super::{Thing, admin, body, id_in, invalid, list, missing, note, thing, thing_of};
+use crate::query::decode;
+use crate::request::ApiRequest;
+use config::{Config, Entry, Places, Stored, StoredModel, usual_auth};
+
+const AT: &str = "/api/admin/models/";
+
+fn told(config: &Config, stored: &Stored, id: &str) -> Option<Value> {
+    let entry = Entry::Model(id.to_owned());
+    let own = stored.models.get(id);
+    let live = config.catalog.get(id).filter(|live| live.id == id);
+    let mut value = match live {
+        Some(live) => {
+            let record = catalog::Record::new(live, &config.public_url);
+            let mut value = serde_json::to_value(record).unwrap_or_default();
+            if let Value::Object(fields) = &mut value {
+                let lanes = live.lanes.iter().map(|lane| Value::from(lane.name())).collect();
+                fields.insert("lanes".to_owned(), Value::Array(lanes));
+                fields.insert("price_version".to_owned(), json!(live.prices.version));
+            }
+            value
+        }
+        None => {
+            let lanes = own?.raw.as_ref().map(|raw| raw.lanes.as_slice()).unwrap_or_default();
+            let lanes: Vec<&str> = lanes.iter().map(|lane| lane.name()).collect();
+            json!({ "id": id, "lanes": lanes })
+        }
+    };
+    if let Value::Object(fields) = &mut value {
+        let source = if config.ground.has(&entry) {
+            "file"
+        } else if own.is_some() {
+            "stored"
+        } else {
+            "built-in"
+        };
+        fields.insert("source".to_owned(), json!(source));
+        fields.insert("trouble".to_owned(), json!(config.troubles.get(&entry)));
+        fields.insert("settings".to_owned(), json!(own.map(|own| &own.settings)));
+    }
+    Some(value)
+}
+
+pub(crate) async fn list_all(asked: ApiRequest) -> Result<Response, Fault> {
+    admin(&asked.state, &asked.key).await?;
+    let (config, stored) = asked.state.admin.in_force();
+    let live = config.catalog.iter().map(|model| model.id.as_str());
+    let gone = stored.models.keys().map(String::as_str);
+    let gone = gone.filter(|id| config.catalog.get(id).is_none_or(|live| live.id != *id));
+    let told = live.chain(gone).filter_map(|id| told(&config, &stored, id));
+    Ok(list(told.collect()))
+}
+
+pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+    admin(&asked.state, &asked.key).await?;
+    let id = decode(&id_in(&asked, AT, ""));
+    let (config, stored) = asked.state.admin.in_force();
+    let told = told(&config, &stored, &id).ok_or_else(|| missing("model"))?;
+    Ok(thing(StatusCode::OK, &told))
+}
+
+fn check_id(id: &str, config: &Config, seen: &Stored) -> Result<(), Fault> {
+    let dots = |piece: &str| piece.chars().all(|c| c == '.');
+    if id.len() > 256 || id.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err(invalid("id", "must have 1 to 256 bytes, without spaces"));
+    }
+    if id.split('/').any(dots) {
+        return Err(invalid("id", "must not have a piece that is empty or of dots alone"));
+    }
+    let live = config.catalog.iter().map(|model| model.id.as_str());
+    let mut others = live.chain(seen.models.keys().map(String::as_str));
+    match others.find(|other| *other != id && other.eq_ignore_ascii_case(id)) {
+        Some(other) => Err(invalid("id", format!("there is `{other}` already"))),
+        None => Ok(()),
+    }
+}
+
+fn in_file(config: &Config, id: &str) -> Result<(), Fault> {
+    if config.ground.has(&Entry::Model(id.to_owned())) {
+        let say = format!("`{id}` is in the configuration file; change it there");
+        return Err(Fault::invalid("", say));
+    }
+    Ok(())
+}
+
+/// What is allowed and may yet be a slip: calls that cost nothing at a provider that is paid.
+fn warnings(places: &Places, id: &str) -> Vec<String> {
+    let Some(route) = places.route(id) else { return Vec::new() };
+    let wants = |of: &str| usual_auth(of, None).is_some_and(|auth| *auth != catalog::Auth::None);
+    let free = route
+        .lanes
+        .iter()
+        .filter(|lane| lane.prices.is_free() && (lane.provider.proves(0) || wants(&lane.ways.of)));
+    let mut names: Vec<&str> = free.map(|lane| lane.name.as_str()).collect();
+    names.dedup();
+    match names.is_empty() {
+        true => Vec::new(),
+        false => {
+            vec![format!("calls of `{id}` cost nothing by {}: its price is 0", names.join(", "))]
+        }
+    }
+}
+
+pub(crate) async fn put(asked: ApiRequest) -> Result<Response, Fault> {
+    let who = admin(&asked.state, &asked.key).await?;
+    let id = decode(&id_in(&asked, AT, ""));
+    let ApiRequest { state, request, .. } = asked;
+    let headers = request.headers().clone();
+    // Read before it is this change's turn: a slow caller holds up nobody else.
+    let mut settings: Map<String, Value> = body(request).await?;
+    let seen = Seen::now(&state).await?;
+    let config = state.config();
+    in_file(&config, &id)?;
+    check_id(&id, &config, &seen.stored)?;
+    unchanged(&headers, &told(&config, &seen.stored, &id).unwrap_or_default())?;
+    settings.retain(|_, value| !value.is_null());
+    let now = state.clock().now();
+    let old = seen.stored.models.get(&id);
+    let new = StoredModel::new(settings, old.map_or(now, |old| old.created));
+    new.raw.as_ref().map_err(wrong_field)?;
+    let text = serde_json::to_string(&new.settings).map_err(|e| Fault::internal(e.to_string()))?;
+    let entry = Configured {
+        kind: ConfiguredKind::Model,
+        id: id.clone(),
+        settings: text,
+        created: new.created,
+        changed: now,
+    };
+    let mut next = Stored::clone(&seen.stored);
+    next.models.insert(id.clone(), new);
+    let places = judged(&config, &seen.stored, &next, &Entry::Model(id.clone()))?;
+    let warnings = warnings(&places, &id);
+    seen.change(&state, &[Change::Put(entry)]).await?;
+    let (action, status) = match old {
+        None => ("model.create", StatusCode::CREATED),
+        Some(_) => ("model.change", StatusCode::OK),
+    };
+    note(&state, &who, action, &id, &warnings.join("; ")).await;
+    let (config, stored) = state.admin.in_force();
+    let stable = told(&config, &stored, &id).ok_or_else(|| missing("model"))?;
+    let thing = Thing { shown: stable.clone(), stable };
+    Ok(thing_of(status, &thing.with("warnings", json!(warnings))))
+}
+
+pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, Fault> {
+    let who = admin(&asked.state, &asked.key).await?;
+    let id = decode(&id_in(&asked, AT, ""));
+    let state = Arc::clone(&asked.state);
+    let seen = Seen::now(&state).await?;
+    let config = state.config();
+    let now = told(&config, &seen.stored, &id).ok_or_else(|| missing("model"))?;
+    if !seen.stored.models.contains_key(&id) {
+        in_file(&config, &id)?;
+        return Err(Fault::invalid("", format!("`{id}` comes with its provider")));
+    }
+    unchanged(asked.request.headers(), &now)?;
+    let mut next = Stored::clone(&seen.stored);
+    next.models.remove(&id);
+    // Another may fall back to it.
+    judged(&config, &seen.stored, &next, &Entry::Model(id.clone()))?;
+    seen.change(&state, &[Change::Drop(ConfiguredKind::Model, id.clone())]).await?;
+    note(&state, &who, "model.delete", &id, "").await;
+    let value = json!({ "success": true, "id": id, "deleted": true });
+    Ok(relay::json(value.to_string()))
+}

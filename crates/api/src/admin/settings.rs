@@ -1,0 +1,88 @@
+//! What can be set while the gateway runs: who may sign up and as what, and what it is called.
+
+use axum::response::Response;
+use canon::Fault;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::keys::amount;
+use super::{admin, away, body, invalid, note, sent, thing, unchanged};
+use crate::request::ApiRequest;
+use crate::state::ApiState;
+
+/// The settings that can be changed here.
+const SETTINGS: [&str; 4] = ["signup", "signup_role", "signup_cap_usd", "name"];
+
+async fn now(state: &ApiState) -> Result<Value, Fault> {
+    let mut all = Map::new();
+    for name in SETTINGS {
+        let value = state.store.setting(name).await.map_err(away)?;
+        all.insert(name.to_owned(), Value::from(value));
+    }
+    Ok(Value::Object(all))
+}
+
+pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+    admin(&asked.state, &asked.key).await?;
+    Ok(thing(StatusCode::OK, &now(&asked.state).await?))
+}
+
+/// What is left out stays as it is; `null` is as if it had never been set.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    #[serde(default, deserialize_with = "sent")]
+    signup: Option<Option<String>>,
+    #[serde(default, deserialize_with = "sent")]
+    signup_role: Option<Option<String>>,
+    #[serde(default, deserialize_with = "sent")]
+    signup_cap_usd: Option<Option<String>>,
+    #[serde(default, deserialize_with = "sent")]
+    name: Option<Option<String>>,
+}
+
+/// The text to keep for a setting.
+fn checked(name: &'static str, text: String) -> Result<String, Fault> {
+    let one_of = |words: &[&str]| {
+        let say = || invalid(name, format!("write one of {}", words.join(", ")));
+        if words.contains(&text.as_str()) { Ok(()) } else { Err(say()) }
+    };
+    match name {
+        "signup" => one_of(&["open", "invited", "closed"])?,
+        "signup_role" => one_of(&["member", "viewer"])?,
+        "signup_cap_usd" => return Ok(amount(name, &text)?.to_string()),
+        _ => {
+            let long = text.chars().count();
+            let plain = !text.chars().any(char::is_control) && text.trim() == text;
+            if !plain || !(1..=40).contains(&long) {
+                return Err(invalid(name, "write 1 to 40 characters on one line"));
+            }
+        }
+    }
+    Ok(text)
+}
+
+pub(crate) async fn change(asked: ApiRequest) -> Result<Response, Fault> {
+    let who = admin(&asked.state, &asked.key).await?;
+    let ApiRequest { state, request, .. } = asked;
+    let before = now(&state).await?;
+    unchanged(request.headers(), &before)?;
+    let Change { signup, signup_role, signup_cap_usd, name } = body(request).await?;
+    let mut changes = Vec::new();
+    for (setting, wish) in SETTINGS.into_iter().zip([signup, signup_role, signup_cap_usd, name]) {
+        let Some(wish) = wish else { continue };
+        let value = wish.map(|text| checked(setting, text)).transpose()?;
+        if before.get(setting).and_then(Value::as_str) != value.as_deref() {
+            changes.push((setting, value));
+        }
+    }
+    for (setting, value) in changes {
+        match &value {
+            Some(value) => state.store.put_setting(setting, value).await.map_err(away)?,
+            None => drop(state.store.take_setting(setting).await.map_err(away)?),
+        }
+        note(&state, &who, "setting.change", setting, value.as_deref().unwrap_or("default")).await;
+    }
+    Ok(thing(StatusCode::OK, &now(&state).await?))
+}

@@ -1,0 +1,59 @@
+//! `GET /api/models`: the public catalog.
+
+use axum::body::Body;
+use axum::response::Response;
+use canon::Fault;
+use catalog::{Filter, Record};
+use http::Request;
+use serde_json::json;
+use std::sync::Arc;
+
+use super::query::pairs;
+use crate::state::ApiState;
+use relay::json;
+
+const PAGE_SIZE: usize = 100;
+const LONGEST: usize = 200;
+
+pub(super) async fn list(state: Arc<ApiState>, request: Request<Body>) -> Result<Response, Fault> {
+    let mut filter = Filter::default();
+    let (mut page, mut page_size) = (1, PAGE_SIZE);
+    let query = request.uri().query().unwrap_or_default();
+    for (name, value) in pairs(query) {
+        match name.as_str() {
+            "page" => page = number("page", &value, usize::MAX)?,
+            "page_size" => page_size = number("page_size", &value, PAGE_SIZE)?,
+            "provider" => filter.provider = Some(text("provider", value)?),
+            "model_type" => filter.model_type = Some(text("model_type", value)?),
+            "feature" => filter.feature = Some(text("feature", value)?),
+            "q" => filter.q = Some(text("q", value)?),
+            _ => {}
+        }
+    }
+    let config = state.config();
+    let found = config.catalog.list(&filter, page, page_size);
+    let data: Vec<Record> =
+        found.models.iter().map(|model| Record::new(model, &config.public_url)).collect();
+    let body = json!({
+        "success": true,
+        "page": found.page,
+        "page_size": found.page_size,
+        "total": found.total,
+        "data": data,
+    });
+    Ok(json(body.to_string()))
+}
+
+fn number(name: &'static str, value: &str, most: usize) -> Result<usize, Fault> {
+    match value.parse::<usize>() {
+        Ok(number) if number >= 1 => Ok(number.min(most)),
+        _ => Err(Fault::invalid(name, format!("`{name}` must be a whole number of at least 1"))),
+    }
+}
+
+fn text(name: &'static str, value: String) -> Result<String, Fault> {
+    if value.len() > LONGEST {
+        return Err(Fault::invalid(name, format!("`{name}` must be at most {LONGEST} bytes")));
+    }
+    Ok(value)
+}

@@ -1,0 +1,176 @@
+//! `GET /files/{name}`: what the gateway keeps, for whoever has a link that is signed and alive.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use canon::Fault;
+use futures_util::stream::BoxStream;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, IF_RANGE, RANGE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use object_store::{GetOptions, GetRange};
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use super::query::{decode, pairs};
+use crate::state::ApiState;
+use relay::files::Name;
+
+pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<Response, Fault> {
+    let name = decode(request.uri().path().strip_prefix("/files/").unwrap_or_default());
+    let query = pairs(request.uri().query().unwrap_or_default());
+    let value = |name: &str| {
+        query.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value.as_str())
+    };
+    let name = state.engine.files.check(&name, value("expires"), value("signature"))?;
+    let headers = request.headers();
+    let etag = format!("\"{}\"", name.text);
+    if text(headers, IF_NONE_MATCH).is_some_and(|told| told == "*" || told.contains(&etag)) {
+        return Ok(answer(&state, &name, StatusCode::NOT_MODIFIED, Body::empty()));
+    }
+    let range = text(headers, RANGE)
+        .filter(|_| text(headers, IF_RANGE).is_none_or(|told| told == etag))
+        .and_then(read_range);
+    let head_only = *request.method() == Method::HEAD;
+    if !head_only && range.is_none() {
+        let got = state.engine.files.get(name.text, GetOptions::default()).await?;
+        let body = Body::new(Measured { left: got.meta.size, stream: got.into_stream() });
+        return Ok(answer(&state, &name, StatusCode::OK, body));
+    }
+    let head = GetOptions { head: true, ..GetOptions::default() };
+    let size = state.engine.files.get(name.text, head).await?.meta.size;
+    let Some(range) = range else {
+        let mut response = answer(&state, &name, StatusCode::OK, Body::empty());
+        response.headers_mut().insert(CONTENT_LENGTH, size.into());
+        return Ok(response);
+    };
+    let Some(part) = within(&range, size) else {
+        let mut response = answer(&state, &name, StatusCode::RANGE_NOT_SATISFIABLE, Body::empty());
+        put(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{size}"));
+        return Ok(response);
+    };
+    let length = part.end - part.start;
+    let told = format!("bytes {}-{}/{size}", part.start, part.end - 1);
+    let body = if head_only {
+        Body::empty()
+    } else {
+        let only = GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
+        let got = state.engine.files.get(name.text, only).await?;
+        Body::new(Measured { left: length, stream: got.into_stream() })
+    };
+    let mut response = answer(&state, &name, StatusCode::PARTIAL_CONTENT, body);
+    put(response.headers_mut(), CONTENT_RANGE, &told);
+    if head_only {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
+    Ok(response)
+}
+
+/// An answer about a file. Whatever it holds, a browser runs nothing of it.
+fn answer(state: &ApiState, name: &Name<'_>, status: StatusCode, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(name.mime));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    let policy = HeaderValue::from_static("default-src 'none'; sandbox");
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    let shown = if name.is_plain_picture() { "inline" } else { "attachment" };
+    put(headers, CONTENT_DISPOSITION, &format!("{shown}; filename=\"{}\"", name.text));
+    put(headers, ETAG, &format!("\"{}\"", name.text));
+    let left = name.expires.saturating_sub(state.clock().now() / 1_000_000).max(0);
+    put(headers, CACHE_CONTROL, &format!("private, max-age={left}, immutable"));
+    response
+}
+
+fn text(headers: &HeaderMap, name: http::HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+fn put(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// One range of bytes; `None` for several or for what is no range, which then get the whole.
+fn read_range(told: &str) -> Option<GetRange> {
+    let (first, last) = told.strip_prefix("bytes=")?.split_once('-')?;
+    match (first.trim(), last.trim()) {
+        ("", last) => Some(GetRange::Suffix(last.parse().ok()?)),
+        (first, "") => Some(GetRange::Offset(first.parse().ok()?)),
+        (first, last) => {
+            let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+            (first <= last).then(|| GetRange::Bounded(first..last.saturating_add(1)))
+        }
+    }
+}
+
+/// The part of a file a range asks for; `None` when there is nothing in it.
+fn within(range: &GetRange, size: u64) -> Option<Range<u64>> {
+    let part = match range {
+        GetRange::Bounded(part) => part.start..part.end.min(size),
+        GetRange::Offset(from) => *from..size,
+        GetRange::Suffix(length) => size.saturating_sub(*length)..size,
+    };
+    (part.start < part.end).then_some(part)
+}
+
+/// A stream that knows how long it is; one that ends early is cut off, not ended.
+struct Measured {
+    left: u64,
+    stream: BoxStream<'static, object_store::Result<Bytes>>,
+}
+
+impl HttpBody for Measured {
+    type Data = Bytes;
+    type Error = object_store::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let next = ready!(self.stream.as_mut().poll_next(cx));
+        Poll::Ready(match next {
+            Some(Ok(bytes)) => {
+                self.left = self.left.saturating_sub(bytes.len() as u64);
+                Some(Ok(Frame::data(bytes)))
+            }
+            Some(Err(e)) => Some(Err(e)),
+            None if self.left > 0 => {
+                Some(Err(object_store::Error::Generic { store: "files", source: "cut off".into() }))
+            }
+            None => None,
+        })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_browsers_write_them() {
+        let part = |told: &str, size| read_range(told).map(|range| within(&range, size));
+        assert_eq!(part("bytes=0-3", 10), Some(Some(0..4)));
+        assert_eq!(part("bytes=4-", 10), Some(Some(4..10)));
+        assert_eq!(part("bytes=-3", 10), Some(Some(7..10)));
+        assert_eq!(part("bytes=-30", 10), Some(Some(0..10)));
+        assert_eq!(part("bytes=5-99", 10), Some(Some(5..10)));
+        assert_eq!(part("bytes=10-", 10), Some(None));
+        for whole in ["bytes=3-1", "bytes=0-1,4-5", "bytes=a-b", "lines=1-2", "bytes=-"] {
+            assert_eq!(part(whole, 10), None, "{whole}");
+        }
+    }
+}

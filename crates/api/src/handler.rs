@@ -1,0 +1,123 @@
+//! The handlers a listener is given: the whole gateway, or metrics alone.
+
+use axum::body::Body;
+use axum::response::Response;
+use canon::{Fault, Trouble};
+use futures_util::FutureExt as _;
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, Request};
+use relay::{RequestId, Voice};
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use transport::RequestHandler;
+
+use crate::health::metrics_text;
+use crate::serve::Api;
+use crate::state::ApiState;
+
+/// Answers the requests of one connection from the route table.
+pub struct ApiHandler {
+    api: Arc<Api>,
+    peer: SocketAddr,
+}
+
+impl ApiHandler {
+    /// A handler for a connection from that address.
+    pub fn new(api: Arc<Api>, peer: SocketAddr) -> Self {
+        Self { api, peer }
+    }
+}
+
+impl RequestHandler for ApiHandler {
+    type Format = Voice;
+
+    fn format(&self, path: &str, headers: &HeaderMap) -> Voice {
+        Voice::of(path, headers)
+    }
+
+    /// Answers one request, with an id of ours. A panic is an internal error of this request and
+    /// ends no other.
+    async fn answer(&self, request: Request<Body>, format: Voice) -> Response {
+        let id = next_id(self.api.state());
+        let work = self.api.serve(RequestId(Arc::clone(&id)), self.peer, request);
+        let response = match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(response) => response,
+            Err(_) => format.answer(&Fault::internal("a request panicked"), &id),
+        };
+        with_request_id(response, &id)
+    }
+
+    fn refuse(&self, fault: &Fault, path: &str) -> Response {
+        refuse(self.api.state(), fault, path)
+    }
+
+    fn stopped(&self, format: Voice) -> Response {
+        stopped(self.api.state(), format)
+    }
+
+    fn now(&self) -> i64 {
+        self.api.state().clock().now()
+    }
+}
+
+/// Answers every request with the metrics.
+pub struct MetricsHandler(pub Arc<ApiState>);
+
+impl RequestHandler for MetricsHandler {
+    type Format = Voice;
+
+    fn format(&self, path: &str, headers: &HeaderMap) -> Voice {
+        Voice::of(path, headers)
+    }
+
+    async fn answer(&self, _request: Request<Body>, _format: Voice) -> Response {
+        metrics_text(&self.0)
+    }
+
+    fn refuse(&self, fault: &Fault, path: &str) -> Response {
+        refuse(&self.0, fault, path)
+    }
+
+    fn stopped(&self, format: Voice) -> Response {
+        stopped(&self.0, format)
+    }
+
+    fn now(&self) -> i64 {
+        self.0.clock().now()
+    }
+}
+
+fn next_id(state: &ApiState) -> Arc<str> {
+    state.engine.ids.next(state.clock().now())
+}
+
+fn refuse(state: &ApiState, fault: &Fault, path: &str) -> Response {
+    let format = Voice::of(path, &HeaderMap::new());
+    let id = next_id(state);
+    let response = format.answer(fault, &id);
+    let response = match fault.trouble() {
+        Trouble::NoMethod => relay::allow(
+            response,
+            &HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+        ),
+        _ => response,
+    };
+    with_request_id(response, &id)
+}
+
+fn stopped(state: &ApiState, format: Voice) -> Response {
+    let id = next_id(state);
+    let fault = Fault::new(Trouble::Overload, "the gateway is stopping, retry elsewhere");
+    with_request_id(format.answer(&fault, &id), &id)
+}
+
+fn with_request_id(mut response: Response, id: &str) -> Response {
+    const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+    const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+    if let Ok(id) = HeaderValue::from_str(id) {
+        response.headers_mut().insert(REQUEST_ID, id.clone());
+        response.headers_mut().insert(X_REQUEST_ID, id);
+    }
+    response
+}

@@ -1,0 +1,52 @@
+//! Operations: is the process alive, does it welcome work, what has it counted.
+
+use axum::body::Body;
+use axum::response::Response;
+use canon::{Fault, Trouble};
+use http::Request;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use std::sync::Arc;
+use store::Role;
+
+use crate::request::ApiRequest;
+use crate::state::ApiState;
+use relay::json;
+
+pub(super) async fn alive(_app: Arc<ApiState>, _request: Request<Body>) -> Result<Response, Fault> {
+    Ok(json("{\"status\":\"alive\"}"))
+}
+
+pub(super) async fn ready(
+    state: Arc<ApiState>,
+    _request: Request<Body>,
+) -> Result<Response, Fault> {
+    if state.is_ready() {
+        Ok(json("{\"status\":\"ready\"}"))
+    } else {
+        Err(Fault::new(Trouble::Overload, "the gateway is stopping or out of reach of its store"))
+    }
+}
+
+/// Metrics, for a key of an owner or administrator. Without a key they have their own listener.
+pub(super) async fn metrics(asked: ApiRequest) -> Result<Response, Fault> {
+    let account = asked.state.store.account(&asked.key.record.account_id).await;
+    let account = account.map_err(|e| Fault::internal(e.to_string()))?;
+    match account.map(|account| account.role) {
+        Some(Role::Owner | Role::Admin) => Ok(metrics_text(&asked.state)),
+        Some(Role::Member | Role::Viewer) | None => {
+            Err(Fault::new(Trouble::Forbidden, "metrics are for administrators"))
+        }
+    }
+}
+
+/// Everything counted, as OpenMetrics text.
+pub fn metrics_text(state: &ApiState) -> Response {
+    let mut response = Response::new(Body::from(
+        state.engine.meters.text(&state.config().health(state.engine.ticks())),
+    ));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+    );
+    response
+}

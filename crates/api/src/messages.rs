@@ -1,0 +1,40 @@
+//! `POST /v1/messages` and `/v1/messages/count_tokens`.
+
+use axum::response::Response;
+use canon::Fault;
+use dialects::Target;
+use dialects::messages::{self, BETA, Messages};
+use serde_json::json;
+use std::sync::Arc;
+
+use crate::request::ApiRequest;
+use crate::{count, threads};
+use relay::{self, Call};
+
+pub(super) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
+    let state = Arc::clone(&asked.state);
+    let mut call = read(asked).await?;
+    match threads::of(&state, &mut call).await? {
+        None => relay::serve(call).await,
+        Some(thread) => {
+            let response = relay::serve(call).await?;
+            thread.remember(response).await
+        }
+    }
+}
+
+async fn read(asked: ApiRequest) -> Result<Call, Fault> {
+    let interleaved = asked
+        .request
+        .headers()
+        .get_all(BETA)
+        .iter()
+        .any(|value| value.to_str().is_ok_and(messages::is_interleaved));
+    Call::read(asked.into_call(), &Messages, Target { interleaved, ..Target::default() }).await
+}
+
+pub(super) async fn count(asked: ApiRequest) -> Result<Response, Fault> {
+    let call = read(asked).await?;
+    let counted = count::count(&call, &call.body)?;
+    Ok(counted.answer(&json!({ "input_tokens": counted.tokens })))
+}

@@ -1,0 +1,185 @@
+//! `GET /v1/models` and `/v1/models/{id}`, in the shape the caller's client knows.
+
+use axum::body::Body;
+use axum::response::Response;
+use canon::{Fault, Trouble};
+use catalog::{Kind, Model};
+use http::Request;
+use serde_json::{Value, json};
+use std::ops::Range;
+
+use super::query::{decode, pairs};
+use crate::request::ApiRequest;
+use access::keys::Key;
+use relay::is_native_client;
+use relay::json;
+
+/// Whose shape is asked for.
+#[derive(Clone, Copy)]
+enum Shape {
+    Chat,
+    Messages,
+    Native,
+}
+
+impl Shape {
+    fn of(request: &Request<Body>) -> Self {
+        let headers = request.headers();
+        // Only that format's clients send the key in the address.
+        let query = request.uri().query().unwrap_or_default();
+        let by_address = || pairs(query).iter().any(|(name, _)| name == "key");
+        if headers.contains_key("anthropic-version") {
+            Self::Messages
+        } else if is_native_client(headers) || by_address() {
+            Self::Native
+        } else {
+            Self::Chat
+        }
+    }
+}
+
+pub(super) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
+    let shape = Shape::of(&asked.request);
+    list_as(&asked, shape)
+}
+
+/// `GET /v1beta/models`.
+pub(super) async fn list_native(asked: ApiRequest) -> Result<Response, Fault> {
+    list_as(&asked, Shape::Native)
+}
+
+/// `GET /v1beta/models/{id}`.
+pub(super) async fn get_native(asked: ApiRequest) -> Result<Response, Fault> {
+    get_as(&asked, Shape::Native)
+}
+
+fn list_as(asked: &ApiRequest, shape: Shape) -> Result<Response, Fault> {
+    let config = asked.state.config();
+    let models: Vec<(&str, &Model)> =
+        config.catalog.iter().flat_map(|model| callable(&asked.key, model)).collect();
+    let slice = slice(shape, asked.request.uri().query().unwrap_or_default(), &models)?;
+    let shown = models.get(slice.clone()).unwrap_or_default();
+    let data: Vec<Value> = shown.iter().map(|(id, model)| record(shape, id, model)).collect();
+    let more = slice.end < models.len();
+    let body = match shape {
+        Shape::Chat => json!({ "object": "list", "data": data }),
+        Shape::Messages => json!({
+            "data": data,
+            "first_id": shown.first().map(|(id, _)| id),
+            "last_id": shown.last().map(|(id, _)| id),
+            "has_more": more,
+        }),
+        Shape::Native if more => {
+            json!({ "models": data, "nextPageToken": slice.end.to_string() })
+        }
+        Shape::Native => json!({ "models": data }),
+    };
+    Ok(json(body.to_string()))
+}
+
+/// Every id a key may call a model by: its own and its aliases, since a key may name either.
+fn callable<'a>(key: &Key, model: &'a Model) -> impl Iterator<Item = (&'a str, &'a Model)> {
+    let all = key.may_use(&model.id);
+    let names = std::iter::once(&model.id).chain(&model.aliases);
+    let mine = names.filter(move |name| all || key.may_use(name));
+    mine.map(move |name| (name.as_str(), model))
+}
+
+/// The stretch of the list a query asks for, in its format's words; chat has no pages.
+fn slice(shape: Shape, query: &str, models: &[(&str, &Model)]) -> Result<Range<usize>, Fault> {
+    let all = models.len();
+    let place = |id: &str| models.iter().position(|(own, _)| *own == id);
+    let count = |name: &str, value: &str| match value.parse::<usize>() {
+        Ok(count @ 1..=1000) => Ok(count),
+        _ => Err(Fault::invalid(name, format!("`{name}` must be between 1 and 1000"))),
+    };
+    let mut from = 0;
+    let mut before = None;
+    let mut most = match shape {
+        Shape::Chat => return Ok(0..all),
+        Shape::Messages => 20,
+        Shape::Native => 50,
+    };
+    for (name, value) in pairs(query) {
+        match (shape, name.as_str()) {
+            (Shape::Messages, "limit") => most = count("limit", &value)?,
+            (Shape::Messages, "after_id") => from = place(&value).map_or(all, |at| at + 1),
+            (Shape::Messages, "before_id") => before = place(&value),
+            (Shape::Native, "pageSize") => most = count("pageSize", &value)?,
+            (Shape::Native, "pageToken") => {
+                from = value.parse().map_err(|_| {
+                    Fault::invalid("pageToken", "`pageToken` is none that was given out here")
+                })?;
+            }
+            _ => {}
+        }
+    }
+    if let Some(end) = before {
+        return Ok(end.saturating_sub(most)..end);
+    }
+    let from = from.min(all);
+    Ok(from..from.saturating_add(most).min(all))
+}
+
+pub(super) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+    let shape = Shape::of(&asked.request);
+    get_as(&asked, shape)
+}
+
+fn get_as(asked: &ApiRequest, shape: Shape) -> Result<Response, Fault> {
+    let path = asked.request.uri().path();
+    let id = path.split_once("/models/").map_or("", |(_, id)| id);
+    let id = decode(id);
+    let config = asked.state.config();
+    let model = config.routes.get(&id).map(|route| &*route.model);
+    match model.filter(|model| callable(&asked.key, model).any(|(name, _)| name == id)) {
+        Some(model) => Ok(json(record(shape, &id, model).to_string())),
+        None => Err(relay::unknown_model(&id)),
+    }
+}
+
+/// A model under one of its ids.
+fn record(shape: Shape, id: &str, model: &Model) -> Value {
+    let created = model.released.as_deref().unwrap_or("2025-01-01");
+    match shape {
+        Shape::Chat => json!({
+            "id": id,
+            "object": "model",
+            "created": seconds(created),
+            "owned_by": model.provider,
+        }),
+        Shape::Messages => json!({
+            "type": "model",
+            "id": id,
+            "display_name": id,
+            "created_at": format!("{created}T00:00:00Z"),
+            "max_input_tokens": model.context,
+            "max_tokens": model.max_output,
+            "lifecycle": "active",
+        }),
+        Shape::Native => json!({
+            "name": format!("models/{id}"),
+            "baseModelId": model.id,
+            "version": model.as_of,
+            "displayName": id,
+            "description": model.about,
+            "inputTokenLimit": model.context.unwrap_or_default(),
+            "outputTokenLimit": model.max_output.unwrap_or_default(),
+            "supportedGenerationMethods": methods(model.kind),
+            "thinking": model.thinking.is_some(),
+        }),
+    }
+}
+
+const fn methods(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Chat => &["generateContent", "streamGenerateContent", "countTokens"],
+        Kind::Image => &["generateContent"],
+        Kind::Embedding => &["embedContent", "batchEmbedContents"],
+    }
+}
+
+fn seconds(date: &str) -> i64 {
+    let midnight = format!("{date}T00:00:00Z");
+    midnight.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second)
+}

@@ -1,0 +1,34 @@
+//! A request with a good key, as a handler gets it.
+
+use access::keys::Key;
+use access::limits::Pass;
+use axum::body::Body;
+use axum::response::Response;
+use canon::Fault;
+use futures_util::future::BoxFuture;
+use http::Request;
+use relay::{CallRequest, RequestId};
+use std::sync::Arc;
+
+use crate::state::ApiState;
+
+/// A request whose key is good.
+pub(crate) struct ApiRequest {
+    pub(crate) state: Arc<ApiState>,
+    pub(crate) key: Arc<Key>,
+    pub(crate) id: RequestId,
+    /// Its permit within the limits of its key and account, where there are any.
+    pub(crate) pass: Option<Arc<Pass>>,
+    pub(crate) request: Request<Body>,
+}
+
+/// The future of a handler.
+pub(crate) type HandlerFuture = BoxFuture<'static, Result<Response, Fault>>;
+
+impl ApiRequest {
+    /// The request as the relay takes it.
+    pub(crate) fn into_call(self) -> CallRequest {
+        let Self { state, key, id, pass, request } = self;
+        CallRequest { engine: Arc::clone(&state.engine), key, id, pass, request }
+    }
+}

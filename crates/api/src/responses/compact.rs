@@ -1,0 +1,112 @@
+//! `POST /v1/responses/compact`: a long conversation made short, on any model.
+//!
+//! The model itself is asked for a summary; it comes back as one opaque item a client returns as
+//! it is. What the user said stays word for word.
+
+use axum::body::Body;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use canon::{Fault, Trouble};
+use dialects::{Target, responses::Responses};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+use super::conversation::Conversation;
+use crate::object::{object, set};
+use crate::request::ApiRequest;
+use relay::json;
+use relay::{self, Call};
+
+/// The kind of item a summary travels in.
+pub(super) const KIND: &str = "compaction";
+const MARK: &str = "portunus:1:";
+const LARGEST: usize = 8 << 20;
+const ASK: &str = "Summarise our conversation so far, so that you could go on from your summary \
+    alone: what I want, what was decided, what was found out and done, what is still open. Keep \
+    names, numbers, paths and code that matter. Answer with the summary only.";
+
+pub(crate) async fn compact(asked: ApiRequest) -> Result<Response, Fault> {
+    let state = Arc::clone(&asked.state);
+    let mut call = Call::read(asked.into_call(), &Responses, Target::default()).await?;
+    let mut body: Map<String, Value> = serde_json::from_slice(&call.body)
+        .map_err(|e| Fault::invalid("", format!("the body is not a JSON object: {e}")))?;
+    set(&mut body, [("store", Value::Bool(true))]);
+    call.body = Bytes::from(Value::from(body.clone()).to_string());
+    let Conversation { items, .. } = Conversation::of(&state, &mut call).await?;
+    if items.is_empty() {
+        return Err(Fault::invalid("input", "`input` holds nothing to compact"));
+    }
+    let mut input = items.clone();
+    input.push(json!({
+        "type": "message", "role": "user", "content": [{ "type": "input_text", "text": ASK }],
+    }));
+    let request = json!({
+        "model": body.get("model"),
+        "instructions": body.get("instructions"),
+        "input": input,
+        "store": false,
+    });
+    call.body = Bytes::from(request.to_string());
+    call.edits.clear();
+    let id = call.id.trim_start_matches("req_").to_owned();
+    let created = state.clock().now() / 1_000_000;
+    let reply = relay::serve(call).await?;
+    let (head, reply) = reply.into_parts();
+    let reply = axum::body::to_bytes(reply, LARGEST)
+        .await
+        .map_err(|e| Fault::internal(format!("a summary could not be read back: {e}")))?;
+    let reply = object(&reply);
+    let summary = text_of(&reply);
+    if summary.is_empty() {
+        return Err(Fault::new(Trouble::Unavailable, "the model gave no summary, retry"));
+    }
+    let mut output: Vec<Value> =
+        items.into_iter().filter(|item| is(item, "role", "user")).collect();
+    output.push(json!({
+        "type": KIND,
+        "id": format!("cmp_{id}"),
+        "encrypted_content": format!("{MARK}{}", STANDARD.encode(summary)),
+    }));
+    let told = json!({
+        "id": format!("resp_{id}"),
+        "object": "response.compaction",
+        "created_at": created,
+        "output": output,
+        "usage": reply.get("usage"),
+    });
+    let mut response = json(Body::from(told.to_string()));
+    for (name, value) in &head.headers {
+        if name.as_str().starts_with("x-portunus-") {
+            response.headers_mut().insert(name.clone(), value.clone());
+        }
+    }
+    Ok(response)
+}
+
+fn is(item: &Value, name: &str, word: &str) -> bool {
+    item.get(name).and_then(Value::as_str) == Some(word)
+}
+
+fn text_of(reply: &Map<String, Value>) -> String {
+    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let parts = list(reply.get("output")).into_iter().flat_map(|item| list(item.get("content")));
+    parts.filter_map(|part| part.get("text")?.as_str().map(str::to_owned)).collect()
+}
+
+/// Puts our own summaries back into words; another's stay as they are.
+pub(super) fn expand(items: &mut [Value]) {
+    for item in items.iter_mut().filter(|item| is(item, "type", KIND)) {
+        let sealed = item.get("encrypted_content").and_then(Value::as_str);
+        let sealed = sealed.and_then(|text| text.strip_prefix(MARK));
+        let summary = sealed.and_then(|text| STANDARD.decode(text).ok());
+        if let Some(summary) = summary.and_then(|bytes| String::from_utf8(bytes).ok()) {
+            let text = format!("Summary of the conversation so far:\n{summary}");
+            *item = json!({
+                "type": "message", "role": "developer",
+                "content": [{ "type": "input_text", "text": text }],
+            });
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `/v1/responses`, with memory for every model: the gateway itself keeps conversations, so that
+//! `previous_response_id`, retrieval and background runs work whatever serves the model.
+
+mod background;
+mod compact;
+mod conversation;
+mod kept;
+mod remember;
+
+pub(super) use compact::compact;
+pub(super) use kept::{cancel, delete, get, input_items};
+
+use axum::response::Response;
+use canon::{Fault, Trouble};
+use dialects::{Target, responses::Responses};
+use serde_json::json;
+use std::sync::Arc;
+
+use crate::count;
+use crate::request::ApiRequest;
+use conversation::Conversation;
+use relay::{self, Call};
+
+pub(super) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
+    let state = Arc::clone(&asked.state);
+    let mut call = Call::read(asked.into_call(), &Responses, Target::default()).await?;
+    let conversation = Conversation::of(&state, &mut call).await?;
+    if conversation.background {
+        return background::start(state, call, conversation).await;
+    }
+    if !conversation.store {
+        return relay::serve(call).await;
+    }
+    let keeper = remember::Keeper::new(state, &call, conversation);
+    let response = relay::serve(call).await?;
+    remember::remember(keeper, response).await
+}
+
+/// `GET /v1/responses` is where clients try a WebSocket first; they go on with HTTP when refused.
+pub(super) async fn upgrade(_asked: ApiRequest) -> Result<Response, Fault> {
+    Err(Fault::new(Trouble::Upgrade, "there is no WebSocket here; send POST /v1/responses"))
+}
+
+pub(super) async fn input_tokens(asked: ApiRequest) -> Result<Response, Fault> {
+    let state = Arc::clone(&asked.state);
+    let mut call = Call::read(asked.into_call(), &Responses, Target::default()).await?;
+    Conversation::of(&state, &mut call).await?;
+    let counted = count::count(&call, &call.body)?;
+    Ok(counted
+        .answer(&json!({ "object": "response.input_tokens", "input_tokens": counted.tokens })))
+}

@@ -1,0 +1,249 @@
+//! The way of a request to its handler: key, address, limits, idempotency.
+
+use access::idempotency;
+use access::keys::Key;
+use access::{carrier, limits};
+use admin::NewKey;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::response::Response;
+use canon::{Fault, Trouble};
+use http::Request;
+use http::header::HeaderValue;
+use relay::{RequestId, Voice};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tower::ServiceExt as _;
+
+use crate::request::{ApiRequest, HandlerFuture};
+use crate::routes::{Handler, Route, RouteTable, fits, table};
+use crate::state::ApiState;
+
+/// The API, and behind it the pages of the console.
+pub struct Api {
+    state: Arc<ApiState>,
+    routes: RouteTable,
+    fallback: Router,
+}
+
+impl Api {
+    /// The API. Paths it does not serve go to `fallback`.
+    pub fn new(state: Arc<ApiState>, fallback: Router) -> Self {
+        Self { state, routes: RouteTable::new(), fallback }
+    }
+
+    /// The parts the handlers use.
+    pub fn state(&self) -> &Arc<ApiState> {
+        &self.state
+    }
+
+    /// Answers a request of that id, from that address.
+    pub async fn serve(
+        &self,
+        id: RequestId,
+        peer: SocketAddr,
+        mut request: Request<Body>,
+    ) -> Response {
+        match self.routes.find(request.uri().path()) {
+            None => {
+                // Only pages read these extensions; inserting them allocates.
+                request.extensions_mut().insert(id);
+                request.extensions_mut().insert(ConnectInfo(peer));
+                match Box::pin(self.fallback.clone().oneshot(request)).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                }
+            }
+            Some(door) => match door.handler(request.method()) {
+                Some(handler) => run(Arc::clone(&self.state), handler, id, peer, request).await,
+                None => wrong_method(&request, &id, &door.allowed()),
+            },
+        }
+    }
+}
+
+async fn run(
+    state: Arc<ApiState>,
+    door: Handler,
+    id: RequestId,
+    peer: SocketAddr,
+    request: Request<Body>,
+) -> Response {
+    let voice = Voice::of(request.uri().path(), request.headers());
+    let outcome = match door {
+        Handler::Public(handler) => handler(state, request).await,
+        Handler::Keyed(handler) | Handler::Paid(handler) => {
+            let key =
+                match carrier::key_of(&state.engine.keys, request.uri(), request.headers()).await {
+                    Ok(key) => key,
+                    Err(fault) => return refused(fault, voice, &id, request).await,
+                };
+            let paid = matches!(door, Handler::Paid(_));
+            return with_key((&state, &key, &id), voice, (handler, paid), peer, request).await;
+        }
+    };
+    outcome.unwrap_or_else(|fault| voice.answer(&fault, &id.0))
+}
+
+/// Finds the handler of a request whose path begins so.
+fn find(request: &Request<Body>, prefix: &str) -> Option<Handler> {
+    let path = request.uri().path();
+    let fits = |route: &Route| {
+        route.path.starts_with(prefix)
+            && route.method == *request.method()
+            && fits(route.path, path)
+    };
+    table().into_iter().find(fits).map(|route| route.handler)
+}
+
+/// Answers a request of the console's as if it had come with that key.
+pub async fn serve_as(
+    state: Arc<ApiState>,
+    key: &str,
+    peer: SocketAddr,
+    request: Request<Body>,
+) -> Response {
+    let voice = Voice::of(request.uri().path(), request.headers());
+    let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId("".into()));
+    let door = find(&request, "/");
+    let key =
+        state.engine.keys.by_id(key).await.ok().filter(|key| key.is_live(state.clock().now()));
+    let (handler, paid) = match door {
+        Some(Handler::Paid(handler)) => (handler, true),
+        Some(Handler::Keyed(handler)) => (handler, false),
+        Some(Handler::Public(_)) | None => return nothing_here(request).await,
+    };
+    match key {
+        Some(key) => with_key((&state, &key, &id), voice, (handler, paid), peer, request).await,
+        None => voice.answer(&Fault::new(Trouble::NoKey, "this key does not work any more"), &id.0),
+    }
+}
+
+/// Answers a request of the console's for administration, in the name of somebody signed in: the
+/// same handlers, rights and notes as for a key of theirs.
+pub async fn administer(
+    state: Arc<ApiState>,
+    account: &store::Account,
+    request: Request<Body>,
+) -> Response {
+    let (handler, paid) = match find(&request, "/api/admin/") {
+        Some(Handler::Paid(handler)) => (handler, true),
+        Some(Handler::Keyed(handler)) => (handler, false),
+        Some(Handler::Public(_)) | None => return nothing_here(request).await,
+    };
+    let id = RequestId(state.engine.ids.next(state.clock().now()));
+    let key = NewKey { name: "console".to_owned(), cap: None, models: vec![], expires: None };
+    let answered = match key.make(&account.id, &state.engine.keys, state.clock().now()) {
+        Ok((record, _)) => {
+            let key = state.engine.keys.stand_in(record);
+            keyed((&state, &key, &id), Ok(()), handler, paid, request).await
+        }
+        Err(error) => Err(Fault::internal(error.to_string())),
+    };
+    answered.unwrap_or_else(|fault| Voice::Plain.answer(&fault, &id.0))
+}
+
+/// Answers a request whose key is good, and tells what is left of its limits.
+async fn with_key(
+    (state, key, id): (&Arc<ApiState>, &Arc<Key>, &RequestId),
+    voice: Voice,
+    (handler, paid): (fn(ApiRequest) -> HandlerFuture, bool),
+    peer: SocketAddr,
+    request: Request<Body>,
+) -> Response {
+    let allowed =
+        limits::check_address(&state.config().trusted_proxies, key, peer, request.headers());
+    let answered = keyed((state, key, id), allowed, handler, paid, request).await;
+    let mut response = answered.unwrap_or_else(|fault| voice.answer(&fault, &id.0));
+    let left = state.limiter.left(key);
+    if let Some(origin) = voice.origin() {
+        limits::tell(&left, origin, state.clock().now(), response.headers_mut());
+    }
+    response
+}
+
+/// A request with a good key: from where it may come, within its limits, and once if it says so.
+async fn keyed(
+    (state, key, id): (&Arc<ApiState>, &Arc<Key>, &RequestId),
+    allowed: Result<(), Fault>,
+    handler: fn(ApiRequest) -> HandlerFuture,
+    paid: bool,
+    request: Request<Body>,
+) -> Result<Response, Fault> {
+    let entered = match allowed {
+        Ok(()) if paid => {
+            // What is shed costs no look at limits, which may ask other nodes, and is not counted.
+            state.engine.running.room(state.config().running)?;
+            state.limiter.enter(key).await
+        }
+        Ok(()) => Ok(None),
+        Err(fault) => Err(fault),
+    };
+    let pass = match entered {
+        Ok(pass) => pass,
+        Err(fault) => {
+            drain(request).await;
+            return Err(fault);
+        }
+    };
+    let asked = ApiRequest {
+        state: Arc::clone(state),
+        key: Arc::clone(key),
+        id: id.clone(),
+        pass,
+        request,
+    };
+    if paid && asked.request.headers().contains_key(idempotency::HEADER) {
+        // Boxed: other calls must not carry this future along.
+        return Box::pin(once(asked, handler)).await;
+    }
+    handler(asked).await
+}
+
+/// Runs a call under its idempotency key.
+async fn once(
+    asked: ApiRequest,
+    handler: fn(ApiRequest) -> HandlerFuture,
+) -> Result<Response, Fault> {
+    let ApiRequest { state, key, id, pass, request } = asked;
+    let (idempotency, limit) = (Arc::clone(&state.idempotency), state.config().body_limit);
+    let (account, owner) = (key.record.account_id.clone(), Arc::clone(&id.0));
+    let run = move |request| handler(ApiRequest { state, key, id, pass, request });
+    idempotency.once(&account, &owner, limit, request, run).await
+}
+
+async fn refused(fault: Fault, voice: Voice, id: &RequestId, request: Request<Body>) -> Response {
+    drain(request).await;
+    voice.answer(&fault, &id.0)
+}
+
+/// Reads the rest of a request that is refused, if it is small: a connection that is closed with
+/// bytes unread looks to a client like a failure of the network.
+async fn drain(request: Request<Body>) {
+    const MAX_DRAIN_BYTES: usize = 256 << 10;
+    let reading = axum::body::to_bytes(request.into_body(), MAX_DRAIN_BYTES);
+    let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
+}
+
+fn wrong_method(request: &Request<Body>, id: &RequestId, allowed: &HeaderValue) -> Response {
+    let say = format!(
+        "{} is not allowed here; allowed: {}",
+        request.method(),
+        allowed.to_str().unwrap_or_default()
+    );
+    let voice = Voice::of(request.uri().path(), request.headers());
+    let fault = Fault::new(Trouble::NoMethod, say);
+    relay::allow(voice.answer(&fault, &id.0), allowed)
+}
+
+pub async fn nothing_here(request: Request<Body>) -> Response {
+    let path = request.uri().path();
+    let voice = Voice::of(path, request.headers());
+    let shown: String = path.chars().take(64).collect();
+    let fault =
+        Fault::new(Trouble::NoPath, format!("there is nothing at {shown}; check the base address"));
+    let id = request.extensions().get::<RequestId>();
+    voice.answer(&fault, id.map_or("", |id| &id.0))
+}

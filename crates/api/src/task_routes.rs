@@ -1,0 +1,128 @@
+//! `/v1/tasks` and `/v1/images/generations/{id}`: what became of pictures nobody waits for.
+
+use axum::response::Response;
+use canon::{Fault, Trouble};
+use http::header::{HeaderValue, RETRY_AFTER};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use store::{StoreError, Task, TaskState};
+
+use super::query::{decode, pairs};
+use crate::request::ApiRequest;
+use crate::state::ApiState;
+use crate::tasks::{show, wait};
+use relay::json;
+
+/// Which task is asked for, by whom.
+struct Wanted {
+    state: Arc<ApiState>,
+    account: String,
+    id: String,
+}
+
+impl Wanted {
+    fn of(asked: ApiRequest) -> Self {
+        let ApiRequest { state, key, id: _, pass: _, request } = asked;
+        let path = request.uri().path();
+        let rest = path.strip_prefix("/v1/tasks/");
+        let rest = rest.or_else(|| path.strip_prefix("/v1/images/generations/"));
+        let id = decode(rest.unwrap_or_default().split('/').next().unwrap_or_default());
+        Self { state, account: key.record.account_id.clone(), id }
+    }
+
+    /// Another account's task is as unknown as one that never was.
+    async fn find(&self) -> Result<Task, Fault> {
+        let Self { state, account, id } = self;
+        let found = state.store.task(id, account, state.clock().now()).await.map_err(unreadable)?;
+        found.ok_or_else(|| {
+            let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
+            let say = format!("there is no task `{shown}`; it may have expired");
+            Fault::new(Trouble::NotFound, say).code("task_not_found")
+        })
+    }
+}
+
+pub(super) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+    let wanted = Wanted::of(asked);
+    let task = wanted.find().await?;
+    Ok(answer(&wanted.state, &task))
+}
+
+pub(super) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
+    let (mut limit, mut after, mut wanted) = (20, None, None);
+    for (name, value) in pairs(asked.request.uri().query().unwrap_or_default()) {
+        match (name.as_str(), value.as_str()) {
+            ("limit", text) => match text.parse::<u32>() {
+                Ok(count @ 1..=100) => limit = count,
+                _ => return Err(Fault::invalid("limit", "`limit` must be between 1 and 100")),
+            },
+            ("after", _) => after = Some(value),
+            ("status", word) => match TaskState::by_word(word) {
+                Some(known) => wanted = Some(known),
+                None => {
+                    let known = TaskState::ALL.map(|state| format!("`{}`", state.word()));
+                    let say = format!("`status` must be one of {}", known.join(", "));
+                    return Err(Fault::invalid("status", say));
+                }
+            },
+            _ => {}
+        }
+    }
+    let (state, account) = (&asked.state, &asked.key.record.account_id);
+    let found =
+        state.store.tasks(account, after.as_deref(), wanted, limit + 1, state.clock().now());
+    let mut found = found.await.map_err(unreadable)?;
+    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    let has_more = found.len() > most;
+    found.truncate(most);
+    let named = |task: Option<&Task>| task.map(|task| task.id.clone());
+    let (first, last) = (named(found.first()), named(found.last()));
+    let data: Vec<Value> = found.iter().map(|task| show(state, task)).collect();
+    let body = json!({
+        "object": "list",
+        "data": data,
+        "first_id": first,
+        "last_id": last,
+        "has_more": has_more,
+    });
+    Ok(json(body.to_string()))
+}
+
+/// Cancelled twice is cancelled; what is done or failed cannot be.
+pub(super) async fn cancel(asked: ApiRequest) -> Result<Response, Fault> {
+    let wanted = Wanted::of(asked);
+    let Wanted { state, account, id } = &wanted;
+    let now = state.clock().now();
+    let lives = i64::try_from(state.config().files.keep.as_micros()).unwrap_or(i64::MAX);
+    let expires = now.saturating_add(lives);
+    if state.store.cancel_task(id, account, now, expires).await.map_err(unreadable)? {
+        state.jobs.cancelled(id);
+    }
+    let task = wanted.find().await?;
+    if task.state != TaskState::Cancelled {
+        let say = format!("the task is {} and cannot be cancelled any more", task.state.word());
+        let fault = Fault::new(Trouble::Conflict, say).code("task_over").never_retry();
+        return Err(fault);
+    }
+    Ok(answer(state, &task))
+}
+
+/// `GET /v1/webhooks/secret`: what the account's webhooks are signed with.
+pub(super) async fn webhook_secret(asked: ApiRequest) -> Result<Response, Fault> {
+    let secret = asked.state.jobs.webhook_secret(&asked.key.record.account_id);
+    Ok(json(json!({ "object": "webhook.secret", "secret": secret }).to_string()))
+}
+
+/// A task, and when to ask again if there is more to come.
+fn answer(state: &ApiState, task: &Task) -> Response {
+    let mut response = json(show(state, task).to_string());
+    if let Some(seconds) = wait(task.state) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+fn unreadable(error: StoreError) -> Fault {
+    Fault::new(Trouble::Overload, "tasks cannot be read at the moment, retry shortly")
+        .note(error.to_string())
+}

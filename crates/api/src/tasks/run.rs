@@ -1,0 +1,298 @@
+//! Runs: a task is claimed, made an ordinary call again, and its result is written down.
+
+use axum::body::Body;
+use bytes::Bytes;
+use canon::{Fault, Trouble};
+use http::Request;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use store::{StoreError, Task, TaskBody, TaskClaim, TaskEnd, TaskState};
+
+use super::Job;
+use super::show::FILE;
+use crate::images::read as read_picture;
+use crate::request::ApiRequest;
+use crate::state::ApiState;
+use relay::RequestId;
+use relay::{Painted, paint};
+
+/// How long a claim lasts without a word of its runner, and how often the runner gives it.
+const HELD: i64 = 15_000_000;
+const SAY: Duration = Duration::from_secs(3);
+/// How often a runner looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long a failed task waits for its next run, after each.
+const WAITS: [u64; 4] = [2, 10, 30, 120];
+
+impl ApiState {
+    /// Runs tasks, until the order to stop.
+    pub async fn run_tasks(self: Arc<Self>) {
+        let name = self.engine.funds.teller.name();
+        match self.store.free_tasks_of(&name).await {
+            Ok(0) => {}
+            Ok(left) => tracing::warn!(
+                tasks = left,
+                "{left} tasks were running when the gateway last stopped; they are begun again"
+            ),
+            Err(e) => tracing::warn!("tasks that were left cannot be taken up yet: {e}"),
+        }
+        while !self.stop.is_cancelled() {
+            let terms = self.config().tasks;
+            if self.jobs.count() < terms.running {
+                let request_id = self.engine.ids.next(self.clock().now());
+                let claim = TaskClaim {
+                    owner: &name,
+                    request_id: &request_id,
+                    hold: HELD,
+                    per_provider: terms.per_provider,
+                };
+                match self.store.claim_task(&claim).await {
+                    Ok(Some(task)) => {
+                        let job = self.jobs.begin(&task.id);
+                        let state = Arc::clone(&self);
+                        self.engine.tasks.spawn(async move {
+                            state.run_task(&task, &job).await;
+                            state.jobs.end(&task.id, &job);
+                        });
+                        continue;
+                    }
+                    Ok(None) => {}
+                    Err(e) => tracing::warn!("tasks cannot be claimed at the moment: {e}"),
+                }
+            }
+            tokio::select! {
+                () = self.jobs.work.notified() => {}
+                () = self.stop.cancelled() => {}
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            }
+        }
+    }
+
+    /// Gives up what nobody had time for, and forgets what has been over for long.
+    pub async fn sweep_tasks(&self) {
+        let say = "nobody had time for this task while it was remembered";
+        let error = super::show::error(&Fault::new(Trouble::Unavailable, say), "");
+        let TaskEnd { ended, expires, .. } = self.end_of(TaskState::Failed, None, None, None);
+        match self.store.sweep_tasks(ended, &error.to_string(), expires).await {
+            Ok((0, _)) => {}
+            Ok((given_up, _)) => {
+                tracing::warn!(tasks = given_up, "{given_up} tasks were given up: none had a run");
+            }
+            Err(e) => tracing::warn!("expired tasks could not be swept: {e}"),
+        }
+    }
+
+    /// One run. Whatever ends it early drops the call, which is settled like one whose caller left.
+    async fn run_task(self: &Arc<Self>, task: &Task, job: &Arc<Job>) {
+        let id = &task.id;
+        let painted = tokio::select! {
+            () = job.cancel.cancelled() => return,
+            () = self.hold_task(task, job) => return,
+            () = self.until_ending() => {
+                // Another node may go on at once, or this one when it is back.
+                if let Err(e) = self.store.put_off_task(id, task.runs, 0).await {
+                    tracing::warn!(task.id = id, "{id} could not be handed back: {e}");
+                }
+                return;
+            }
+            painted = self.paint_task(task, job) => painted,
+        };
+        let outcome = match painted {
+            Ok(painted) => self.deliver(task, job, painted).await,
+            Err(fault) => Err(fault),
+        };
+        let Err(fault) = outcome else { return };
+        let note = fault.noted().unwrap_or_default();
+        let wait = usize::try_from(task.runs.saturating_sub(1)).unwrap_or(usize::MAX);
+        let wait = WAITS.get(wait).or(WAITS.last()).copied().unwrap_or(1);
+        if fault.may_retry() && task.runs < self.config().tasks.runs {
+            tracing::warn!(
+                task.id = id,
+                run = task.runs,
+                "run {} of {id} failed, the next one begins in {wait} s: {fault} [{note}]",
+                task.runs
+            );
+            let wait = i64::try_from(wait).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+            if let Err(e) = self.store.put_off_task(id, task.runs, wait).await {
+                // Its claim runs out by itself.
+                tracing::warn!(task.id = id, "{id} could not be put off: {e}");
+            }
+            return;
+        }
+        tracing::debug!(task.id = id, run = task.runs, "{id} failed: {fault} [{note}]");
+        let error = super::show::error(&fault, task.request_id.as_deref().unwrap_or_default());
+        let end = self.end_of(TaskState::Failed, None, Some(error.to_string()), None);
+        if let Err(fault) = self.end_task(task, &end).await {
+            tracing::warn!(task.id = id, "{fault} [{}]", fault.noted().unwrap_or_default());
+        }
+    }
+
+    /// Says that the run goes on; comes back when the task is not this run's any more.
+    async fn hold_task(&self, task: &Task, job: &Job) {
+        let (id, run) = (&task.id, task.runs);
+        let mut heard = self.clock().steady();
+        loop {
+            tokio::time::sleep(SAY).await;
+            // A hundred is said by the end alone.
+            let come = job.progress.load(Ordering::Relaxed).min(99);
+            match self.store.hold_task(id, run, HELD, come).await {
+                Ok(true) => heard = self.clock().steady(),
+                Ok(false) => {
+                    tracing::debug!(task.id = id, run, "{id} was cancelled or given to another");
+                    return;
+                }
+                Err(e) => tracing::warn!(task.id = id, "{id} could not be held: {e}"),
+            }
+            if self.clock().steady().saturating_sub(heard) > HELD {
+                tracing::warn!(task.id = id, run, "{id} may have been given to another by now");
+                return;
+            }
+        }
+    }
+
+    /// Until running calls must end.
+    async fn until_ending(&self) {
+        while !self.engine.is_ending() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Makes the pictures, still to be paid for.
+    async fn paint_task(self: &Arc<Self>, task: &Task, job: &Job) -> Result<Painted, Fault> {
+        let most = self.config().tasks.runs;
+        if task.runs > most {
+            let say = format!("the task was begun {most} times and never came to an end");
+            return Err(Fault::new(Trouble::Unavailable, say).never_retry());
+        }
+        let (mut call, form) = read_picture(self.asked(task).await?).await?;
+        call.progress = Some(Arc::clone(&job.progress));
+        paint(call, form).await
+    }
+
+    /// The result is written down before it is paid for: a crash in between is the operator's loss,
+    /// and so is whatever we could not hand over. Only a caller that cancelled what was made all the
+    /// same pays like one that left.
+    async fn deliver(&self, task: &Task, job: &Job, painted: Painted) -> Result<(), Fault> {
+        let kept = tokio::select! {
+            () = self.hold_task(task, job) => None,
+            kept = self.keep(task, &painted.body) => Some(kept),
+        };
+        let ended = match kept {
+            None => Ok(false),
+            Some(Ok((result, expires))) => {
+                let result = Some(result.to_string());
+                let end = self.end_of(TaskState::Completed, result, None, Some(expires));
+                self.end_task(task, &end).await
+            }
+            Some(Err(fault)) => Err(fault),
+        };
+        match ended {
+            Ok(true) => {
+                painted.settle();
+            }
+            Ok(false) if self.is_cancelled(task).await => drop(painted),
+            Ok(false) => painted.lose(),
+            Err(fault) => {
+                painted.lose();
+                return Err(fault);
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_cancelled(&self, task: &Task) -> bool {
+        let found = self.store.task(&task.id, &task.account_id, self.clock().now()).await;
+        found.ok().flatten().is_some_and(|task| task.state == TaskState::Cancelled)
+    }
+
+    /// The call as it was asked, under the id of this run.
+    async fn asked(self: &Arc<Self>, task: &Task) -> Result<ApiRequest, Fault> {
+        if self.engine.keys.get(&task.key_id).is_none() {
+            // Made on another node within the last second.
+            self.engine.keys.refresh().await.map_err(away)?;
+        }
+        let key = self.engine.keys.get(&task.key_id).filter(|key| key.is_live(self.clock().now()));
+        let key = key.ok_or_else(|| {
+            let say = "the API key of this task has expired or was revoked";
+            Fault::new(Trouble::NoKey, say)
+        })?;
+        let body = self.store.task_body(&task.id).await.map_err(away)?.unwrap_or_default();
+        let TaskBody { head, body, file } = body;
+        let body = match (body, file) {
+            (Some(body), _) => Bytes::from(body),
+            (None, Some(file)) => self.engine.files.read(&file).await?,
+            (None, None) => return Err(Fault::internal("a task has nothing to do")),
+        };
+        let head: BTreeMap<String, String> =
+            serde_json::from_str(&head).map_err(|e| Fault::internal(e.to_string()))?;
+        let mut request = Request::post(task.path.as_str());
+        for (name, value) in head {
+            request = request.header(name, value);
+        }
+        let request = request.body(Body::from(body)).map_err(|e| Fault::internal(e.to_string()))?;
+        let id = RequestId(task.request_id.clone().unwrap_or_default().into());
+        Ok(ApiRequest { state: Arc::clone(self), key, id, pass: None, request })
+    }
+
+    fn end_of(
+        &self,
+        state: TaskState,
+        result: Option<String>,
+        error: Option<String>,
+        expires: Option<i64>,
+    ) -> TaskEnd {
+        let ended = self.clock().now();
+        let lives = i64::try_from(self.config().files.keep.as_micros()).unwrap_or(i64::MAX);
+        let expires = expires.unwrap_or_else(|| ended.saturating_add(lives));
+        TaskEnd { state, result, error, ended, expires }
+    }
+
+    /// Ends a task, patiently: a picture was made. False when it is not this run's any more.
+    async fn end_task(&self, task: &Task, end: &TaskEnd) -> Result<bool, Fault> {
+        let asked = self.store.task_body(&task.id).await.ok().flatten();
+        let mut wait = Duration::from_millis(100);
+        loop {
+            match self.store.end_task(&task.id, task.runs, end).await {
+                Ok(ended) => {
+                    self.jobs.ends.notify_one();
+                    if let Some(file) = asked.and_then(|asked| asked.file).filter(|_| ended) {
+                        self.engine.files.forget(&file).await;
+                    }
+                    return Ok(ended);
+                }
+                Err(e) if wait > Duration::from_secs(5) => return Err(away(e)),
+                Err(e) => tracing::warn!(task.id = task.id, "an end is not noted yet: {e}"),
+            }
+            tokio::time::sleep(wait).await;
+            wait *= 2;
+        }
+    }
+
+    /// Puts the pictures of an answer into files. Tells what is left to store, and until when the
+    /// files live.
+    async fn keep(&self, task: &Task, reply: &[u8]) -> Result<(Value, i64), Fault> {
+        let mut reply: Value = serde_json::from_slice(reply)
+            .map_err(|e| Fault::internal(format!("an answer is no JSON: {e}")))?;
+        let mut expires = i64::MAX;
+        let pictures = reply.get_mut("data").and_then(Value::as_array_mut);
+        for picture in pictures.into_iter().flatten().filter_map(Value::as_object_mut) {
+            let Some(Value::String(data)) = picture.shift_remove("b64_json") else { continue };
+            let bytes = dialects::images::decode(&data)
+                .ok_or_else(|| Fault::internal("a picture is no base64"))?;
+            let mime = dialects::images::measure(&bytes).map(|seen| seen.mime());
+            let mime = mime.as_deref().unwrap_or("application/octet-stream");
+            let link = self.engine.files.keep(&task.account_id, Bytes::from(bytes), mime).await?;
+            expires = expires.min(link.expires_at.saturating_mul(1_000_000));
+            picture.insert(FILE.to_owned(), json!(link.name));
+        }
+        let lives = i64::try_from(self.config().files.keep.as_micros()).unwrap_or(i64::MAX);
+        Ok((reply, expires.min(self.clock().now().saturating_add(lives))))
+    }
+}
+
+fn away(error: StoreError) -> Fault {
+    Fault::new(Trouble::Overload, "tasks cannot be read at the moment").note(error.to_string())
+}

@@ -1,0 +1,149 @@
+//! A call that is not waited for: checked like any other, written down, answered at once.
+
+use axum::body::Body;
+use axum::response::Response;
+use canon::{Fault, Trouble};
+use http::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, Request, StatusCode};
+use std::collections::BTreeMap;
+use store::{NewTask, TaskBody};
+
+use super::{path_of, show};
+use crate::query::pairs;
+use crate::state::ApiState;
+use relay::ImageTask;
+use relay::json;
+
+/// A larger body lies in a file.
+const SMALL: usize = 64 << 10;
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+
+/// What a request's head says of waiting, and what a run needs to know of it.
+pub(crate) struct Wish {
+    /// Whether the caller does not wait.
+    later: bool,
+    /// Whether it said so by `Prefer`, which is answered.
+    preferred: bool,
+    path: String,
+    headers: BTreeMap<String, String>,
+}
+
+impl Wish {
+    /// Reads the head of a request.
+    pub(crate) fn of(request: &Request<Body>) -> Result<Self, Fault> {
+        let query = pairs(request.uri().query().unwrap_or_default());
+        let asked = query.iter().find(|(name, _)| name == "async").map(|(_, value)| value.as_str());
+        let asked = match asked {
+            None | Some("false" | "0") => false,
+            Some("true" | "1" | "") => true,
+            Some(_) => return Err(Fault::invalid("async", "`async` must be true or false")),
+        };
+        let preferred = prefers(request.headers());
+        // The body is kept as it was understood: what was said of its packing is not true any more.
+        let kept = |name: &HeaderName| {
+            *name == CONTENT_TYPE
+                || matches!(name.as_str(), "x-portunus-strict" | "x-portunus-route")
+        };
+        let headers = request.headers().iter().filter(|(name, _)| kept(name));
+        let headers = headers
+            .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
+        let (path, headers) = (request.uri().path().to_owned(), headers.collect());
+        Ok(Self { later: asked || preferred, preferred, path, headers })
+    }
+
+    /// Whether the caller does not wait.
+    pub(crate) const fn is_later(&self) -> bool {
+        self.later
+    }
+}
+
+/// Whether a caller would rather not wait.
+fn prefers(headers: &HeaderMap) -> bool {
+    let words = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    words
+        .flat_map(|value| value.split([',', ';']))
+        .any(|word| word.trim().eq_ignore_ascii_case("respond-async"))
+}
+
+/// Writes a call down that passed every check, and tells its task.
+pub(crate) async fn submit(
+    state: &ApiState,
+    wish: Wish,
+    task: ImageTask,
+) -> Result<Response, Fault> {
+    let ImageTask { call, model, provider, webhook } = task;
+    let account = &call.key.record.account_id;
+    if let Some(url) = &webhook {
+        let guard = call.config.media.fetcher.guard();
+        guard.look(url).map_err(|e| Fault::invalid("webhook", format!("`webhook` {e}")))?;
+    }
+    let now = state.clock().now();
+    let lives = i64::try_from(call.config.files.keep.as_micros()).unwrap_or(i64::MAX);
+    let (body, file) = if call.body.len() <= SMALL {
+        (Some(call.body.to_vec()), None)
+    } else {
+        let kept =
+            state.engine.files.keep(account, call.body.clone(), "application/octet-stream").await?;
+        (None, Some(kept.name))
+    };
+    let head = serde_json::to_string(&wish.headers).map_err(|e| Fault::internal(e.to_string()))?;
+    let id = state.engine.ids.next(now).replacen("req_", "task_", 1);
+    let task = NewTask {
+        id,
+        account_id: account.clone(),
+        key_id: call.key.record.id.clone(),
+        path: wish.path,
+        model,
+        provider,
+        asked: TaskBody { head, body, file },
+        webhook,
+        created: now,
+        expires: now.saturating_add(lives),
+    };
+    let away = |why: String| {
+        Fault::new(Trouble::Overload, "tasks cannot be taken at the moment, retry shortly")
+            .note(why)
+    };
+    state.store.add_task(&task).await.map_err(|e| away(e.to_string()))?;
+    state.jobs.work.notify_one();
+    let found = state.store.task(&task.id, account, now).await.map_err(|e| away(e.to_string()))?;
+    let found = found.ok_or_else(|| away("a task was not found again".to_owned()))?;
+    let mut response = json(show(state, &found).to_string());
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let headers = response.headers_mut();
+    if let Ok(path) = HeaderValue::from_str(&path_of(&task.id)) {
+        headers.insert(LOCATION, path);
+    }
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    if wish.preferred {
+        headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(uri: &str, prefer: &str) -> Result<Wish, Fault> {
+        let request =
+            Request::post(uri).header("prefer", prefer).header("x-portunus-strict", "true");
+        Wish::of(&request.header("authorization", "Bearer x").body(Body::empty()).unwrap())
+    }
+
+    #[test]
+    fn a_caller_says_in_two_places_that_it_does_not_wait() {
+        let later = |uri, prefer| wish(uri, prefer).unwrap().is_later();
+        assert!(!later("/v1/images/generations", "wait=10"));
+        assert!(later("/v1/images/generations?async=true", ""));
+        assert!(!later("/v1/images/generations?async=false", ""));
+        assert!(later("/v1/images/generations", "wait=10, Respond-Async"));
+        assert_eq!(wish("/x?async=maybe", "").err().unwrap().path(), Some("async"));
+    }
+
+    #[test]
+    fn no_secret_is_written_down() {
+        let headers = wish("/x", "").unwrap().headers;
+        assert_eq!(headers.keys().collect::<Vec<_>>(), ["x-portunus-strict"]);
+    }
+}

@@ -1,0 +1,159 @@
+//! Threads of the messages format: a caller sends only what is new, and the gateway puts the kept
+//! conversation before it. Like the memory of responses, it works whatever serves the model.
+
+use axum::response::Response;
+use bytes::Bytes;
+use canon::{Chat, Event, Fault, Fold};
+use dialects::messages::Messages;
+use dialects::{Dialect as _, Frame, Reader, Stamp};
+use memchr::memmem;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use store::Kept;
+
+use super::watched::watched;
+use crate::object::{object, set, text};
+use crate::state::ApiState;
+use relay::{self, Call};
+
+/// The code on which tool runners send their whole history instead.
+const UNSUPPORTED: &str = "thread_unsupported_request";
+/// A conversation that is to be gone on with.
+pub(super) struct Thread {
+    state: Arc<ApiState>,
+    account: String,
+    body: Map<String, Value>,
+    chat: Chat,
+    stamp: Stamp,
+}
+
+/// Reads what a request says of a thread and puts the conversation so far into it; `None` when it
+/// says nothing.
+pub(super) async fn of(state: &Arc<ApiState>, call: &mut Call) -> Result<Option<Thread>, Fault> {
+    if memmem::find(&call.body, b"\"thread\"").is_none() {
+        return Ok(None);
+    }
+    // What cannot be read is refused by the format's own rules, with the path named.
+    let Ok(Value::Object(mut body)) = serde_json::from_slice(&call.body) else { return Ok(None) };
+    let Some(thread) = body.shift_remove("thread").filter(|thread| !thread.is_null()) else {
+        return Ok(None);
+    };
+    call.dialect.peek(&call.target, &call.body)?;
+    let word = |name: &str| thread.get(name).and_then(Value::as_str);
+    match word("type") {
+        Some("create") => {}
+        Some("continue") => {
+            let id = word("previous_message_id").unwrap_or_default();
+            let account = &call.key.record.account_id;
+            let kept = state.memory.get(id, account, state.clock().now()).await;
+            // A conversation that is gone can still be gone on with, if the client sends it whole.
+            let kept = kept.map_err(|fault| {
+                Fault::invalid("thread.previous_message_id", fault.say().to_owned())
+                    .code(UNSUPPORTED)
+            })?;
+            body = continued(&kept, body);
+        }
+        _ => {
+            return Err(Fault::invalid(
+                "thread.type",
+                "`thread.type` must be `create` or `continue`",
+            )
+            .code(UNSUPPORTED));
+        }
+    }
+    call.body = Bytes::from(Value::Object(body.clone()).to_string());
+    let chat = call.dialect.read_request(&call.target, &call.body)?;
+    Ok(Some(Thread {
+        state: Arc::clone(state),
+        account: call.key.record.account_id.clone(),
+        body,
+        chat,
+        stamp: relay::stamp(call),
+    }))
+}
+
+/// The kept conversation, its answer, and what is new. What the new request leaves out stays as it
+/// was.
+fn continued(kept: &Kept, mut new: Map<String, Value>) -> Map<String, Value> {
+    let before = object(&kept.request);
+    let reply = object(&kept.reply);
+    let mut messages = match before.get("messages") {
+        Some(Value::Array(messages)) => messages.clone(),
+        _ => Vec::new(),
+    };
+    messages.push(json!({ "role": "assistant", "content": reply.get("content") }));
+    if let Some(Value::Array(more)) = new.shift_remove("messages") {
+        messages.extend(more);
+    }
+    for (name, value) in &before {
+        if name != "stream" {
+            new.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    new.insert("messages".to_owned(), Value::Array(messages));
+    new
+}
+
+impl Thread {
+    fn keep(&self, reply: Map<String, Value>) {
+        let id = text(&reply, "id").to_owned();
+        if id.is_empty() {
+            return;
+        }
+        let now = self.state.clock().now();
+        let span = i64::try_from(self.state.config().keep_answers.as_micros()).unwrap_or(i64::MAX);
+        self.state.memory.put(Kept {
+            id,
+            account_id: self.account.clone(),
+            request: Value::Object(self.body.clone()).to_string(),
+            reply: Value::from(reply).to_string(),
+            created: now,
+            expires: now.saturating_add(span),
+        });
+    }
+
+    /// Keeps the answer before the caller has its last byte.
+    pub(super) async fn remember(self, response: Response) -> Result<Response, Fault> {
+        let gathering =
+            Gathering { reader: Messages.reader(), events: Vec::new(), thread: Some(self) };
+        let whole = |gathering: &mut Gathering, body: &[u8]| {
+            if let Some(thread) = gathering.thread.take() {
+                thread.keep(object(body));
+            }
+        };
+        watched(response, gathering, whole, Gathering::see).await
+    }
+}
+
+/// A streamed answer that is put together again while it goes by.
+struct Gathering {
+    reader: Box<dyn Reader>,
+    events: Vec<Event>,
+    thread: Option<Thread>,
+}
+
+impl Gathering {
+    fn see(&mut self, frame: &Frame) {
+        if self.thread.is_some() && self.reader.push(frame, &mut self.events).is_err() {
+            self.thread = None;
+        }
+        if self.reader.is_done()
+            && let Some(thread) = self.thread.take()
+        {
+            let mut fold = Fold::default();
+            for event in self.events.drain(..) {
+                if fold.push(event).is_err() {
+                    return;
+                }
+            }
+            let reply = fold.finish();
+            let id = reply.id.clone();
+            let (body, _) = Messages.write_reply(reply, &thread.chat, &thread.stamp);
+            let mut message = object(body);
+            if let Some(id) = id {
+                set(&mut message, [("id", Value::from(id))]);
+            }
+            thread.keep(message);
+        }
+    }
+}

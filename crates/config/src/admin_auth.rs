@@ -1,0 +1,116 @@
+//! Credentials as administrators send them: the words of the file, with the secrets themselves where
+//! the file has references. A reference is refused: it would read this machine's own variables and
+//! files. What is wrong is told by its field and never repeated.
+
+use catalog::Auth;
+use serde_json::Value;
+
+use crate::raw::RawAuth;
+use crate::stored::WrongField;
+use crate::usual_auth;
+
+/// The longest secret; an account of Google's is the longest there is.
+const LONGEST: usize = 8 << 10;
+const ITSELF: &str = "must be the secret itself, as a text";
+
+fn wrong(field: &str, why: impl Into<String>) -> WrongField {
+    WrongField { field: field.to_owned(), why: why.into() }
+}
+
+/// A secret in the provider's usual way.
+pub fn of_value(name: &str, like: Option<&str>, value: &Value) -> Result<RawAuth, WrongField> {
+    let mut table = toml::Table::new();
+    match usual_auth(name, like) {
+        None | Some(Auth::Bearer | Auth::None) => {
+            table.insert("bearer".to_owned(), plain("value", value)?);
+        }
+        Some(Auth::Header(header)) => {
+            table.insert("header".to_owned(), header.as_str().into());
+            table.insert("value".to_owned(), plain("value", value)?);
+        }
+        Some(Auth::Google) => {
+            table.insert("google".to_owned(), account("value", value)?);
+        }
+        Some(Auth::SigV4(_)) => {
+            let why = "this provider takes several: send \"auth\": {\"sigv4\": {\"access_key\": …, \
+                       \"secret_key\": …}}";
+            return Err(wrong("value", why));
+        }
+    }
+    Ok(RawAuth(table.into()))
+}
+
+/// A credential of any kind.
+pub fn of_auth(auth: &Value) -> Result<RawAuth, WrongField> {
+    let Value::Object(fields) = auth else {
+        return Err(wrong("auth", "must be an object with bearer, header, google or sigv4"));
+    };
+    let mut table = toml::Table::new();
+    for (name, value) in fields {
+        let field = format!("auth.{name}");
+        let read = match (name.as_str(), value) {
+            ("bearer" | "value", value) => plain(&field, value)?,
+            ("google", value) => account(&field, value)?,
+            ("sigv4", Value::Object(parts)) => {
+                let mut keys = toml::Table::new();
+                for (name, value) in parts {
+                    let field = format!("{field}.{name}");
+                    let read = match name.as_str() {
+                        "access_key" | "secret_key" | "session_token" => plain(&field, value)?,
+                        _ => word(&field, value)?,
+                    };
+                    keys.insert(name.clone(), read);
+                }
+                keys.into()
+            }
+            (_, value) => word(&field, value)?,
+        };
+        table.insert(name.clone(), read);
+    }
+    Ok(RawAuth(table.into()))
+}
+
+fn word(field: &str, value: &Value) -> Result<toml::Value, WrongField> {
+    let text = value.as_str().ok_or_else(|| wrong(field, "must be a text"))?;
+    Ok(text.into())
+}
+
+fn reference(text: &str) -> toml::Value {
+    toml::Table::from_iter([("text".to_owned(), text.into())]).into()
+}
+
+/// A secret that goes into a header or a signature.
+fn plain(field: &str, value: &Value) -> Result<toml::Value, WrongField> {
+    let text = value.as_str().ok_or_else(|| wrong(field, ITSELF))?;
+    if text.is_empty() || text.len() > LONGEST || !text.bytes().all(|b| b.is_ascii_graphic()) {
+        let why = format!("must have 1 to {LONGEST} visible ASCII characters, without spaces");
+        return Err(wrong(field, why));
+    }
+    Ok(reference(text))
+}
+
+/// An account of Google's: its JSON, as such or as a text.
+fn account(field: &str, value: &Value) -> Result<toml::Value, WrongField> {
+    let text = match value {
+        Value::Object(_) => value.to_string(),
+        Value::String(text) if text.trim_start().starts_with('{') => text.clone(),
+        _ => return Err(wrong(field, "must be the JSON of an account")),
+    };
+    if text.len() > LONGEST {
+        return Err(wrong(field, format!("must have at most {LONGEST} bytes")));
+    }
+    // It is asked for tokens wherever the account says: from here it says Google and nobody else.
+    let read: Value = serde_json::from_str(&text).unwrap_or_default();
+    let elsewhere = read.get("token_uri").is_some_and(|uri| {
+        let uri = uri.as_str().and_then(|uri| uri.parse::<http::Uri>().ok());
+        !uri.is_some_and(|uri| {
+            uri.scheme_str() == Some("https")
+                && uri.authority().is_some_and(|at| at.as_str().ends_with(".googleapis.com"))
+        })
+    });
+    if elsewhere {
+        let why = "must be at googleapis.com; others are for the configuration file";
+        return Err(wrong(&format!("{field}.token_uri"), why));
+    }
+    Ok(reference(&text))
+}

@@ -1,0 +1,150 @@
+//! Where files are kept, and for how long.
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, RetryConfig, path};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use transport::Outbound;
+
+use crate::bucket::OwnConnector;
+use crate::raw::RawFiles;
+use crate::units::{self, duration};
+
+/// The usual variables of S3 clients that count where the configuration is silent.
+const USUAL: [&str; 13] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_DEFAULT_REGION",
+    "AWS_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+];
+
+/// How long a bucket that fails is tried again: somebody waits.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Files that are kept for callers.
+#[derive(Clone, Debug)]
+pub struct KeptFiles {
+    /// The place.
+    pub shelf: Shelf,
+    /// How the place is written, to notice a change.
+    pub url: String,
+    /// How long a file and its link live.
+    pub keep: Duration,
+    /// The largest file.
+    pub size: usize,
+}
+
+/// Where they lie.
+#[derive(Clone)]
+pub enum Shelf {
+    /// In a folder.
+    Folder(PathBuf),
+    /// In a bucket.
+    Bucket(Arc<dyn ObjectStore>),
+}
+
+/// A bucket knows its credentials.
+impl fmt::Debug for Shelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(folder) => write!(f, "Folder({})", folder.display()),
+            Self::Bucket(_) => f.write_str("Bucket(…)"),
+        }
+    }
+}
+
+/// Checks where files are kept.
+pub(super) fn check(
+    raw: RawFiles,
+    data: &Path,
+    way: &Outbound,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<KeptFiles, String> {
+    let keep = raw.keep.as_deref().map_or(Ok(Duration::from_secs(86_400)), duration);
+    let keep = keep.map_err(|why| format!("files.keep: {why}"))?;
+    if keep < Duration::from_secs(1) {
+        return Err("files.keep: must be at least a second".to_owned());
+    }
+    let size = raw.size.as_deref().map_or(Ok(64 << 20), units::size);
+    let size = size.map_err(|why| format!("files.size: {why}"))?;
+    let url = raw.url.clone().unwrap_or_else(|| format!("file:{}", data.join("files").display()));
+    let shelf = if let Some(folder) = url.strip_prefix("file:") {
+        let folder = folder.strip_prefix("//").unwrap_or(folder);
+        if folder.is_empty() {
+            return Err("files.url: a folder must follow `file:`".to_owned());
+        }
+        let set = [
+            ("endpoint", raw.endpoint.is_some()),
+            ("region", raw.region.is_some()),
+            ("access_key", raw.access_key.is_some()),
+            ("secret_key", raw.secret_key.is_some()),
+        ];
+        if let Some((name, _)) = set.iter().find(|(_, set)| *set) {
+            return Err(format!("files.{name}: only a bucket (s3://…) has one"));
+        }
+        Shelf::Folder(folder.into())
+    } else if let Some(place) = url.strip_prefix("s3://") {
+        Shelf::Bucket(bucket(&raw, place, way, env)?)
+    } else {
+        return Err(format!(
+            "files.url: `{url}` is no place; write \"file:data/files\" or \"s3://bucket/prefix\""
+        ));
+    };
+    Ok(KeptFiles { shelf, url, keep, size })
+}
+
+fn bucket(
+    raw: &RawFiles,
+    place: &str,
+    way: &Outbound,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Arc<dyn ObjectStore>, String> {
+    let (name, prefix) = place.split_once('/').unwrap_or((place, ""));
+    if name.len() < 3 {
+        return Err("files.url: the name of a bucket has at least three letters".to_owned());
+    }
+    let prefix =
+        path::Path::parse(prefix.trim_matches('/')).map_err(|e| format!("files.url: {e}"))?;
+    let mut builder = AmazonS3Builder::new();
+    for variable in USUAL {
+        let key = variable.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
+        if let (Some(value), Ok(key)) = (env(variable).filter(|v| !v.trim().is_empty()), key) {
+            builder = builder.with_config(key, value.trim());
+        }
+    }
+    if let Some(endpoint) = &raw.endpoint {
+        builder = builder.with_endpoint(endpoint);
+    }
+    if let Some(region) = &raw.region {
+        builder = builder.with_region(region);
+    }
+    if let Some(secret) = &raw.access_key {
+        let id = secret.resolve(env).map_err(|why| format!("files.access_key: {why}"))?;
+        builder = builder.with_access_key_id(id);
+    }
+    if let Some(secret) = &raw.secret_key {
+        let key = secret.resolve(env).map_err(|why| format!("files.secret_key: {why}"))?;
+        builder = builder.with_secret_access_key(key);
+    }
+    let made = builder
+        .with_bucket_name(name)
+        // Whether an endpoint of the operator's has TLS is the operator's word.
+        .with_allow_http(true)
+        .with_http_connector(OwnConnector(way.clone()))
+        .with_retry(RetryConfig { max_retries: 3, retry_timeout: RETRY, ..RetryConfig::default() })
+        .build()
+        .map_err(|e| format!("files: {e}"))?;
+    Ok(Arc::new(PrefixStore::new(made, prefix)))
+}

@@ -1,0 +1,90 @@
+//! Mail and providers of identities, as the configuration names them.
+
+use lettre::message::Mailbox;
+use lettre::{AsyncSmtpTransport, Tokio1Executor};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use store::Role;
+
+use crate::mail::Post;
+use crate::raw::{RawIdentity, RawMail};
+
+/// A provider of identities that speaks OpenID Connect.
+#[derive(Clone, PartialEq, Eq)]
+pub struct IdentityProvider {
+    /// Its name in the configuration and in addresses.
+    pub name: String,
+    /// Its address, which is also its name in what it signs.
+    pub issuer: String,
+    /// Our name there.
+    pub client_id: String,
+    /// Our secret there.
+    pub client_secret: String,
+    /// The role of those it vouches for who have no account yet; `None` makes them none.
+    pub admits: Option<Role>,
+}
+
+/// The secret is never printed.
+impl std::fmt::Debug for IdentityProvider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IdentityProvider")
+            .field("name", &self.name)
+            .field("issuer", &self.issuer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long a mail server may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where mail goes. The address may hold a password, so it is not repeated.
+pub(super) fn mail(raw: RawMail) -> Result<Post, String> {
+    let RawMail { url, from } = raw;
+    let way = AsyncSmtpTransport::<Tokio1Executor>::from_url(&url).map_err(|_| {
+        "mail.url: not an address; write for instance \"smtp://127.0.0.1:25\" or \
+         \"smtps://user:password@mail.example.com\""
+            .to_owned()
+    })?;
+    let from: Mailbox = from.parse().map_err(|_| {
+        format!("mail.from: `{from}` is no sender; write \"Portunus <no-reply@example.com>\"")
+    })?;
+    Ok(Post { way: way.timeout(Some(PATIENCE)).build(), from })
+}
+
+/// The providers of identities.
+pub(super) fn identities(
+    raw: BTreeMap<String, RawIdentity>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<IdentityProvider>, String> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    raw.into_iter()
+        .map(|(name, raw)| {
+            let wrong = |field: &str, why: &str| format!("identity.{name}.{field}: {why}");
+            if name.is_empty() || !name.chars().all(plain) || name == "remove" {
+                return Err(format!(
+                    "identity.{name}: a name of small letters, digits and dashes, please"
+                ));
+            }
+            let RawIdentity { issuer, client_id, client_secret, admits } = raw;
+            let uri: http::Uri =
+                issuer.parse().map_err(|_| wrong("issuer", "is not an address"))?;
+            let known = matches!(uri.scheme_str(), Some("https" | "http"));
+            if !known || uri.host().is_none() || uri.query().is_some() {
+                return Err(wrong("issuer", "must be an https address without a query"));
+            }
+            if client_id.is_empty() {
+                return Err(wrong("client_id", "must not be empty"));
+            }
+            let client_secret =
+                client_secret.resolve(env).map_err(|why| wrong("client_secret", &why))?;
+            let role = |word: String| match Role::by_word(&word) {
+                Some(role @ (Role::Admin | Role::Member | Role::Viewer)) => Ok(role),
+                Some(Role::Owner) | None => {
+                    Err(wrong("admits", "write \"member\", \"viewer\" or \"admin\""))
+                }
+            };
+            let admits = admits.map(role).transpose()?;
+            Ok(IdentityProvider { name: name.clone(), issuer, client_id, client_secret, admits })
+        })
+        .collect()
+}

@@ -1,0 +1,73 @@
+//! What a connection may take of us, and how we prove ourselves to whoever opens one.
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::sync::Arc;
+use std::time::Duration;
+
+use transport::HttpLimits;
+use transport::server::MAX_HEADERS;
+
+use crate::raw::{RawLimits, RawTls};
+use crate::units::{duration, size};
+
+/// The given limits, and for the rest our own.
+pub(super) fn limits(raw: &RawLimits) -> Result<HttpLimits, String> {
+    let count = |name: &str, given: Option<u32>, own: u32| match given {
+        Some(0) => Err(format!("limits.{name}: must be at least 1")),
+        given => Ok(given.unwrap_or(own)),
+    };
+    let time = |name: &str, given: &Option<String>, own: u64| match given.as_deref() {
+        None => Ok(Duration::from_secs(own)),
+        Some(text) => match duration(text) {
+            Ok(time) if !time.is_zero() => Ok(time),
+            Ok(_) => Err(format!("limits.{name}: must be longer than nothing")),
+            Err(why) => Err(format!("limits.{name}: {why}")),
+        },
+    };
+    let headers = count("headers", raw.headers, 100)? as usize;
+    if headers > MAX_HEADERS {
+        return Err(format!("limits.headers: {headers} is more than {MAX_HEADERS}, the most"));
+    }
+    let header_bytes = raw.header_bytes.as_deref().map_or(Ok(64 << 10), size);
+    let header_bytes = header_bytes.map_err(|why| format!("limits.header_bytes: {why}"))?;
+    if !((1 << 10)..=(1 << 20)).contains(&header_bytes) {
+        return Err("limits.header_bytes: must be between 1KiB and 1MiB".to_owned());
+    }
+    Ok(HttpLimits {
+        connections: count("connections", raw.connections, 16_384)? as usize,
+        connections_per_address: count(
+            "connections_per_address",
+            raw.connections_per_address,
+            8_192,
+        )? as usize,
+        headers,
+        header_bytes,
+        header_time: time("header_time", &raw.header_time, 15)?,
+        body_time: time("body_time", &raw.body_time, 30)?,
+        idle: time("idle", &raw.idle, 75)?,
+        stall: time("stall", &raw.stall, 60)?,
+        streams: count("streams", raw.streams, 256)?,
+        resets: count("resets", raw.resets, 100)?,
+    })
+}
+
+/// Reads certificate and key. TLS 1.2 and 1.3, no early data, `h2` before `http/1.1`.
+pub(super) fn tls(raw: &RawTls) -> Result<Arc<ServerConfig>, String> {
+    let RawTls { cert, key } = raw;
+    let chain = CertificateDer::pem_file_iter(cert)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|e| format!("server.tls.cert: {} cannot be read: {e}", cert.display()))?;
+    let key = PrivateKeyDer::from_pem_file(key)
+        .map_err(|e| format!("server.tls.key: {} cannot be read: {e}", key.display()))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| format!("server.tls: {e}"))?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|e| format!("server.tls: certificate and key do not fit: {e}"))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

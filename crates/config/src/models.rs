@@ -1,0 +1,174 @@
+//! Models: those in the file, and those of the directory whose provider is switched on.
+
+use catalog::{Catalog, Directory, Kind, Lane, Model, PriceFault, PriceList};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use upstream::Provider;
+
+use crate::overlay::{Entry, Wrong};
+use crate::providers::AllWays;
+use crate::raw::{RawLane, RawModel};
+use crate::units::nearest;
+
+/// Checks the models. Only models that have a lane are in the catalog.
+pub(super) fn check(
+    raw: &BTreeMap<String, RawModel>,
+    providers: &[Arc<Provider>],
+    ways: &AllWays,
+    warnings: &mut Vec<String>,
+) -> Result<Catalog, Wrong> {
+    let mut models = Vec::new();
+    for (id, raw) in raw {
+        let wrong = |why: String| Wrong::about(Entry::Model(id.clone()), why);
+        if id.is_empty() || id.len() > 256 || id.chars().any(char::is_control) {
+            return Err(wrong(": this id cannot be used".to_owned()));
+        }
+        models.push(model(id, raw, providers, ways, warnings).map_err(wrong)?);
+    }
+    for entry in Directory::embedded().models() {
+        if raw.contains_key(&entry.id) {
+            continue;
+        }
+        let on = |name: &str| providers.iter().any(|provider| provider.name == name);
+        models.extend(entry.served_by(on));
+    }
+    check_aliases(&mut models, raw)?;
+    Ok(Catalog::new(models))
+}
+
+/// Every alias stands for one model. Those in the file must be free; those of the directory give
+/// way.
+fn check_aliases(models: &mut [Model], raw: &BTreeMap<String, RawModel>) -> Result<(), Wrong> {
+    let mut taken: HashSet<String> = models.iter().map(|model| model.id.clone()).collect();
+    for (id, raw) in raw {
+        for alias in &raw.aliases {
+            if alias.is_empty() || !taken.insert(alias.clone()) {
+                let why = format!(".aliases: `{alias}` is already taken");
+                return Err(Wrong::about(Entry::Model(id.clone()), why));
+            }
+        }
+    }
+    for model in models {
+        let own = raw.get(&model.id).map(|raw| raw.aliases.as_slice()).unwrap_or_default();
+        model.aliases.retain(|alias| own.contains(alias) || taken.insert(alias.clone()));
+        model.aliases.sort_unstable();
+        model.aliases.dedup();
+    }
+    Ok(())
+}
+
+fn model(
+    id: &str,
+    raw: &RawModel,
+    providers: &[Arc<Provider>],
+    ways: &AllWays,
+    warnings: &mut Vec<String>,
+) -> Result<Model, String> {
+    let RawModel {
+        lanes,
+        price,
+        kind,
+        context,
+        max_output,
+        features,
+        pictures,
+        about,
+        timeouts: _,
+        aliases,
+        fallback: _,
+        order: _,
+    } = raw;
+    if lanes.is_empty() {
+        return Err(".lanes: is missing; write for instance [\"provider/model\"]".to_owned());
+    }
+    let price =
+        price.as_ref().or_else(|| lanes.iter().find_map(|lane| lane.table()?.price.as_ref()));
+    let lanes: Vec<Lane> =
+        lanes.iter().map(|raw| lane(raw, providers)).collect::<Result<_, _>>()?;
+    let known = Directory::embedded().model(id).or_else(|| {
+        lanes.iter().find_map(|lane| {
+            let known_as = &ways.get(&lane.provider)?.of;
+            Directory::embedded().offered(known_as, &lane.model).map(|(entry, _)| entry)
+        })
+    });
+    let kind = match kind.as_deref() {
+        Some(word) => Kind::by_word(word).ok_or_else(|| {
+            format!(".kind: `{word}` is not known; write \"chat\", \"image\" or \"embedding\"")
+        })?,
+        None => known.map_or(Kind::Chat, |known| known.kind),
+    };
+    let prices = match (price, known) {
+        (Some(list), _) => {
+            let named =
+                |PriceFault { key, text, why }| format!(".price.{key}: \"{text}\" is {why}");
+            Arc::new(list.prices().map_err(named)?)
+        }
+        (None, Some(known)) => Arc::clone(&known.prices),
+        (None, None) => {
+            warnings.push(format!("models.\"{id}\" has no price, so its calls cost nothing"));
+            Arc::new(PriceList::default().prices().map_err(|e| format!(".price: {e}"))?)
+        }
+    };
+    let fallback = lanes.first().map(|lane| lane.provider.clone()).unwrap_or_default();
+    let mut model = match known {
+        Some(known) => Model { id: id.to_owned(), prices, ..known.with_lanes(lanes) },
+        None => Model {
+            id: id.to_owned(),
+            aliases: Vec::new(),
+            provider: fallback,
+            kind,
+            features: vec!["streaming".to_owned(), "tools".to_owned()],
+            context: None,
+            max_output: None,
+            input: vec!["text".to_owned()],
+            output: vec!["text".to_owned()],
+            thinking: None,
+            pictures: None,
+            prices,
+            about: String::new(),
+            as_of: String::new(),
+            released: None,
+            lanes,
+        },
+    };
+    // Those of the directory belong to the model of that id, and not to others that lead to it.
+    if known.is_none_or(|known| known.id != id) {
+        model.aliases.clear();
+    }
+    model.aliases.extend(aliases.iter().cloned());
+    model.kind = kind;
+    model.context = context.or(model.context);
+    model.max_output = max_output.or(model.max_output);
+    if let Some(features) = features {
+        model.features.clone_from(features);
+    }
+    if pictures.is_some() {
+        model.pictures.clone_from(pictures);
+    }
+    if let Some(about) = about {
+        model.about.clone_from(about);
+    }
+    Ok(model)
+}
+
+fn lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, String> {
+    let (text, weight) = match raw {
+        RawLane::Name(text) => (text, 1),
+        RawLane::Table(table) => (&table.lane, table.weight.unwrap_or(1)),
+    };
+    if weight == 0 {
+        return Err(format!(
+            ".lanes: `{text}`: a weight is at least 1; leave the lane out instead"
+        ));
+    }
+    let lane = Lane::parse(text).map_err(|e| format!(".lanes: `{text}`: {e}"))?.weighing(weight);
+    if providers.iter().any(|provider| provider.name == lane.provider) {
+        return Ok(lane);
+    }
+    let near = nearest(&lane.provider, providers.iter().map(|provider| provider.name.as_str()));
+    let near = near.map_or_else(
+        || format!("; add [providers.{}]", lane.provider),
+        |near| format!("; did you mean `{near}`?"),
+    );
+    Err(format!(".lanes: there is no provider `{}`{near}", lane.provider))
+}

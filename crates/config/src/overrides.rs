@@ -1,0 +1,109 @@
+//! `PORTUNUS_…` variables laid over the file: `PORTUNUS_SERVER_LISTEN` is `listen` of `[server]`.
+
+use crate::raw::{OneOrMany, RawConfig, RawShared, RawTls};
+
+/// Lays the variables over the file.
+pub(super) fn apply(
+    raw: &mut RawConfig,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), String> {
+    let text = |name: &str, field: &mut Option<String>| {
+        if let Some(value) = env(name) {
+            *field = Some(value);
+        }
+    };
+    text("PORTUNUS_SERVER_LISTEN", &mut raw.server.listen);
+    text("PORTUNUS_SERVER_PUBLIC_URL", &mut raw.server.public_url);
+    text("PORTUNUS_SERVER_METRICS", &mut raw.server.metrics);
+    text("PORTUNUS_SERVER_DURABILITY", &mut raw.server.durability);
+    text("PORTUNUS_STORE_URL", &mut raw.store.url);
+    text("PORTUNUS_STORE_AWAY", &mut raw.store.away);
+    text("PORTUNUS_LIMITS_BODY", &mut raw.limits.body);
+    text("PORTUNUS_LIMITS_KEEP_ANSWERS", &mut raw.limits.keep_answers);
+    text("PORTUNUS_LIMITS_HEADER_BYTES", &mut raw.limits.header_bytes);
+    text("PORTUNUS_LIMITS_HEADER_TIME", &mut raw.limits.header_time);
+    text("PORTUNUS_LIMITS_BODY_TIME", &mut raw.limits.body_time);
+    text("PORTUNUS_LIMITS_IDLE", &mut raw.limits.idle);
+    text("PORTUNUS_LIMITS_STALL", &mut raw.limits.stall);
+    text("PORTUNUS_TIMEOUTS_CONNECT", &mut raw.timeouts.connect);
+    text("PORTUNUS_TIMEOUTS_FIRST_BYTE", &mut raw.timeouts.first_byte);
+    text("PORTUNUS_TIMEOUTS_GAP", &mut raw.timeouts.gap);
+    text("PORTUNUS_TIMEOUTS_TOTAL", &mut raw.timeouts.total);
+    text("PORTUNUS_TIMEOUTS_DRAIN", &mut raw.timeouts.drain);
+    text("PORTUNUS_OUTBOUND_PROXY", &mut raw.outbound.proxy);
+    text("PORTUNUS_FILES_URL", &mut raw.files.url);
+    text("PORTUNUS_FILES_KEEP", &mut raw.files.keep);
+    text("PORTUNUS_FILES_SIZE", &mut raw.files.size);
+    text("PORTUNUS_FILES_ENDPOINT", &mut raw.files.endpoint);
+    text("PORTUNUS_FILES_REGION", &mut raw.files.region);
+    text("PORTUNUS_MEDIA_SIZE", &mut raw.media.size);
+    text("PORTUNUS_MEDIA_TIME", &mut raw.media.time);
+    if let Some(file) = env("PORTUNUS_OUTBOUND_CA") {
+        raw.outbound.ca = Some(OneOrMany::One(file));
+    }
+    if let Some(fetch) = env("PORTUNUS_MEDIA_FETCH") {
+        raw.media.fetch = Some(fetch.parse().map_err(|_| {
+            format!("PORTUNUS_MEDIA_FETCH: `{fetch}` is not known; write true or false")
+        })?);
+    }
+    let counts = [
+        ("PORTUNUS_LIMITS_CONNECTIONS", &mut raw.limits.connections),
+        ("PORTUNUS_LIMITS_CONNECTIONS_PER_ADDRESS", &mut raw.limits.connections_per_address),
+        ("PORTUNUS_LIMITS_HEADERS", &mut raw.limits.headers),
+        ("PORTUNUS_LIMITS_STREAMS", &mut raw.limits.streams),
+        ("PORTUNUS_LIMITS_RESETS", &mut raw.limits.resets),
+        ("PORTUNUS_TASKS_PER_PROVIDER", &mut raw.tasks.per_provider),
+        ("PORTUNUS_TASKS_RUNS", &mut raw.tasks.runs),
+    ];
+    for (name, field) in counts {
+        if let Some(value) = env(name) {
+            let count = value.parse().map_err(|_| format!("{name}: `{value}` is not a number"))?;
+            *field = Some(count);
+        }
+    }
+    match (env("PORTUNUS_SERVER_TLS_CERT"), env("PORTUNUS_SERVER_TLS_KEY")) {
+        (None, None) => {}
+        (Some(cert), Some(key)) => {
+            raw.server.tls = Some(RawTls { cert: cert.into(), key: key.into() });
+        }
+        (Some(_), None) => return Err("PORTUNUS_SERVER_TLS_KEY: is missing".to_owned()),
+        (None, Some(_)) => return Err("PORTUNUS_SERVER_TLS_CERT: is missing".to_owned()),
+    }
+    if let Some(secret) = env("PORTUNUS_SERVER_SECRET") {
+        raw.server.secret = Some(crate::raw::Secret::Text { text: secret });
+    }
+    if let Some(keys) = env("PORTUNUS_SERVER_VAULT") {
+        raw.server.vault = Some(crate::raw::Secret::Text { text: keys });
+    }
+    if let Some(list) = env("PORTUNUS_OUTBOUND_ALLOW") {
+        raw.outbound.allow = list.split(',').map(|host| host.trim().to_owned()).collect();
+    }
+    if let Some(demo) = env("PORTUNUS_SERVER_DEMO") {
+        raw.server.demo = Some(demo.parse().map_err(|_| {
+            format!("PORTUNUS_SERVER_DEMO: `{demo}` is not known; write true or false")
+        })?);
+    }
+    if let Some(running) = env("PORTUNUS_LIMITS_RUNNING") {
+        raw.limits.running = Some(running.parse().map_err(|_| {
+            format!("PORTUNUS_LIMITS_RUNNING: `{running}` is not a number of calls")
+        })?);
+    }
+    if let Some(running) = env("PORTUNUS_TASKS_RUNNING") {
+        raw.tasks.running = Some(running.parse().map_err(|_| {
+            format!("PORTUNUS_TASKS_RUNNING: `{running}` is not a number of tasks")
+        })?);
+    }
+    if let Some(resend) = env("PORTUNUS_LIMITS_RESEND") {
+        raw.limits.resend = Some(resend.parse().map_err(|_| {
+            format!("PORTUNUS_LIMITS_RESEND: `{resend}` is not known; write true or false")
+        })?);
+    }
+    if let Some(list) = env("PORTUNUS_SERVER_TRUSTED_PROXIES") {
+        raw.server.trusted_proxies = list.split(',').map(|net| net.trim().to_owned()).collect();
+    }
+    if let Some(valkey) = env("PORTUNUS_SHARED_VALKEY") {
+        let patience = raw.shared.take().and_then(|shared| shared.patience);
+        raw.shared = Some(RawShared { valkey, patience });
+    }
+    Ok(())
+}

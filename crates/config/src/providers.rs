@@ -1,0 +1,354 @@
+//! Providers: those in the file, those an environment variable switches on, and the demo models.
+
+use bytes::Bytes;
+use canon::Origin;
+use catalog::{Auth, Directory, Path, ProviderEntry, Ways};
+use http::uri::PathAndQuery;
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use transport::{Client, Local, LocalBody, Outbound};
+use upstream::{Credential, Provider, Timeouts};
+
+use crate::auth::{self, Surroundings};
+use crate::overlay::{Entry, Wrong};
+use crate::raw::{RawAuth, RawProvider};
+use crate::units::nearest;
+
+/// The name of the provider of demo models.
+pub const DEMO: &str = "demo";
+
+/// How requests to each provider differ from the usual ones, by its name.
+pub type AllWays = HashMap<String, Arc<Ways>>;
+
+pub(super) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Checks the providers.
+pub(super) fn check(
+    raw: &BTreeMap<String, RawProvider>,
+    times: Timeouts,
+    demo: bool,
+    way: &Outbound,
+    env: Env<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<(Vec<Provider>, AllWays), Wrong> {
+    let client = Client::net(times.connect, way);
+    let mut providers = Vec::new();
+    let mut all_ways = AllWays::new();
+    let mut add = |(provider, ways): (Provider, Ways)| {
+        all_ways.insert(provider.name.clone(), Arc::new(ways));
+        providers.push(provider);
+    };
+    for (name, raw) in raw {
+        let wrong = |why: String| Wrong::about(Entry::Provider(name.clone()), why);
+        if name == DEMO || name.contains('/') || name.is_empty() {
+            return Err(wrong(": this name cannot be used".to_owned()));
+        }
+        add(provider(name, raw, (times, &client, way), env).map_err(wrong)?);
+    }
+    for known in Directory::embedded().providers() {
+        if raw.contains_key(&known.id) || !is_switched_on(known, env) {
+            continue;
+        }
+        match provider(&known.id, &RawProvider::default(), (times, &client, way), env) {
+            Ok(made) => add(made),
+            // The variables may be meant for another program: no reason not to start.
+            Err(why) => warnings.push(format!(
+                "`{}` stays off, though its variables are set: providers.{}{why}",
+                known.id, known.id
+            )),
+        }
+    }
+    if demo {
+        let local = Client::Local(Arc::new(DemoModels));
+        let speaks = Origin::ALL.to_vec();
+        let base = "http://demo.invalid";
+        let made = Provider::new(DEMO, speaks, base, Credential::none(), times, local);
+        let ways = Ways { of: DEMO.to_owned(), ..Ways::default() };
+        add((made.map_err(|e| e.to_string())?, ways));
+    }
+    Ok((providers, all_ways))
+}
+
+/// Asks for every variable the directory knows, for who remembers the answers.
+pub(super) fn ask_usual(env: Env<'_>) {
+    for known in Directory::embedded().providers() {
+        let fill = known.fill.iter().flat_map(|(_, names)| names);
+        known.env.iter().chain(fill).for_each(|name| drop(env(name)));
+    }
+}
+
+/// Whether its usual variables say everything there is to say. The project may be the account's.
+fn is_switched_on(known: &ProviderEntry, env: Env<'_>) -> bool {
+    let filled = |(blank, names): &(String, Vec<String>)| {
+        set(names, env).is_some() || (known.auth == Auth::Google && blank == PROJECT)
+    };
+    set(&known.env, env).is_some() && known.fill.iter().all(filled)
+}
+
+/// The first of the variables that is set.
+fn set(names: &[String], env: Env<'_>) -> Option<String> {
+    names
+        .iter()
+        .filter_map(|name| env(name))
+        .map(|value| value.trim().to_owned())
+        .find(|value| !value.is_empty())
+}
+
+/// More calls at once than any provider takes; who writes more slipped.
+const MOST: usize = 1_000_000;
+const PROJECT: &str = "project";
+const REGION: &str = "region";
+
+fn provider(
+    name: &str,
+    raw: &RawProvider,
+    (times, client, way): (Timeouts, &Client, &Outbound),
+    env: Env<'_>,
+) -> Result<(Provider, Ways), String> {
+    let RawProvider {
+        like,
+        speaks,
+        base,
+        hosts,
+        fill,
+        paths,
+        quirks,
+        auth,
+        max_in_flight,
+        timeouts,
+        fetches: _,
+    } = raw;
+    if *max_in_flight == Some(0) {
+        return Err(".max_in_flight: must be at least one call".to_owned());
+    }
+    if max_in_flight.is_some_and(|most| most > MOST) {
+        return Err(format!(".max_in_flight: must be at most {MOST}"));
+    }
+    let known = known(name, like.as_deref())?;
+    let speaks = match (speaks.clone(), known) {
+        (Some(words), _) => origins(words.into_vec())?,
+        (None, Some(known)) => known.speaks.clone(),
+        (None, None) => return Err(".speaks: is missing; write for instance \"chat\"".to_owned()),
+    };
+    let words = fill;
+    let mut fill = Fill { given: words.clone(), known, env };
+    let several = auth.as_ref().map(RawAuth::several).unwrap_or_default();
+    if auth.is_some() && several.is_empty() {
+        return Err(".auth: the list holds no credential".to_owned());
+    }
+    if let Some(region) = several.iter().find_map(|auth| auth::region_of(Some(auth))) {
+        fill.given.entry(REGION.to_owned()).or_insert_with(|| region.to_owned());
+    }
+    let mut several = several.into_iter();
+    let first = credential(several.next(), known, &fill)?;
+    let others: Result<Vec<_>, _> =
+        several.map(|auth| credential(Some(auth), known, &fill)).collect();
+    let (credential, others) = (first, others?);
+    if let Some(project) = credential.project()
+        && fill.value(PROJECT).is_none()
+    {
+        fill.given.insert(PROJECT.to_owned(), project.to_owned());
+    }
+    let base = match (base, known) {
+        (Some(base), _) => base,
+        (None, Some(known)) => {
+            let region = fill.value(REGION).unwrap_or_default();
+            known.bases.iter().find(|(word, _)| *word == region).map_or(&known.base, |own| &own.1)
+        }
+        (None, None) => {
+            return Err(".base: is missing; write what comes before /v1/…".to_owned());
+        }
+    };
+    let mut ways = known.map(|known| known.ways.clone()).unwrap_or_default();
+    for (word, path) in paths {
+        let origin = origin(word).map_err(|why| format!(".paths: {why}"))?;
+        ways.paths.retain(|(own, _)| *own != origin);
+        ways.paths.push((origin, path.clone()));
+    }
+    for (word, own) in quirks {
+        let origin = origin(word).map_err(|why| format!(".quirks: {why}"))?;
+        ways.quirks.retain(|(known, _)| *known != origin);
+        ways.quirks.push((origin, own.clone()));
+    }
+    let bases = known.map(|known| known.base.as_str()).into_iter().chain([base.as_str()]);
+    check_words(words, bases, &ways)?;
+    let base = fill.filled(base)?;
+    ways.paths.retain(|(origin, _)| speaks.contains(origin));
+    for (origin, path) in &mut ways.paths {
+        let at = |why: String| format!(".paths.{origin}: {why}");
+        let Path { whole, stream } = path;
+        for path in [whole, stream] {
+            *path = fill.filled(path)?;
+            check_path(path).map_err(at)?;
+        }
+    }
+    let own = crate::timeouts::overlay(times, timeouts, ".timeouts")?;
+    let client = match own.connect == times.connect {
+        true => client.clone(),
+        false => Client::net(own.connect, way),
+    };
+    let made = Provider::new(name, speaks, &base, credential, own, client);
+    let made = made.map_err(|e| format!(".base: {e}"))?.with_more(others);
+    let made = made.with_hosts(hosts).map_err(|e| format!(".hosts: {e}"))?;
+    Ok((made.with_at_most(max_in_flight.unwrap_or(usize::MAX)), ways))
+}
+
+/// What the directory knows of a provider by its name, or by the name it is said to be like.
+fn known(name: &str, like: Option<&str>) -> Result<Option<&'static ProviderEntry>, String> {
+    let directory = Directory::embedded();
+    let Some(like) = like else { return Ok(directory.provider(name)) };
+    match directory.provider(like).filter(|known| known.id != DEMO) {
+        Some(known) => Ok(Some(known)),
+        None => {
+            let near = nearest(like, directory.providers().map(|known| known.id.as_str()));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
+            Err(format!(".like: the directory knows no provider \"{like}\"{near}"))
+        }
+    }
+}
+
+/// The kind of credential a provider usually takes, where the directory knows it.
+pub fn usual_auth(name: &str, like: Option<&str>) -> Option<&'static Auth> {
+    known(name, like).ok()?.map(|known| &known.auth)
+}
+
+/// Whether the usual variable for a provider's credential is set.
+pub(super) fn has_usual(name: &str, env: Env<'_>) -> bool {
+    known(name, None).is_ok_and(|known| known.is_some_and(|known| set(&known.env, env).is_some()))
+}
+
+/// What stands for the words in braces.
+struct Fill<'a> {
+    given: BTreeMap<String, String>,
+    known: Option<&'a ProviderEntry>,
+    env: Env<'a>,
+}
+
+impl Fill<'_> {
+    fn value(&self, blank: &str) -> Option<String> {
+        let usual = || set(self.variables(blank)?, self.env);
+        self.given.get(blank).cloned().or_else(usual)
+    }
+
+    fn variables(&self, blank: &str) -> Option<&[String]> {
+        let (_, names) = self.known?.fill.iter().find(|(known, _)| known == blank)?;
+        Some(names)
+    }
+
+    /// The text with its blanks filled in, but for those that are filled in call by call.
+    fn filled(&self, text: &str) -> Result<String, String> {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            let Some((blank, tail)) = after.split_once('}') else { break };
+            out.push_str(before);
+            match (blank, self.value(blank)) {
+                ("model" | "op", _) => out.push_str(&format!("{{{blank}}}")),
+                (_, Some(value)) => out.push_str(value.trim_end_matches('/')),
+                (_, None) => {
+                    let names = self.variables(blank).unwrap_or_default();
+                    let or = names
+                        .first()
+                        .map_or_else(String::new, |name| format!(", or export {name}=…"));
+                    return Err(format!(
+                        ".fill.{blank}: is missing; write what stands for it in `{text}`{or}"
+                    ));
+                }
+            }
+            rest = tail;
+        }
+        Ok(out + rest)
+    }
+}
+
+/// A word that stands for nothing is a slip.
+fn check_words<'a>(
+    given: &BTreeMap<String, String>,
+    bases: impl Iterator<Item = &'a str>,
+    ways: &'a Ways,
+) -> Result<(), String> {
+    let paths = ways.paths.iter().flat_map(|(_, path)| [&*path.whole, &*path.stream]);
+    let addresses: Vec<&str> = bases.chain(paths).collect();
+    let stands = |word: &str| addresses.iter().any(|text| text.contains(&format!("{{{word}}}")));
+    match given.keys().find(|word| !stands(word)) {
+        None => Ok(()),
+        Some(word) => Err(format!(".fill.{word}: none of its addresses has this word in braces")),
+    }
+}
+
+fn check_path(path: &str) -> Result<(), String> {
+    let sample = path.replace("{model}", "m").replace("{op}", "o");
+    if !sample.starts_with('/')
+        || sample.contains(['{', '}'])
+        || PathAndQuery::try_from(sample).is_err()
+    {
+        return Err(format!(
+            "`{path}` is not a path; it begins with a slash, and {{model}} and {{op}} are all that is filled in"
+        ));
+    }
+    Ok(())
+}
+
+fn credential(
+    given: Option<&toml::Value>,
+    known: Option<&ProviderEntry>,
+    fill: &Fill<'_>,
+) -> Result<Credential, String> {
+    let region = fill.value(REGION);
+    let service = known.and_then(|known| match &known.auth {
+        Auth::SigV4(service) => Some(service.as_str()),
+        Auth::Bearer | Auth::Header(_) | Auth::Google | Auth::None => None,
+    });
+    let at = Surroundings { env: fill.env, region: region.as_deref(), service };
+    if let Some(given) = given {
+        return auth::given(given, &at);
+    }
+    let Some(known) = known else { return Ok(Credential::none()) };
+    if known.auth == Auth::None {
+        return Ok(Credential::none());
+    }
+    let Some(secret) = set(&known.env, fill.env) else {
+        let name = known.env.first().map_or("its key", String::as_str);
+        return Err(format!(".auth: is missing; set it, or export {name}=…"));
+    };
+    match &known.auth {
+        Auth::Bearer => auth::header(None, &secret),
+        Auth::Header(name) => auth::header(Some(name), &secret),
+        Auth::Google => auth::google_of(&secret).map_err(|why| format!(".auth{why}")),
+        Auth::SigV4(_) => auth::sigv4_of(&at),
+        Auth::None => Ok(Credential::none()),
+    }
+}
+
+fn origin(word: &str) -> Result<Origin, String> {
+    Origin::by_name(word).ok_or_else(|| {
+        let near = nearest(word, Origin::ALL.map(Origin::name));
+        let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
+        format!("there is no format \"{word}\"{near}")
+    })
+}
+
+fn origins(words: Vec<String>) -> Result<Vec<Origin>, String> {
+    if words.is_empty() {
+        return Err(".speaks: names no format".to_owned());
+    }
+    words.iter().map(|word| origin(word).map_err(|why| format!(".speaks: {why}"))).collect()
+}
+
+/// The demo models as a provider inside this process.
+struct DemoModels;
+
+impl Local for DemoModels {
+    fn call(
+        &self,
+        request: Request<Bytes>,
+    ) -> Pin<Box<dyn Future<Output = Response<LocalBody>> + Send>> {
+        Box::pin(async move {
+            demo::serve(request).await.map(|body| body.map_err(Into::into).boxed_unsync())
+        })
+    }
+}

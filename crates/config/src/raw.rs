@@ -1,0 +1,270 @@
+//! The configuration as it stands in the file. Unknown keys refuse to start.
+
+use catalog::{Palette, Path, PriceList, Quirks};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+pub use crate::secret::Secret;
+
+/// The whole file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawConfig {
+    pub server: RawServer,
+    pub store: RawStore,
+    pub shared: Option<RawShared>,
+    pub files: RawFiles,
+    pub tasks: RawTasks,
+    pub mail: Option<RawMail>,
+    pub identity: BTreeMap<String, RawIdentity>,
+    pub timeouts: RawTimeouts,
+    pub limits: RawLimits,
+    pub telemetry: Option<RawTelemetry>,
+    pub outbound: RawOutbound,
+    pub media: RawMedia,
+    pub providers: BTreeMap<String, RawProvider>,
+    pub models: BTreeMap<String, RawModel>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawServer {
+    pub listen: Option<String>,
+    pub public_url: Option<String>,
+    pub metrics: Option<String>,
+    pub demo: Option<bool>,
+    pub secret: Option<Secret>,
+    pub vault: Option<Secret>,
+    pub durability: Option<String>,
+    pub tls: Option<RawTls>,
+    pub trusted_proxies: Vec<String>,
+}
+
+/// The certificate we show callers, and its key: files in PEM.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawTls {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawStore {
+    pub url: Option<String>,
+    pub away: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawShared {
+    pub valkey: String,
+    pub patience: Option<String>,
+}
+
+/// Where files are kept; what is said of a bucket is the usual variables' to say otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawFiles {
+    pub url: Option<String>,
+    pub keep: Option<String>,
+    pub size: Option<String>,
+    pub endpoint: Option<String>,
+    pub region: Option<String>,
+    pub access_key: Option<Secret>,
+    pub secret_key: Option<Secret>,
+}
+
+/// Work that goes on without its caller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawTasks {
+    pub running: Option<usize>,
+    pub per_provider: Option<u32>,
+    pub runs: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawMail {
+    pub url: String,
+    pub from: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawIdentity {
+    pub issuer: String,
+    pub client_id: String,
+    pub client_secret: Secret,
+    pub admits: Option<String>,
+}
+
+/// Durations as text; any of them may also stand under a provider or a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawTimeouts {
+    pub connect: Option<String>,
+    pub first_byte: Option<String>,
+    pub gap: Option<String>,
+    pub total: Option<String>,
+    pub drain: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawLimits {
+    pub body: Option<String>,
+    pub keep_answers: Option<String>,
+    pub running: Option<usize>,
+    pub resend: Option<bool>,
+    pub connections: Option<u32>,
+    pub connections_per_address: Option<u32>,
+    pub headers: Option<u32>,
+    pub header_bytes: Option<String>,
+    pub header_time: Option<String>,
+    pub body_time: Option<String>,
+    pub idle: Option<String>,
+    pub stall: Option<String>,
+    pub streams: Option<u32>,
+    pub resets: Option<u32>,
+}
+
+/// How connections leave.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawOutbound {
+    pub proxy: Option<String>,
+    pub no_proxy: Option<OneOrMany>,
+    pub allow: Vec<String>,
+    pub ca: Option<OneOrMany>,
+}
+
+/// Media that callers name by address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawMedia {
+    pub fetch: Option<bool>,
+    pub allow: Vec<String>,
+    pub ports: Option<Vec<u16>>,
+    pub size: Option<String>,
+    pub time: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawTelemetry {
+    pub otlp: Option<String>,
+    pub headers: BTreeMap<String, Secret>,
+    pub service: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawProvider {
+    pub like: Option<String>,
+    pub speaks: Option<OneOrMany>,
+    pub base: Option<String>,
+    pub hosts: Vec<String>,
+    pub fill: BTreeMap<String, String>,
+    pub paths: BTreeMap<String, Path>,
+    pub quirks: BTreeMap<String, Quirks>,
+    pub auth: Option<RawAuth>,
+    pub fetches: Option<String>,
+    pub max_in_flight: Option<usize>,
+    pub timeouts: RawTimeouts,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawModel {
+    pub lanes: Vec<RawLane>,
+    pub aliases: Vec<String>,
+    pub fallback: Vec<String>,
+    pub order: Option<String>,
+    pub price: Option<PriceList>,
+    pub kind: Option<String>,
+    pub context: Option<u64>,
+    pub max_output: Option<u64>,
+    pub features: Option<Vec<String>>,
+    pub pictures: Option<Palette>,
+    pub about: Option<String>,
+    pub timeouts: RawTimeouts,
+}
+
+/// One word or a list of them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "a word or a list of words")]
+pub enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    pub fn into_vec(self) -> Vec<String> {
+        match self {
+            Self::One(word) => vec![word],
+            Self::Many(words) => words,
+        }
+    }
+}
+
+/// `"provider/model"`, or with more to say of it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "\"provider/model\" or { lane = \"provider/model\", weight = 1, price = { … } }"
+)]
+pub enum RawLane {
+    Name(String),
+    Table(RawLaneTable),
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawLaneTable {
+    pub lane: String,
+    pub weight: Option<u32>,
+    pub price: Option<PriceList>,
+}
+
+impl RawLane {
+    /// `provider/model`.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Name(name) => name,
+            Self::Table(table) => &table.lane,
+        }
+    }
+
+    /// What is said of it beyond its name.
+    pub const fn table(&self) -> Option<&RawLaneTable> {
+        match self {
+            Self::Name(_) => None,
+            Self::Table(table) => Some(table),
+        }
+    }
+}
+
+/// How a provider is convinced of us. Read by hand in `auth.rs`, so that what is wrong is named by
+/// its field and a secret in the wrong place is never repeated.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct RawAuth(pub toml::Value);
+
+impl RawAuth {
+    /// Several credentials that are equally good, or the one.
+    pub fn several(&self) -> Vec<&toml::Value> {
+        match &self.0 {
+            toml::Value::Array(several) => several.iter().collect(),
+            one => vec![one],
+        }
+    }
+}
+
+impl std::fmt::Debug for RawAuth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RawAuth(…)")
+    }
+}

@@ -1,0 +1,303 @@
+//! Routes: a model's lanes with everything a call needs to know of them, resolved once, so that a
+//! call never looks up a provider.
+
+use canon::{Level, Origin};
+use catalog::{Catalog, Directory, Model, Prices, Thinking, Ways};
+use dialects::Steering;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use upstream::{Account, Budget, Health, Provider, Snapshot, Timeouts};
+
+use crate::overlay::{Entry, Wrong};
+use crate::providers::AllWays;
+use crate::raw::{RawLane, RawModel};
+use crate::units::nearest;
+use upstream::InFlight;
+
+/// A model and the lanes that serve it.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// The model.
+    pub model: Arc<Model>,
+    /// Its lanes in order of preference; behind them those of the models it may fall back to.
+    pub lanes: Vec<Arc<LiveLane>>,
+    /// Which of its lanes go first.
+    pub order: Order,
+    /// Every price list it may be charged by.
+    pub prices: Vec<Arc<Prices>>,
+}
+
+/// Which lanes of a route go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// As they are written; those with weights share.
+    Written,
+    /// The cheapest.
+    Cheapest,
+}
+
+/// One provider serving one model.
+#[derive(Clone, Debug)]
+pub struct LiveLane {
+    /// `provider/model`.
+    pub name: String,
+    /// The provider.
+    pub provider: Arc<Provider>,
+    /// The model's name there.
+    pub model: String,
+    /// The model it serves; another than the one asked for where it is a fallback.
+    pub serves: Arc<Model>,
+    /// The formats it can be asked in, the best one first.
+    pub speaks: Vec<Origin>,
+    /// How the model lets its thinking be steered, where the directory knows it.
+    pub steering: Option<Steering>,
+    /// How requests to its provider differ from the usual ones.
+    pub ways: Arc<Ways>,
+    /// How long it may take.
+    pub timeouts: Timeouts,
+    /// What it costs.
+    pub prices: Arc<Prices>,
+    /// Its place in the order of preference; lanes of the same place share by weight.
+    pub run: u32,
+    /// Its share among those of the same place.
+    pub weight: u32,
+    /// One for each of the provider's credentials.
+    pub seats: Vec<Seat>,
+    /// How much may be tried again at its provider.
+    pub budget: Arc<Budget>,
+    /// The calls that run at its provider.
+    pub running: Arc<InFlight>,
+}
+
+impl LiveLane {
+    /// Whether as many calls run at its provider as may.
+    pub fn is_full(&self) -> bool {
+        self.running.is_full(self.provider.max_in_flight)
+    }
+}
+
+/// A lane with one credential.
+#[derive(Clone, Debug)]
+pub struct Seat {
+    /// Whether it can be expected to answer.
+    pub health: Arc<Health>,
+    /// A number of its own, the same in every process.
+    pub print: u64,
+}
+
+/// The health of a lane with one credential, for whoever shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneHealth {
+    /// The lane.
+    pub lane: String,
+    /// The place of the credential in the configuration, from zero.
+    pub credential: usize,
+    /// How it stands.
+    pub health: Snapshot,
+}
+
+/// What all lanes of a provider share.
+struct Shared {
+    provider: Arc<Provider>,
+    ways: Arc<Ways>,
+    accounts: Vec<Arc<Account>>,
+    budget: Arc<Budget>,
+    running: Arc<InFlight>,
+    /// By the model's name there: models that lead to the same lane share its health.
+    seats: HashMap<String, Vec<Seat>>,
+}
+
+impl Shared {
+    fn new(provider: &Arc<Provider>, ways: &AllWays) -> Self {
+        let accounts = (0..provider.credentials()).map(|_| Arc::default()).collect();
+        let (budget, running) = (Arc::new(Budget::new(0)), Arc::default());
+        let ways = ways.get(&provider.name).cloned().unwrap_or_default();
+        let (provider, seats) = (Arc::clone(provider), HashMap::new());
+        Self { provider, ways, accounts, budget, running, seats }
+    }
+
+    fn seats(&mut self, model: &str) -> Vec<Seat> {
+        let Self { provider, accounts, seats, .. } = self;
+        let made = seats.entry(model.to_owned()).or_insert_with(|| {
+            let seat = |(place, account): (usize, &Arc<Account>)| Seat {
+                health: Arc::new(Health::new(Arc::clone(account))),
+                print: print(&provider.name, model, place),
+            };
+            accounts.iter().enumerate().map(seat).collect()
+        });
+        made.clone()
+    }
+}
+
+/// FNV-1a, because it must not change from one version to the next: conversations would move.
+fn print(provider: &str, model: &str, place: usize) -> u64 {
+    let name = format!("{provider}/{model}#{place}");
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |print, byte| {
+        (print ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Makes the routes of all models, found by their ids and aliases.
+pub(super) fn check(
+    raw: &BTreeMap<String, RawModel>,
+    catalog: &Catalog,
+    providers: &[Arc<Provider>],
+    ways: &AllWays,
+) -> Result<HashMap<String, Arc<Route>>, Wrong> {
+    let mut shared: HashMap<String, Shared> =
+        providers.iter().map(|p| (p.name.clone(), Shared::new(p, ways))).collect();
+    let mut own: HashMap<&str, Vec<LiveLane>> = HashMap::new();
+    for model in catalog.iter() {
+        let given = raw.get(&model.id);
+        let lanes = lanes(model, given, &mut shared)
+            .map_err(|why| Wrong::about(Entry::Model(model.id.clone()), why))?;
+        own.insert(&model.id, lanes);
+    }
+    let mut routes = HashMap::new();
+    for model in catalog.iter() {
+        let route = route(model, raw.get(&model.id), &own)
+            .map_err(|why| Wrong::about(Entry::Model(model.id.clone()), why))?;
+        let route = Arc::new(route);
+        for name in model.aliases.iter().chain([&model.id]) {
+            routes.insert(name.clone(), Arc::clone(&route));
+        }
+    }
+    Ok(routes)
+}
+
+/// A model's own lanes.
+fn lanes(
+    model: &Arc<Model>,
+    raw: Option<&RawModel>,
+    shared: &mut HashMap<String, Shared>,
+) -> Result<Vec<LiveLane>, String> {
+    let mut lanes: Vec<LiveLane> = Vec::new();
+    let mut shares = false;
+    for (place, lane) in model.lanes.iter().enumerate() {
+        let Some(shared) = shared.get_mut(&lane.provider) else { continue };
+        let table = raw.and_then(|raw| raw.lanes.get(place)).and_then(RawLane::table);
+        // Lanes written with weights one after the other share; any other stands alone.
+        let weighted = table.is_some_and(|table| table.weight.is_some());
+        let run = match lanes.last() {
+            Some(last) if shares && weighted => last.run,
+            Some(last) => last.run + 1,
+            None => 0,
+        };
+        shares = weighted;
+        let offer = Directory::embedded().offered(&shared.ways.of, &lane.model);
+        let prices = match (table.and_then(|table| table.price.as_ref()), offer) {
+            (Some(list), _) => {
+                Arc::new(list.prices().map_err(|e| format!(".lanes: `{lane}`: price: {e}"))?)
+            }
+            (None, Some((_, offer))) if raw.is_none_or(|raw| raw.price.is_none()) => {
+                Arc::clone(&offer.prices)
+            }
+            (None, _) => Arc::clone(&model.prices),
+        };
+        let provider = Arc::clone(&shared.provider);
+        let times = raw.map(|raw| raw.timeouts.clone()).unwrap_or_default();
+        let timeouts = crate::timeouts::overlay(provider.timeouts, &times, ".timeouts")?;
+        if timeouts.connect > provider.timeouts.connect {
+            return Err(format!(
+                ".timeouts.connect: is longer than that of the provider `{}`; set it there",
+                provider.name
+            ));
+        }
+        lanes.push(LiveLane {
+            name: lane.name(),
+            speaks: speaks(&provider, &shared.ways.of, &lane.model),
+            steering: steering(&shared.ways.of, &lane.model),
+            ways: Arc::clone(&shared.ways),
+            provider,
+            model: lane.model.clone(),
+            serves: Arc::clone(model),
+            timeouts,
+            prices,
+            run,
+            weight: lane.weight,
+            seats: shared.seats(&lane.model),
+            budget: Arc::clone(&shared.budget),
+            running: Arc::clone(&shared.running),
+        });
+    }
+    Ok(lanes)
+}
+
+fn route(
+    model: &Arc<Model>,
+    raw: Option<&RawModel>,
+    own: &HashMap<&str, Vec<LiveLane>>,
+) -> Result<Route, String> {
+    let mut lanes = own.get(model.id.as_str()).cloned().unwrap_or_default();
+    for other in raw.map(|raw| raw.fallback.as_slice()).unwrap_or_default() {
+        let Some(others) = own.get(other.as_str()) else {
+            let near = nearest(other, own.keys().copied());
+            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            return Err(format!(".fallback: there is no model `{other}`{near}"));
+        };
+        if *other == model.id || others.iter().any(|lane| lane.serves.kind != model.kind) {
+            return Err(format!(".fallback: `{other}` cannot stand in for `{}`", model.id));
+        }
+        let next = lanes.last().map_or(0, |last| last.run + 1);
+        lanes.extend(others.iter().map(|lane| LiveLane { run: next + lane.run, ..lane.clone() }));
+    }
+    let order = match raw.and_then(|raw| raw.order.as_deref()) {
+        None | Some("written") => Order::Written,
+        Some("cheapest") => Order::Cheapest,
+        Some(word) => {
+            return Err(format!(
+                ".order: `{word}` is not known; write \"written\" or \"cheapest\""
+            ));
+        }
+    };
+    let mut prices: Vec<Arc<Prices>> = Vec::new();
+    for lane in &lanes {
+        if !prices.iter().any(|known| known.version == lane.prices.version) {
+            prices.push(Arc::clone(&lane.prices));
+        }
+    }
+    let lanes = lanes.into_iter().map(Arc::new).collect();
+    Ok(Route { model: Arc::clone(model), lanes, order, prices })
+}
+
+/// What the directory knows of this very model there, else what the provider speaks.
+fn speaks(provider: &Provider, known_as: &str, model: &str) -> Vec<Origin> {
+    let mut known = Directory::embedded().speaks(known_as, model);
+    known.retain(|origin| provider.speaks.contains(origin));
+    if known.is_empty() { provider.speaks.clone() } else { known }
+}
+
+/// What the directory knows of the model a lane leads to, which may be another than the callers'.
+fn steering(provider: &str, model: &str) -> Option<Steering> {
+    let directory = Directory::embedded();
+    let known = directory.offered(provider, model).map(|(entry, _)| entry);
+    let thinking = known.or_else(|| directory.model(model))?.thinking.as_ref()?;
+    let Thinking { min, max, can_disable, dynamic, levels } = thinking;
+    let levels: Vec<Level> = levels.iter().filter_map(|word| Level::by_word(word)).collect();
+    if max.is_none() && !dynamic && levels.is_empty() {
+        // That it thinks is known, but not how it is told to.
+        return None;
+    }
+    let budget = max.map(|max| (min.unwrap_or(0), max));
+    Some(Steering { budget, dynamic: *dynamic, can_disable: *can_disable, levels })
+}
+
+impl crate::config::Config {
+    /// The health of every lane with every credential, in the order of their names.
+    pub fn health(&self, now: i64) -> Vec<LaneHealth> {
+        let mut all = BTreeMap::new();
+        for lane in self.routes.values().flat_map(|route| &route.lanes) {
+            for (credential, seat) in lane.seats.iter().enumerate() {
+                all.entry((lane.name.as_str(), credential))
+                    .or_insert_with(|| seat.health.snapshot(now));
+            }
+        }
+        all.into_iter()
+            .map(|((lane, credential), health)| LaneHealth {
+                lane: lane.to_owned(),
+                credential,
+                health,
+            })
+            .collect()
+    }
+}

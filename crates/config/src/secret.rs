@@ -1,0 +1,44 @@
+//! Secrets in the configuration: references to where they are, never printed.
+
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// Where a secret is: never in the file itself, except for tests.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a reference: { env = \"NAME\" }, { file = \"path\" } or, for tests, { text = \"…\" }"
+)]
+pub enum Secret {
+    Env { env: String },
+    File { file: PathBuf },
+    Text { text: String },
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Env { env } => write!(f, "Secret(env {env})"),
+            Self::File { file } => write!(f, "Secret(file {})", file.display()),
+            Self::Text { .. } => f.write_str("Secret(…)"),
+        }
+    }
+}
+
+impl Secret {
+    /// The secret itself; `Err` says what is missing and what would help.
+    pub fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+        match self {
+            Self::Env { env: name } => match env(name) {
+                Some(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
+                _ => Err(format!("the environment variable {name} is not set; export {name}=…")),
+            },
+            Self::File { file } => match std::fs::read_to_string(file) {
+                Ok(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
+                Ok(_) => Err(format!("the file {} is empty", file.display())),
+                Err(e) => Err(format!("the file {} cannot be read: {e}", file.display())),
+            },
+            Self::Text { text } => Ok(text.clone()),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Where traces and metrics go: `[telemetry]`, or the variables every OpenTelemetry program knows.
+
+use http::Uri;
+use http::header::{HeaderName, HeaderValue};
+
+use crate::raw::RawTelemetry;
+
+/// Where to report to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collector {
+    /// What comes before `/v1/traces` and `/v1/metrics`.
+    pub base: String,
+    /// Headers of every report, such as a key.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The name this gateway goes by.
+    pub service: String,
+}
+
+/// The collector to report to, if any.
+pub(super) fn check(
+    raw: Option<RawTelemetry>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<Collector>, String> {
+    let RawTelemetry { otlp, headers: told, service } = raw.unwrap_or_default();
+    let Some(base) = otlp.or_else(|| env("OTEL_EXPORTER_OTLP_ENDPOINT")) else {
+        return Ok(None);
+    };
+    let base = base.trim_end_matches('/').to_owned();
+    let uri: Option<Uri> = base.parse().ok();
+    if !uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) {
+        return Err(format!(
+            "telemetry.otlp: `{base}` is not an address; write for instance \"http://127.0.0.1:4318\""
+        ));
+    }
+    let mut headers = Vec::new();
+    for (name, secret) in told {
+        let path = format!("telemetry.headers.{name}");
+        let value = secret.resolve(env).map_err(|why| format!("{path}: {why}"))?;
+        headers
+            .push(header(&name, &value).ok_or(format!("{path}: this cannot stand in a header"))?);
+    }
+    for pair in env("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default().split(',') {
+        let Some((name, value)) = pair.split_once('=') else { continue };
+        let known = header(name.trim(), value.trim());
+        headers.push(known.ok_or("OTEL_EXPORTER_OTLP_HEADERS: write name=value,name=value")?);
+    }
+    let service = service.or_else(|| env("OTEL_SERVICE_NAME"));
+    Ok(Some(Collector { base, headers, service: service.unwrap_or_else(|| "portunus".to_owned()) }))
+}
+
+fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some((HeaderName::from_bytes(name.as_bytes()).ok()?, value))
+}

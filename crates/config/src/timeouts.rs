@@ -1,0 +1,38 @@
+//! Timeouts, and how those of a model or a provider lie over the general ones.
+
+use std::time::Duration;
+use upstream::Timeouts;
+
+use crate::raw::RawTimeouts;
+use crate::units::duration;
+
+/// No step of a call takes longer than that; who writes more slipped.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+
+pub const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_secs(5),
+    first_byte: Duration::from_secs(60),
+    gap: Duration::from_secs(60),
+    total: Duration::from_secs(600),
+};
+
+/// The given times, and for the rest those above them.
+pub fn overlay(above: Timeouts, raw: &RawTimeouts, path: &str) -> Result<Timeouts, String> {
+    let pick = |name: &str, text: &Option<String>, above: Duration| match text {
+        None => Ok(above),
+        Some(text) => match duration(text) {
+            Ok(time) if time > LONGEST => {
+                Err(format!("{path}.{name}: must be at most {} days", LONGEST.as_secs() / 86_400))
+            }
+            Ok(time) if !time.is_zero() => Ok(time),
+            Ok(_) => Err(format!("{path}.{name}: must be longer than nothing")),
+            Err(why) => Err(format!("{path}.{name}: {why}")),
+        },
+    };
+    Ok(Timeouts {
+        connect: pick("connect", &raw.connect, above.connect)?,
+        first_byte: pick("first_byte", &raw.first_byte, above.first_byte)?,
+        gap: pick("gap", &raw.gap, above.gap)?,
+        total: pick("total", &raw.total, above.total)?,
+    })
+}

@@ -1,0 +1,98 @@
+//! Durations and sizes as people write them, and the nearest known word to a misspelt one.
+
+use std::time::Duration;
+
+/// `500ms`, `5s`, `10m`, `2h`, `30d`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong =
+        || format!("`{text}` is not a duration; write for instance \"500ms\", \"60s\" or \"10m\"");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(wrong)
+}
+
+/// `1024`, `64KiB`, `32MiB`, `1GiB`, and the same with `KB`, `MB`, `GB` as powers of ten.
+pub fn size(text: &str) -> Result<usize, String> {
+    let wrong = || format!("`{text}` is not a size; write for instance \"32MiB\"");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
+    let number: usize = number.parse().map_err(|_| wrong())?;
+    let factor = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(factor).filter(|size| *size > 0).ok_or_else(wrong)
+}
+
+/// The known word nearest to a misspelt one; `None` when nothing is near.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let budget = (word.chars().count() / 3).max(1) + 1;
+    known
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= budget)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// How many letters must change to turn one word into the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut corner = i;
+        let mut left = i + 1;
+        let mut next = vec![left];
+        for (to, above) in b.iter().zip(row.iter().skip(1)) {
+            let best = (corner + usize::from(from != *to)).min(left + 1).min(above + 1);
+            corner = *above;
+            left = best;
+            next.push(best);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_sizes_are_read_as_people_write_them() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(duration("30d"), Ok(Duration::from_secs(2_592_000)));
+        assert_eq!(size("32MiB"), Ok(32 << 20));
+        assert_eq!(size("1000"), Ok(1000));
+        for wrong in ["", "5", "s", "5 s", "-5s", "5x", "99999999999999999999s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "MiB", "0", "-1", "5XB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_word_is_found() {
+        let known = ["listen", "public_url", "demo"];
+        assert_eq!(nearest("lisen", known), Some("listen"));
+        assert_eq!(nearest("publicurl", known), Some("public_url"));
+        assert_eq!(nearest("zzzz", known), None);
+    }
+}

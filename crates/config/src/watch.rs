@@ -1,0 +1,59 @@
+//! Reload: on SIGHUP and when the file changes. A bad file is refused and the last good one kept.
+
+use notify::{RecursiveMode, Watcher};
+use std::path::Path;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::config::{Config, Given};
+
+/// Calls `apply` with every new good configuration, for ever.
+pub async fn watch(given: Given, apply: impl Fn(Config)) {
+    let (changed, mut changes) = mpsc::channel::<()>(1);
+    // Kept for as long as we watch; dropping it ends the watch.
+    let _watcher = given.file.as_deref().and_then(|file| watcher(file, changed.clone()));
+    let mut hangup = match signal(SignalKind::hangup()) {
+        Ok(hangup) => hangup,
+        Err(e) => {
+            tracing::warn!("SIGHUP will not reload the configuration: {e}");
+            return;
+        }
+    };
+    loop {
+        tokio::select! {
+            _ = hangup.recv() => {}
+            _ = changes.recv() => {
+                // Editors write a file in several steps; wait until they are done.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                while changes.try_recv().is_ok() {}
+            }
+        }
+        match Config::load(&given) {
+            Ok(config) => {
+                tracing::info!("configuration reloaded");
+                apply(config);
+            }
+            Err(why) => {
+                tracing::error!("the new configuration is refused, the last good one stays: {why}")
+            }
+        }
+    }
+}
+
+fn watcher(file: &Path, changed: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
+    let file = file.canonicalize().ok()?;
+    // The folder is watched, because many editors replace the file instead of writing into it.
+    let folder = file.parent()?.to_owned();
+    let name = file.file_name()?.to_owned();
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        let Ok(event) = event else { return };
+        let ours = event.paths.iter().any(|path| path.file_name() == Some(&*name));
+        if ours && !event.kind.is_access() {
+            let _ = changed.try_send(());
+        }
+    })
+    .ok()?;
+    watcher.watch(&folder, RecursiveMode::NonRecursive).ok()?;
+    Some(watcher)
+}

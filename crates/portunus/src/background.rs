@@ -1,0 +1,114 @@
+//! The loops that run beside the calls. Each one is tracked and ends once all calls have ended.
+
+use config::Given;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::app::App;
+
+/// Period of reading changed keys, limits and stored configuration.
+const REFRESH_PERIOD: Duration = Duration::from_secs(1);
+/// Period of reading the spending of other nodes that counts against budgets.
+const BUDGET_PERIOD: Duration = Duration::from_secs(5);
+/// Period of the journal's fsync.
+const JOURNAL_SYNC_PERIOD: Duration = Duration::from_millis(500);
+/// Period of deleting expired rows and files.
+const SWEEP_PERIOD: Duration = Duration::from_secs(600);
+
+impl App {
+    /// Starts the loops: posting to the store, leases, news of keys, fsync of the journal, sweeps,
+    /// image tasks, webhooks, reload.
+    pub fn run_beside(self: &Arc<Self>, given: Given) {
+        let app = Arc::clone(self);
+        // Among the calls: what they settle must be posted before the process ends.
+        self.engine.tasks.spawn(async move { app.engine.funds.post_settled(&app.stop).await });
+        let app = Arc::clone(self);
+        self.spawn_loop(async move { app.engine.funds.tend_leases(&app.stop).await });
+        self.every(REFRESH_PERIOD, async |app| {
+            app.refresh_keys().await;
+            app.admin.hear_of_places().await;
+        });
+        self.every(BUDGET_PERIOD, async |app| {
+            if let Err(e) = app.engine.keys.refresh_budgets().await {
+                tracing::warn!("what was spent of budgets could not be fetched: {e}");
+            }
+        });
+        if let Some(shared) = self.api.limiter.shared() {
+            let (beating, listening) = (Arc::clone(shared), Arc::clone(shared));
+            self.spawn_loop(async move { beating.beat().await });
+            let app = Arc::clone(self);
+            self.spawn_loop(async move { listening.listen(|| app.refresh_keys()).await });
+        }
+        self.every(JOURNAL_SYNC_PERIOD, async |app| app.sync_journal().await);
+        let app = Arc::clone(self);
+        self.spawn_loop(async move {
+            loop {
+                app.sweep().await;
+                tokio::time::sleep(SWEEP_PERIOD).await;
+            }
+        });
+        self.spawn_loop(Arc::clone(&self.api).run_tasks());
+        self.spawn_loop(Arc::clone(&self.api).tell_ends());
+        let app = Arc::clone(self);
+        self.spawn_loop(config::watch(given, move |config| app.reconfigure(config)));
+    }
+
+    /// Runs a loop until all calls have ended.
+    fn spawn_loop(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let ended = self.calls_ended.clone();
+        self.background.spawn(async move {
+            ended.run_until_cancelled(work).await;
+        });
+    }
+
+    /// Does something again and again until all calls have ended.
+    fn every<F>(self: &Arc<Self>, period: Duration, work: impl Fn(Arc<Self>) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send,
+    {
+        let app = Arc::clone(self);
+        self.spawn_loop(async move {
+            loop {
+                tokio::time::sleep(period).await;
+                work(Arc::clone(&app)).await;
+            }
+        });
+    }
+
+    /// Writes the journal through to the disk.
+    pub(crate) async fn sync_journal(&self) {
+        let book = Arc::clone(&self.engine.funds.book);
+        let synced = tokio::task::spawn_blocking(move || book.sync()).await;
+        if let Ok(Err(e)) = synced {
+            tracing::error!("the journal could not be synced: {e}");
+        }
+    }
+
+    /// Deletes what was kept and has expired. Done on schedule; a test need not wait.
+    pub async fn sweep(&self) {
+        let now = self.clock.now();
+        if let Err(e) = self.store.sweep_kept(now).await {
+            tracing::warn!("expired answers could not be swept: {e}");
+        }
+        if let Err(e) = self.store.sweep_links(now).await {
+            tracing::warn!("old one-time links could not be swept: {e}");
+        }
+        if let Err(e) = self.store.sweep_claims(now).await {
+            tracing::warn!("expired idempotency keys could not be swept: {e}");
+        }
+        self.api.sweep_tasks().await;
+        if let Err(e) = self.engine.files.sweep().await {
+            tracing::warn!("expired files could not be swept: {e}");
+        }
+    }
+
+    /// Fetches changed keys and limits of accounts.
+    async fn refresh_keys(&self) {
+        if let Err(e) = self.engine.keys.refresh().await {
+            tracing::warn!("news of keys could not be fetched: {e}");
+        }
+        if let Err(e) = self.api.limiter.refresh(&self.store).await {
+            tracing::warn!("the limits of accounts could not be fetched: {e}");
+        }
+    }
+}

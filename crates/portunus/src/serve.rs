@@ -1,0 +1,91 @@
+//! Serving: listeners, drain and shutdown.
+
+use api::{Api, ApiHandler, MetricsHandler};
+use axum::body::Body;
+use axum::response::Response;
+use http::Request;
+use http::header::ACCEPT;
+use relay::Voice;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use transport::ShutdownPhase;
+use transport::server::{ListenerSettings, accept};
+
+use crate::app::App;
+
+/// Time calls may take to tell their callers that they were ended.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time the rest may take to settle after the last connection was closed.
+const CUT_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Time the background loops may take to end: one last report to a collector.
+const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Serves until [`App::stop`] is cancelled, and does nothing beside: [`run`](crate::run) does.
+pub async fn serve(app: Arc<App>, listener: TcpListener) {
+    let pages = console::router(app.store.clone(), Arc::clone(&app) as Arc<dyn console::Host>);
+    let api = Arc::new(Api::new(Arc::clone(&app.api), pages.fallback(page_not_found)));
+    let stop = app.stop.clone();
+    let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
+    let settings = || {
+        let config = app.config();
+        ListenerSettings { limits: config.http, tls: config.tls.clone() }
+    };
+    let handler = |peer| ApiHandler::new(Arc::clone(&api), peer);
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = accept(listener, connections, tasks, settings, handler) => {}
+    }
+}
+
+/// Serves metrics on a listener of their own. It is plain HTTP: the listener is the operator's.
+pub(crate) async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
+    let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
+    let settings = || ListenerSettings { limits: app.config().http, tls: None };
+    let handler = |_| MetricsHandler(Arc::clone(&app.api));
+    accept(listener, connections, tasks, settings, handler).await;
+}
+
+/// Lets running calls finish within the drain timeout, then ends them with an error, then closes
+/// their connections. Background loops end last.
+pub(crate) async fn drain(app: &App) {
+    drain_calls(app).await;
+    app.calls_ended.cancel();
+    app.background.close();
+    if tokio::time::timeout(BACKGROUND_TIMEOUT, app.background.wait()).await.is_err() {
+        tracing::warn!("some background work did not end in time");
+    }
+    app.sync_journal().await;
+}
+
+async fn drain_calls(app: &App) {
+    app.drain();
+    let tasks = &app.engine.tasks;
+    tasks.close();
+    let limit = app.config().drain;
+    tokio::select! {
+        () = tasks.wait() => return,
+        () = app.hurry.cancelled() => {}
+        () = tokio::time::sleep(limit) => {}
+    }
+    let connections = &app.engine.connections;
+    let open = connections.count();
+    tracing::warn!(connections = open, "the drain timeout expired; {open} connections are ended");
+    for (phase, time) in [(ShutdownPhase::End, END_TIMEOUT), (ShutdownPhase::Cut, CUT_TIMEOUT)] {
+        connections.give(phase);
+        if tokio::time::timeout(time, tasks.wait()).await.is_ok() {
+            return;
+        }
+    }
+    tracing::warn!("some calls did not end; they are settled at the next start");
+}
+
+/// Answers a path that neither the API nor the console serves.
+async fn page_not_found(request: Request<Body>) -> Response {
+    let format = Voice::of(request.uri().path(), request.headers());
+    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+    if matches!(format, Voice::Plain) && accept.is_some_and(|accept| accept.contains("text/html")) {
+        return console::not_found();
+    }
+    api::nothing_here(request).await
+}

@@ -1,0 +1,80 @@
+//! The embedded store is locked by someone else: what was leased is spent, nothing more, and no
+//! settled call is lost.
+
+use canon::Money;
+use serde_json::json;
+use sqlx::{Connection as _, SqliteConnection};
+use testkit::Gateway;
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// Makes a key with a cap of a dollar.
+async fn capped(gateway: &Gateway, name: &str) -> String {
+    let account = gateway.app.store.accounts().await.unwrap().remove(0);
+    let cap = Some(Money::nanos(1_000_000_000));
+    let ask = admin::NewKey { name: name.to_owned(), cap, models: Vec::new(), expires: None };
+    let now = gateway.app.clock.now();
+    let (record, key) = ask.make(&account.id, &gateway.app.engine.keys, now).unwrap();
+    gateway.app.store.add_key(&record).await.unwrap();
+    gateway.app.engine.keys.put(record);
+    key
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_store_stops_only_what_it_has_to() {
+    let gateway = Gateway::with("[store]\naway = \"2s\"\n").await;
+    let (leased, fresh) = (capped(&gateway, "leased").await, capped(&gateway, "fresh").await);
+    let hello =
+        json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hello!" }] });
+    assert_eq!(gateway.post(CHAT, &hello).key(&leased).send().await.status, 200);
+    gateway.settled().await;
+    let stored = gateway.app.store.export(None, 100).await.unwrap().len();
+    // Tended twice since, the lease covers another call without asking.
+    let id = leased.split('-').nth(2).unwrap();
+    let until = || gateway.app.engine.keys.get(id).unwrap().purse.lease().unwrap().2;
+    for _ in 0..2 {
+        let before = until();
+        while until() == before {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+
+    let url = format!("sqlite:{}", gateway.data().join("portunus.db").display());
+    let mut lock = SqliteConnection::connect(&url).await.unwrap();
+    let held = lock.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    assert_eq!(gateway.post(CHAT, &hello).key(&leased).send().await.status, 200);
+    assert_eq!(gateway.post(CHAT, &hello).send().await.status, 200, "it has no cap");
+    let got = gateway.post(CHAT, &hello).key(&fresh).send().await;
+    assert_eq!(got.status, 503, "{}", got.text());
+    // A key without a cap goes on for as long as was said.
+    let mut refused = false;
+    for _ in 0..200 {
+        match gateway.post(CHAT, &hello).send().await.status.as_u16() {
+            200 => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+            503 => {
+                refused = true;
+                break;
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert!(refused, "not for ever");
+    let waiting = gateway.app.engine.funds.book.waiting();
+    assert!(waiting > 0, "what is settled waits");
+
+    held.rollback().await.unwrap();
+    lock.close().await.unwrap();
+    gateway.settled().await;
+    let now = gateway.app.store.export(None, 1_000).await.unwrap().len();
+    assert!(now >= stored + waiting, "{now} {stored} {waiting}");
+    let mut served = false;
+    for _ in 0..100 {
+        served = gateway.post(CHAT, &hello).key(&fresh).send().await.status == 200;
+        if served {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert!(served, "everything works again");
+    gateway.stop().await;
+}

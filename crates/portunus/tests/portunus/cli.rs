@@ -1,0 +1,460 @@
+//! The program itself: what it prints, how it ends.
+
+use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("portunus-cli-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        program(self).args(arguments).output().unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn program(folder: &Folder) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portunus"));
+    command.current_dir(&folder.0).env_clear();
+    command
+}
+
+fn fails(output: &Output, code: i32, cause: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.contains(cause), "{said}");
+    if code == 1 {
+        assert_eq!(said.trim().lines().count(), 1, "one clear line: {said}");
+    }
+}
+
+/// Starts a server and reads its greeting up to the curl line.
+fn serve(folder: &Folder, listen: &str) -> (Child, String) {
+    let mut child = program(folder)
+        .args(["serve", "--listen", listen])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut greeting = String::new();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    while !greeting.contains("  -d '") && !greeting.contains("Make a key with") {
+        if lines.read_line(&mut greeting).unwrap() == 0 {
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            panic!("it ended: {greeting}{said}");
+        }
+    }
+    (child, greeting)
+}
+
+fn terminate(mut child: Child) -> Option<i32> {
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    child.wait().unwrap().code()
+}
+
+#[test]
+fn the_first_start_prints_a_curl_line_that_works_and_a_signal_ends_it_cleanly() {
+    let folder = Folder::new("first");
+    let (child, greeting) = serve(&folder, "127.0.0.1:0");
+    assert!(greeting.contains("/console/setup/"), "{greeting}");
+    let curl = greeting.split_once("Try it:").unwrap().1.trim().to_owned();
+    let output = Command::new("sh").args(["-c", &format!("{curl} -s -S")]).output().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).expect(&curl);
+    assert_eq!(answer["object"], "chat.completion");
+    assert_eq!(terminate(child), Some(0));
+
+    let (child, greeting) = serve(&folder, "127.0.0.1:0");
+    assert!(!greeting.contains("sk-pt-"), "a key is shown once: {greeting}");
+    assert_eq!(terminate(child), Some(0));
+    let exported = folder.json(&["ledger", "export"]);
+    assert_eq!((&exported["model"], &exported["status"]), (&"demo-chat".into(), &200.into()));
+    let proved = folder.run(&["ledger", "verify"]);
+    assert!(proved.status.success());
+    let said = String::from_utf8(proved.stdout).unwrap();
+    let laws: Vec<&str> = said.lines().filter_map(|line| line.get(..8)).take(8).collect();
+    let expected: Vec<String> = (1..=8).map(|law| format!("L{law} holds")).collect();
+    assert_eq!(laws, expected, "{said}");
+    assert!(said.ends_with("the books balance: 1 keys, 1 calls\n"), "{said}");
+    let proved = folder.json(&["ledger", "verify", "--json"]);
+    assert_eq!((&proved["ok"], &proved["laws"][6]["name"]), (&true.into(), &"immutable".into()));
+
+    let export = |flags: &[&str]| {
+        let output = folder.run(&[&["ledger", "export"], flags].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let table = export(&["--format", "csv"]);
+    let mut rows = table.lines();
+    let names: Vec<&str> = rows.next().unwrap().split(',').collect();
+    assert!(names.starts_with(&["request_id", "key_id", "model", "lane"]), "{names:?}");
+    let id = exported["request_id"].as_str().unwrap();
+    let row = rows.next().unwrap();
+    assert!(row.starts_with(id) && row.contains(exported["cost_usd"].as_str().unwrap()), "{row}");
+    assert_eq!(rows.next(), None);
+    let key = exported["key_id"].as_str().unwrap();
+    let all = ["--from", "2026-01-01", "--to", "2126-01-01", "--key", key, "--model", "demo-chat"];
+    assert_eq!(export(&all).lines().count(), 1);
+    for none in [["--from", "2126-01-01"], ["--to", "2026-01-01T00:00:00Z"]] {
+        assert_eq!(export(&none), "");
+    }
+    for none in [["--key", "nobody"], ["--model", "demo-echo"]] {
+        assert_eq!(export(&none), "");
+    }
+    fails(&folder.run(&["ledger", "export", "--from", "yesterday"]), 2, "--from");
+}
+
+#[test]
+fn keys_are_made_listed_rotated_and_revoked_while_a_server_runs() {
+    let folder = Folder::new("keys");
+    let (child, greeting) = serve(&folder, "127.0.0.1:0");
+    let url =
+        greeting.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+    let made = folder.json(&["keys", "create", "--name", "ci", "--cap", "1.50", "--json"]);
+    assert_eq!((&made["name"], &made["cap_usd"]), (&"ci".into(), &"1.500000000".into()));
+    let id = made["id"].as_str().unwrap().to_owned();
+    let status = |key: &Value| {
+        let bearer = format!("Authorization: Bearer {}", key.as_str().unwrap());
+        let arguments = ["-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", &bearer];
+        let output =
+            Command::new("curl").args(arguments).arg(format!("{url}/v1/key")).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(status(&made["key"]), "200", "a new key works at once");
+    let listed = String::from_utf8(folder.run(&["keys", "list", "--json"]).stdout).unwrap();
+    assert!(listed.lines().count() == 2 && !listed.contains("sk-pt-"), "{listed}");
+    let rotated = folder.json(&["keys", "rotate", &id, "--json"]);
+    let soon = |key: &Value, expected: &str| {
+        (0..50).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            status(key) == expected
+        })
+    };
+    assert!(soon(&rotated["key"], "200"));
+    assert_eq!(status(&made["key"]), "200", "the old value works on");
+    assert!(folder.run(&["keys", "revoke", &id]).status.success());
+    assert!(soon(&rotated["key"], "401") && soon(&made["key"], "401"));
+    fails(&folder.run(&["keys", "revoke", "nope"]), 1, "no key `nope`");
+    assert_eq!(terminate(child), Some(0));
+}
+
+#[test]
+fn what_cannot_be_is_told_in_one_line() {
+    let folder = Folder::new("refusals");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    fails(&folder.run(&["serve", "--listen", &address]), 1, "in use");
+    std::fs::write(folder.0.join("file"), "").unwrap();
+    fails(&folder.run(&["serve", "--listen", "127.0.0.1:0", "--data", "file/data"]), 1, "--data");
+    std::fs::write(folder.0.join("bad.toml"), "[server]\nlisen = \"x\"\n").unwrap();
+    fails(&folder.run(&["check", "--config", "bad.toml"]), 1, "did you mean `listen`?");
+    fails(&folder.run(&["check", "--config", "none.toml"]), 1, "none.toml");
+    let secret =
+        "[providers.p]\nspeaks=\"chat\"\nbase=\"http://x\"\nauth={bearer={env=\"NO_KEY\"}}\n";
+    std::fs::write(folder.0.join("secret.toml"), secret).unwrap();
+    fails(&folder.run(&["serve", "--config", "secret.toml"]), 1, "export NO_KEY=");
+    fails(&folder.run(&["keys", "create", "--name", "x"]), 2, "--unlimited");
+    fails(&folder.run(&["keys", "create", "--name", "x", "--cap", "much"]), 2, "--cap");
+    fails(&folder.run(&["dance"]), 2, "dance");
+    assert!(folder.run(&["check"]).status.success());
+    assert!(folder.run(&["--version"]).status.success());
+    let models = folder.run(&["models", "--json"]);
+    let first: Value =
+        serde_json::from_slice(models.stdout.split(|b| *b == b'\n').next().unwrap()).unwrap();
+    assert!(first["id"].is_string() && first["pricing"]["input"].is_number());
+}
+
+#[test]
+fn two_servers_cannot_share_a_data_folder() {
+    let folder = Folder::new("two");
+    let (child, _) = serve(&folder, "127.0.0.1:0");
+    fails(&folder.run(&["serve", "--listen", "127.0.0.1:0"]), 1, "another portunus process");
+    assert_eq!(terminate(child), Some(0));
+}
+
+#[test]
+fn a_changed_configuration_is_taken_and_a_bad_one_is_not() {
+    let folder = Folder::new("reload");
+    let file = folder.0.join("p.toml");
+    std::fs::write(&file, "").unwrap();
+    let mut child = program(&folder)
+        .args(["serve", "--listen", "127.0.0.1:0", "--config", "p.toml"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut greeting = String::new();
+    while !greeting.contains("  -d '") {
+        lines.read_line(&mut greeting).unwrap();
+    }
+    let url =
+        greeting.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+    let total = || -> i64 {
+        let output =
+            Command::new("curl").args(["-s", &format!("{url}/api/models")]).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["total"].as_i64().unwrap()
+    };
+    let becomes = |expected: i64| {
+        (0..50).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            total() == expected
+        })
+    };
+    let before = total();
+    std::fs::write(&file, "[models.mine]\nlanes = [\"demo/demo-chat\"]\n").unwrap();
+    assert!(becomes(before + 1), "a change is noticed");
+    std::fs::write(&file, "[models.mine]\nlane = 5\n").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(total(), before + 1, "a bad one is refused");
+    std::fs::write(&file, "").unwrap();
+    Command::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap();
+    assert!(becomes(before), "a hang-up reloads");
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("refused") && said.contains("unknown field `lane`"), "{said}");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn faults_are_listed_and_a_bad_rule_of_faults_is_named() {
+    let folder = Folder::new("faults");
+    let help = String::from_utf8(folder.run(&["simulate", "--help"]).stdout).unwrap();
+    for (name, _, _) in demo::faults() {
+        assert!(help.contains(&format!("\n  {name}")), "{name} is not in {help}");
+    }
+    std::fs::write(folder.0.join("bad.toml"), "[[rule]]\nfault = \"reset-after wait=3\"\n")
+        .unwrap();
+    fails(&folder.run(&["simulate", "--faults", "bad.toml"]), 1, "rule 1: fault: `wait`");
+    fails(&folder.run(&["simulate", "--faults", "none.toml"]), 1, "none.toml");
+    fails(&folder.run(&["simulate", "--faults", "bad.toml", "--canned"]), 2, "--canned");
+}
+
+#[test]
+fn a_keys_limits_are_set_shown_changed_and_taken_away() {
+    let folder = Folder::new("limits");
+    let made = folder.json(&[
+        "keys",
+        "create",
+        "--name",
+        "ci",
+        "--unlimited",
+        "--rpm",
+        "60",
+        "--tpm",
+        "9000",
+        "--concurrency",
+        "4",
+        "--ips",
+        "10.0.0.0/8,2001:db8::1",
+        "--budget",
+        "5.00/day",
+        "--account",
+        "owner",
+        "--json",
+    ]);
+    let id = made["id"].as_str().unwrap();
+    let listed = String::from_utf8(folder.run(&["keys", "list", "--json"]).stdout).unwrap();
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    for told in [&made, &listed] {
+        assert_eq!(told["limits"], json!({ "rpm": 60, "tpm": 9000, "concurrency": 4 }));
+        assert_eq!(told["ips"], json!(["10.0.0.0/8", "2001:db8::1"]));
+        assert_eq!(told["budget"], json!({ "most_usd": "5.000000000", "per": "day" }));
+    }
+    let set = |flags: &[&str]| folder.json(&[&["keys", "set", id, "--json"], flags].concat());
+    let changed = set(&["--rpm", "none", "--tpm", "7", "--ips", "none", "--cap", "2"]);
+    assert_eq!(changed["limits"], json!({ "rpm": null, "tpm": 7, "concurrency": 4 }));
+    assert_eq!((&changed["ips"], &changed["cap_usd"]), (&json!([]), &json!("2.000000000")));
+    assert_eq!(changed["budget"]["per"], "day", "what is not named stays");
+    let changed = set(&["--budget", "20/month", "--unlimited", "--models", "m", "--name", "n"]);
+    assert_eq!((&changed["cap_usd"], &changed["name"]), (&Value::Null, &json!("n")));
+    assert_eq!(changed["budget"], json!({ "most_usd": "20.000000000", "per": "month" }));
+    assert_eq!(set(&["--budget", "none", "--models", "all"])["models"], json!([]));
+
+    let account =
+        |flags: &[&str]| folder.json(&[&["keys", "account", "owner", "--json"], flags].concat());
+    assert_eq!(account(&["--rpm", "5"])["limits"]["rpm"], 5);
+    let told = account(&["--cap", "12.5", "--budget", "3/week"]);
+    assert_eq!((&told["cap_usd"], &told["limits"]["rpm"]), (&json!("12.500000000"), &json!(5)));
+    assert_eq!(told["budget"], json!({ "most_usd": "3.000000000", "per": "week" }));
+    assert_eq!(account(&["--unlimited"])["cap_usd"], json!(null));
+    let all = folder.json(&["keys", "account", "--json"]);
+    assert_eq!((&all["account"], &all["budget"]["per"]), (&json!("owner"), &json!("week")));
+    assert_eq!(account(&["--budget", "none"])["budget"], json!(null));
+    assert_eq!(account(&[])["limits"], json!({ "rpm": 5, "tpm": null, "concurrency": null }));
+
+    for (flag, value) in [
+        ("--rpm", "0"),
+        ("--rpm", "-1"),
+        ("--tpm", "x"),
+        ("--ips", "10.0.0.0/40"),
+        ("--ips", "home"),
+        ("--budget", "5"),
+        ("--budget", "5/year"),
+        ("--budget", "-5/day"),
+        ("--budget", "x/day"),
+    ] {
+        let output = folder.run(&["keys", "set", id, &format!("{flag}={value}")]);
+        fails(&output, 2, flag);
+    }
+    fails(&folder.run(&["keys", "set", "nobody", "--rpm", "1"]), 1, "nobody");
+    fails(&folder.run(&["keys", "account", "nobody"]), 1, "nobody");
+    let stranger = ["keys", "create", "--name", "x", "--unlimited", "--account", "nobody"];
+    fails(&folder.run(&stranger), 1, "nobody");
+}
+
+#[test]
+fn accounts_are_made_listed_helped_and_locked() {
+    let folder = Folder::new("users");
+    let (child, greeting) = serve(&folder, "127.0.0.1:0");
+    let url =
+        greeting.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+    let email = ["--email", "anna@example.com"];
+    let create = ["users", "create", "anna", "--role", "admin", "--json"];
+    let made = folder.json(&[&create[..], &email].concat());
+    assert_eq!((&made["name"], &made["role"]), (&"anna".into(), &"admin".into()));
+    assert_eq!(made["state"], "no password");
+    let path = made["link"].as_str().unwrap().split_once("/link/").unwrap().1.to_owned();
+    let status = || {
+        let arguments = ["-s", "-o", "/dev/null", "-w", "%{http_code} %{redirect_url}"];
+        let address = format!("{url}/link/{path}");
+        let output = Command::new("curl").args(arguments).arg(address).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(status().starts_with("303") && status().ends_with("/reset/new"), "{}", status());
+
+    let reset = folder.json(&["users", "reset-password", "ANNA@example.com", "--json"]);
+    assert!(reset["link"].as_str().unwrap().contains("/link/"));
+    let invite = folder.json(&["users", "invite", "--role", "viewer", "--json"]);
+    assert_eq!(invite["role"], "viewer");
+    let locked = folder.json(&["users", "disable", "anna", "--json"]);
+    assert_eq!(locked["disabled"], true);
+    assert!(status().starts_with("400"), "a lock ends its links: {}", status());
+    assert_eq!(terminate(child), Some(0));
+
+    let listed = String::from_utf8(folder.run(&["users", "list", "--json"]).stdout).unwrap();
+    let states: Vec<Value> = listed.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(states.len(), 2);
+    assert_eq!(states[1]["state"], "locked");
+    assert!(!listed.contains("argon2"), "{listed}");
+    fails(&folder.run(&["users", "reset-password", "anna"]), 1, "is locked");
+    fails(&folder.run(&["users", "disable", "owner"]), 1, "only owner");
+    fails(&folder.run(&["users", "disable", "nobody"]), 1, "no account `nobody`");
+    fails(&folder.run(&["users", "create", "../x"]), 1, "Letters, digits");
+    fails(&folder.run(&["users", "create", "b2", "--email", "x"]), 1, "e-mail address");
+    fails(&folder.run(&["users", "create", "ANNA"]), 1, "already taken");
+    fails(&folder.run(&["users", "create", "bert", "--role", "king"]), 2, "owner, admin");
+    assert!(folder.run(&["users", "enable", "anna"]).status.success());
+    let with_password = |name: &str, password: &str| {
+        let mut command = program(&folder);
+        command.args(["users", "create", name, "--password-stdin"]).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), password.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    fails(&with_password("cleo", "password123\n"), 1, "first to be guessed");
+    assert!(with_password("cleo", "three harbour lights\n").status.success());
+}
+
+const LITELLM: &str = r#"
+model_list:
+  - model_name: gpt-4o
+    litellm_params: &azure
+      model: azure/my-deployment
+      api_base: https://one.openai.azure.com/
+      api_key: os.environ/AZURE_ONE
+      api_version: "2024-10-21"
+      rpm: 6
+  - model_name: gpt-4o
+    litellm_params:
+      <<: *azure
+      api_base: https://two.openai.azure.com
+      api_key: sk-literal-secret
+      weight: 3
+  - model_name: claude
+    litellm_params: { model: anthropic/claude-sonnet-4-6, api_key: os.environ/CLAUDE_KEY }
+    model_info: { input_cost_per_token: 3e-06, output_cost_per_token: 0.000015, max_output_tokens: 64000 }
+  - model_name: house
+    litellm_params: { model: openai/llama-3, api_base: http://10.0.0.6:8000/v1, temperature: 0.2 }
+  - model_name: vectors
+    litellm_params: { model: text-embedding-3-small }
+    model_info: { mode: embedding }
+  - model_name: "anthropic/*"
+    litellm_params: { model: "anthropic/*" }
+  - model_name: spoken
+    litellm_params: { model: openai/whisper-1 }
+    model_info: { mode: audio_transcription }
+  - model_name: sage
+    litellm_params: { model: sagemaker/x }
+router_settings:
+  model_group_alias: { gpt-4: gpt-4o, lost: nothing }
+  fallbacks: [{ gpt-4o: [claude, gone] }]
+  routing_strategy: simple-shuffle
+general_settings: { master_key: sk-1234, database_url: "postgres://u:secret@h/db" }
+"#;
+
+#[test]
+fn the_configuration_of_a_litellm_proxy_becomes_one_that_is_good() {
+    let folder = Folder::new("import");
+    std::fs::write(folder.0.join("config.yaml"), LITELLM).unwrap();
+    let made = folder.run(&["import", "litellm", "config.yaml", "--out", "portunus.toml"]);
+    assert!(made.status.success(), "{made:?}");
+    let text = std::fs::read_to_string(folder.0.join("portunus.toml")).unwrap();
+    let notes = String::from_utf8(made.stderr).unwrap();
+    for secret in ["sk-literal-secret", "sk-1234", "u:secret"] {
+        assert!(!text.contains(secret) && !notes.contains(secret), "{text}\n{notes}");
+    }
+    let read: toml::Table = text.parse().unwrap();
+    let model = |name: &str| read["models"][name].clone();
+    assert_eq!(model("gpt-4o")["lanes"][1]["weight"].as_integer(), Some(3));
+    assert_eq!(model("gpt-4o")["aliases"][0].as_str(), Some("gpt-4"));
+    assert_eq!(model("gpt-4o")["fallback"].as_array().unwrap().len(), 1);
+    assert_eq!(model("claude")["price"]["output"].as_str(), Some("15"));
+    assert_eq!(read["providers"]["compatible"]["base"].as_str(), Some("http://10.0.0.6:8000"));
+    for told in [
+        "[0]: litellm_params.rpm",
+        "[1]: a secret stands in the file itself: put it into AZURE_OPENAI_API_KEY_2",
+        "[3]: litellm_params.temperature",
+        "[5]: left out",
+        "[6]: left out",
+        "[7]: left out: there is no counterpart of `sagemaker`",
+        "model_group_alias.lost",
+        "fallbacks.gpt-4o: there is no model `gone`",
+        "router_settings.routing_strategy",
+        "general_settings.master_key",
+    ] {
+        assert!(notes.contains(told), "{told}\n{notes}");
+    }
+    let variables = ["AZURE_ONE", "AZURE_OPENAI_API_KEY_2", "CLAUDE_KEY", "OPENAI_API_KEY"];
+    let checked = program(&folder)
+        .args(["check", "--config", "portunus.toml", "--json"])
+        .envs(variables.map(|name| (name, "x")))
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{text}\n{}", String::from_utf8_lossy(&checked.stderr));
+    let printed = folder.run(&["import", "litellm", "config.yaml"]);
+    assert_eq!(String::from_utf8(printed.stdout).unwrap(), text);
+    std::fs::write(folder.0.join("broken.yaml"), "a: 1\n  b: sk-secret: x").unwrap();
+    let broken = folder.run(&["import", "litellm", "broken.yaml"]);
+    fails(&broken, 1, "broken.yaml: line 2 is not YAML");
+    assert!(!String::from_utf8_lossy(&broken.stderr).contains("sk-secret"));
+}

@@ -1,0 +1,205 @@
+//! The configuration: what is accepted, and how what is not is refused.
+
+use config::{Config, Given};
+use std::path::{Path, PathBuf};
+
+fn read(text: &str, env: &[(&str, &str)]) -> Result<Config, String> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let given = Given { file: None, listen: None, data: PathBuf::from("data") };
+    let find = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    Config::read(text, Path::new("p.toml"), &given, &find).map_err(|e| e.to_string())
+}
+
+#[test]
+fn the_documented_example_is_good() {
+    let text = include_str!("../../../../config/portunus.toml");
+    let config = read(text, &[]).unwrap();
+    let route = &config.routes["claude-x"];
+    assert_eq!(route.lanes[0].name, "acme/claude-x-2026");
+    assert_eq!(route.lanes[1].timeouts.first_byte.as_secs(), 20);
+    assert_eq!(config.routes["house/small"].lanes[0].timeouts.total.as_secs(), 120);
+    assert_eq!(config.catalog.get("house/small").unwrap().max_output, Some(8192));
+    assert!(config.catalog.get("demo-chat").is_some());
+    let small = &config.routes["house/small"];
+    let runs: Vec<_> = small.lanes.iter().map(|lane| (lane.run, lane.weight)).collect();
+    assert_eq!(runs, [(0, 3), (0, 1), (1, 1), (2, 1), (3, 1)], "two share, one follows, fallbacks");
+    assert!(std::sync::Arc::ptr_eq(small, &config.routes["small-latest"]));
+    assert_eq!(small.prices.len(), 3, "every price the call may be charged by");
+    assert_eq!(route.lanes[0].seats.len(), 2, "one for each credential");
+}
+
+#[test]
+fn nothing_configured_serves_the_demo_models_alone() {
+    let config = read("", &[]).unwrap();
+    assert!(config.catalog.iter().all(|model| model.provider == "demo"));
+    assert_eq!(config.public_url, "http://127.0.0.1:8080");
+    assert!(read("[server]\ndemo = false", &[]).unwrap().catalog.is_empty());
+}
+
+#[test]
+fn a_providers_usual_variable_alone_switches_it_on() {
+    let config = read("", &[("OPENAI_API_KEY", "sk-test")]).unwrap();
+    assert!(config.catalog.iter().any(|model| model.provider == "openai"));
+    assert!(!format!("{config:?}").contains("sk-test"), "a secret is never printed");
+    let config = read("[shared]\nvalkey = \"redis://:secret-word@h\"", &[]).unwrap();
+    assert!(!format!("{config:?}").contains("secret-word"), "nor is this one");
+}
+
+#[test]
+fn variables_override_the_file() {
+    let env = [("PORTUNUS_SERVER_LISTEN", "127.0.0.1:9"), ("PORTUNUS_LIMITS_BODY", "1MiB")];
+    let config = read("[server]\nlisten = \"127.0.0.1:8\"", &env).unwrap();
+    assert_eq!((config.listen.port(), config.body_limit), (9, 1 << 20));
+}
+
+#[test]
+fn what_is_wrong_is_named_with_a_remedy() {
+    let cases = [
+        ("[server]\nlisen = \"x\"", "p.toml:2: unknown field `lisen`", "did you mean `listen`?"),
+        ("[servr]\n", "unknown field `servr`", "did you mean `server`?"),
+        ("[server]\nlisten = \"nowhere\"", "server.listen", "127.0.0.1:8080"),
+        ("[server]\ntrusted_proxies = [\"10.0.0.0/40\"]", "server.trusted_proxies", "10.0.0.0/8"),
+        ("[shared]\nvalkey = \"nowhere\"", "shared.valkey", "redis://127.0.0.1:6379"),
+        (
+            "[shared]\nvalkey = \"redis://h\"\npatience = \"soon\"",
+            "shared.patience",
+            "write for instance",
+        ),
+        ("[server]\nlisten = 5", "p.toml:2", "string"),
+        ("[server]\npublic_url = \"ftp://x\"", "server.public_url", "http"),
+        ("[server]\ndurability = \"maybe\"", "server.durability", "power"),
+        ("[timeouts]\ngap = \"5\"", "timeouts.gap", "60s"),
+        ("[timeouts]\ngap = \"0s\"", "timeouts.gap", "longer"),
+        ("[limits]\nbody = \"big\"", "limits.body", "32MiB"),
+        ("[providers.p]\nbase = \"http://x\"", "providers.p.speaks", "chat"),
+        (
+            "[providers.p]\nspeaks = \"caht\"\nbase = \"http://x\"",
+            "providers.p.speaks",
+            "\"chat\"?",
+        ),
+        ("[providers.p]\nspeaks = \"chat\"", "providers.p.base", "/v1/"),
+        ("[providers.p]\nspeaks = \"chat\"\nbase = \"x\"", "providers.p.base", "http"),
+        (
+            "[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nauth = { bearer = { env = \"NO_KEY\" } }",
+            "providers.p.auth",
+            "export NO_KEY=…",
+        ),
+        ("[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nauth = \"some\"", "auth", "none"),
+        ("[outbound]\nproxy = \"socks4://x:1\"", "outbound.proxy", "http://proxy.example.com:3128"),
+        ("[outbound]\nca = \"no/such/file.pem\"", "outbound.ca", "no/such/file.pem"),
+        ("[outbound]\nca = \"Cargo.toml\"", "outbound.ca", "no certificate"),
+        ("[media]\nallow = [\"http://x\"]", "media.allow", "\"10.0.0.0/8\""),
+        ("[media]\nsize = \"big\"", "media.size", "32MiB"),
+        ("[media]\ntime = \"soon\"", "media.time", "60s"),
+        (
+            "[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nfetches = \"some\"",
+            "providers.p.fetches",
+            "\"nothing\"",
+        ),
+        ("[models.m]\n", "models.\"m\".lanes", "provider/model"),
+        ("[models.m]\nlanes = [\"nope/x\"]", "no provider `nope`", "[providers.nope]"),
+        ("[models.m]\nlanes = [\"demoo/x\"]", "no provider `demoo`", "did you mean `demo`?"),
+        ("[models.m]\nlanes = [\"x\"]", "models.\"m\".lanes", "x"),
+        ("[models.m]\nlanes = [\"demo/x\"]\nkind = \"film\"", "models.\"m\".kind", "image"),
+        (
+            "[models.m]\nlanes = [\"demo/x\"]\nprice = { input = \"cheap\" }",
+            "models.\"m\".price",
+            "cheap",
+        ),
+    ];
+    let lanes = [
+        ("lanes = [{ lane = \"demo/x\", weight = 0 }]", ".lanes", "at least 1"),
+        ("lanes = [{ lane = \"demo/x\", wieght = 2 }]", "p.toml:2", "weight = 1"),
+        ("lanes = [{ lane = \"demo/x\", price = { input = \"x\" } }]", ".price", "input"),
+        ("lanes = [\"demo/x\"]\nfallback = [\"demo-caht\"]", ".fallback", "`demo-chat`?"),
+        ("lanes = [\"demo/x\"]\nfallback = [\"m\"]", ".fallback", "stand in"),
+        ("lanes = [\"demo/x\"]\nfallback = [\"demo-embed\"]", ".fallback", "stand in"),
+        ("lanes = [\"demo/x\"]\naliases = [\"demo-chat\"]", ".aliases", "taken"),
+        ("lanes = [\"demo/x\"]\norder = \"best\"", ".order", "cheapest"),
+        ("lanes = [\"demo/x\"]\ntimeouts = { connect = \"1h\" }", "connect", "provider `demo`"),
+    ];
+    let lanes = lanes.map(|(text, cause, remedy)| (format!("[models.m]\n{text}"), cause, remedy));
+    let more = [
+        ("[limits]\nrunning = 0", "limits.running", "at least"),
+        (
+            "[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nauth = []",
+            ".auth",
+            "no credential",
+        ),
+    ];
+    let more = cases.iter().chain(&more).map(|(text, a, b)| ((*text).to_owned(), *a, *b));
+    for (text, cause, remedy) in more.chain(lanes) {
+        let text = text.as_str();
+        let error = read(text, &[]).expect_err(text);
+        assert!(error.contains(cause) && error.contains(remedy), "{text}\n→ {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn proxies_of_the_environment_count_unless_the_file_says_otherwise() {
+    let bad = [("https_proxy", "socks5://u:hushhush@x")];
+    let error = read("", &bad).unwrap_err();
+    assert!(error.contains("HTTPS_PROXY") && !error.contains("hushhush"), "{error}");
+    assert!(read("[outbound]\nproxy = \"none\"", &bad).is_ok());
+    assert!(read("[outbound]\nproxy = \"http://u:p@proxy:3128\"", &bad).is_ok());
+    let good = [("ALL_PROXY", "http://u:hushhush@proxy:3128"), ("NO_PROXY", "corp.example.com")];
+    let config = read("", &good).unwrap();
+    assert!(!format!("{config:?}").contains("hushhush"), "a secret is never printed");
+    assert!(read("", &[("HTTPS_PROXY", " ")]).is_ok());
+    let error = read("", &[("SSL_CERT_FILE", "no/such/file.pem")]).unwrap_err();
+    assert!(error.contains("SSL_CERT_FILE") && error.contains("no/such/file.pem"), "{error}");
+}
+
+#[test]
+fn media_is_fetched_for_those_the_directory_or_the_file_names() {
+    use catalog::Fetches;
+    let text = "[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nfetches = \"typed\"";
+    let media = read(text, &[]).unwrap().media;
+    assert!(media.fetch);
+    assert_eq!(media.got_by("p"), Fetches::Typed);
+    assert_eq!(media.got_by("gemini"), Fetches::Typed);
+    assert_eq!(media.got_by("ollama"), Fetches::Nothing);
+    assert_eq!(media.got_by("openai"), Fetches::All);
+    let limits = *media.fetcher.limits();
+    assert_eq!((limits.size, limits.time.as_secs()), (20 << 20, 10));
+    let env = [("PORTUNUS_MEDIA_FETCH", "false"), ("PORTUNUS_MEDIA_SIZE", "1MiB")];
+    let media = read("", &env).unwrap().media;
+    assert_eq!((media.fetch, media.fetcher.limits().size), (false, 1 << 20));
+}
+
+#[test]
+fn mail_and_identity_providers_are_checked_at_the_start() {
+    let good = r#"
+        [mail]
+        url = "smtps://user:secret-word@mail.example.com"
+        from = "Portunus <no-reply@example.com>"
+        [identity.corp]
+        issuer = "https://id.example.com"
+        client_id = "portunus"
+        client_secret = { env = "CORP_SECRET" }
+        admits = "viewer"
+    "#;
+    let config = read(good, &[("CORP_SECRET", "secret-word")]).unwrap();
+    assert!(config.mail.is_some() && config.warnings.is_empty(), "{:?}", config.warnings);
+    assert_eq!(config.identities[0].admits, Some(store::Role::Viewer));
+    assert!(!format!("{config:?}").contains("secret-word"), "a secret is never printed");
+    let cases: [(&str, &str, &str); 7] = [
+        ("smtps://user", "http://user", "mail.url"),
+        ("no-reply@example.com>", "no-reply@example.com>\\r\\nBcc: eve@evil.example", "mail.from"),
+        ("https://id.example.com", "id.example.com", "identity.corp.issuer"),
+        ("https://id.example.com", "https://id.example.com?x=1", "identity.corp.issuer"),
+        ("\"viewer\"", "\"owner\"", "identity.corp.admits"),
+        ("\"portunus\"", "\"\"", "identity.corp.client_id"),
+        ("[identity.corp]", "[identity.\"../x\"]", "identity.../x"),
+    ];
+    for (from, to, field) in cases {
+        let wrong = read(&good.replace(from, to), &[("CORP_SECRET", "secret-word")]).unwrap_err();
+        assert!(wrong.contains(field) && !wrong.contains("secret-word"), "{field}: {wrong}");
+    }
+    let unset = read(good, &[]).unwrap_err();
+    assert!(
+        unset.contains("identity.corp.client_secret") && unset.contains("CORP_SECRET"),
+        "{unset}"
+    );
+}

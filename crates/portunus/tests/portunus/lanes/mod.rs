@@ -1,0 +1,51 @@
+//! Lanes: which one is taken, what happens when it fails, and that nobody works for a caller who
+//! left.
+
+mod failing;
+mod leaving;
+mod reload;
+mod room;
+mod routing;
+
+use serde_json::{Value, json};
+use testkit::{Gateway, Got, Provider, Step, chat_reply};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn hello(model: &str) -> Value {
+    json!({ "model": model, "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 50 })
+}
+
+/// Providers named a, b, c, … and a model `m` with that entry.
+fn config(providers: &[&str], model: &str) -> String {
+    let mut text = String::new();
+    for (name, url) in ('a'..).zip(providers) {
+        text += &format!("[providers.{name}]\nspeaks = \"chat\"\nbase = \"{url}\"\n");
+    }
+    format!("{text}[models.m]\nprice = {{ input = \"1\", output = \"2\" }}\n{model}\n")
+}
+
+async fn good() -> Provider {
+    Provider::answers(vec![chat_reply("hi", 3, 5)]).await
+}
+
+/// An answer with that status, those headers and that body.
+fn answer(status: u16, headers: &str, body: &str) -> Vec<Step> {
+    let text = format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{headers}\r\n{body}",
+        body.len()
+    );
+    vec![Step::Bytes(text.into_bytes())]
+}
+
+async fn failing(status: u16) -> Provider {
+    Provider::answers(vec![answer(status, "", "{}")]).await
+}
+
+async fn ask(gateway: &Gateway) -> Got {
+    gateway.post(CHAT, &hello("m")).send().await
+}
+
+async fn receipt(gateway: &Gateway, got: &Got) -> Value {
+    gateway.get(&format!("/v1/usage/{}", got.header("x-request-id"))).send().await.json()
+}

@@ -1,0 +1,121 @@
+//! How many calls may run at a provider, and where the others go.
+
+use super::*;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+/// A provider that answers as often as it is let.
+async fn gated() -> (Provider, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let mut steps = chat_reply("hi", 3, 5);
+    steps.insert(0, Step::Gate(Arc::clone(&gate)));
+    (Provider::answers(vec![steps]).await, gate)
+}
+
+fn limited(provider: &Provider, most: usize, rest: &str) -> String {
+    format!(
+        "[providers.a]\nspeaks = \"chat\"\nbase = \"{}\"\nmax_in_flight = {most}\n{rest}",
+        provider.url
+    )
+}
+
+/// That many calls, once they have all reached the provider.
+async fn running(
+    gateway: &Arc<Gateway>,
+    provider: &Provider,
+    count: usize,
+) -> Vec<JoinHandle<Got>> {
+    let calls = (0..count).map(|_| {
+        let gateway = Arc::clone(gateway);
+        tokio::spawn(async move { ask(&gateway).await })
+    });
+    let calls = calls.collect();
+    while provider.asked().len() < count {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    calls
+}
+
+#[tokio::test]
+async fn a_full_provider_leaves_its_calls_to_the_next_lane() {
+    let (a, gate) = gated().await;
+    let b = good().await;
+    let rest = format!(
+        "[providers.b]\nspeaks = \"chat\"\nbase = \"{}\"\n[models.m]\nlanes = [\"a/x\", \"b/x\"]\n\
+         [models.n]\nlanes = [\"a/other\", \"b/other\"]\n",
+        b.url
+    );
+    let text = limited(&a, 3, &rest);
+    let gateway = Arc::new(Gateway::with(&text).await);
+    let calls = running(&gateway, &a, 3).await;
+    for round in 0..4 {
+        let got = ask(&gateway).await;
+        assert_eq!((got.status.as_u16(), got.header("x-portunus-lane")), (200, "b/x"));
+        assert_eq!(receipt(&gateway, &got).await["attempts"], 1);
+        // It is the provider that is full, whichever of its models is asked for.
+        let got = gateway.post(CHAT, &hello("n")).send().await;
+        assert_eq!(got.header("x-portunus-lane"), "b/other");
+        if round == 1 {
+            // What runs goes on over a reload, and counts.
+            gateway.reload(&text);
+        }
+    }
+    gate.add_permits(3);
+    for call in calls {
+        assert_eq!(call.await.unwrap().header("x-portunus-lane"), "a/x");
+    }
+    gate.add_permits(1);
+    assert_eq!(ask(&gateway).await.header("x-portunus-lane"), "a/x", "there is room again");
+    assert_eq!(a.asked().len(), 4, "never more than three at once, and none in vain");
+}
+
+#[tokio::test]
+async fn where_there_is_no_other_lane_the_caller_is_told_when_to_come_back() {
+    let (a, gate) = gated().await;
+    let gateway = Arc::new(Gateway::with(&limited(&a, 2, "[models.m]\nlanes = [\"a/x\"]\n")).await);
+    let mut calls = running(&gateway, &a, 2).await;
+    let got = ask(&gateway).await;
+    assert_eq!((got.status.as_u16(), got.header("retry-after")), (503, "1"), "{}", got.text());
+    assert_eq!(got.json()["error"]["code"], "overloaded");
+    let health = gateway.app.config().health(gateway.app.ticks());
+    let lane = health.iter().find(|lane| lane.lane == "a/x").unwrap();
+    assert_eq!((lane.health.failures, lane.health.last), (0, None), "nothing is held against it");
+    // Whoever leaves makes room.
+    calls.remove(0).abort();
+    gate.add_permits(100);
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while ask(&gateway).await.status != 200 {
+        assert!(std::time::Instant::now() < deadline, "a caller that left keeps its place");
+    }
+}
+
+#[tokio::test]
+async fn equals_share_what_fits_and_a_cap_of_nothing_is_refused() {
+    let (a, gate) = gated().await;
+    let b = good().await;
+    let lanes = "lanes = [{ lane = \"a/x\", weight = 1000 }, { lane = \"b/x\", weight = 1 }]";
+    let rest =
+        format!("[providers.b]\nspeaks = \"chat\"\nbase = \"{}\"\n[models.m]\n{lanes}\n", b.url);
+    let gateway = Arc::new(Gateway::with(&limited(&a, 1, &rest)).await);
+    let calls = (0..20).map(|_| {
+        let gateway = Arc::clone(&gateway);
+        tokio::spawn(async move { ask(&gateway).await })
+    });
+    let calls: Vec<_> = calls.collect();
+    while a.asked().is_empty() || b.asked().len() < 19 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    gate.add_permits(1);
+    for call in calls {
+        assert_eq!(call.await.unwrap().status, 200);
+    }
+    assert_eq!(a.asked().len(), 1);
+
+    let given = config::Given { file: None, listen: None, data: ".".into() };
+    let text = limited(&a, 0, "");
+    let name = std::path::Path::new("p.toml");
+    let refused = config::Config::read(&text, name, &given, &|_| None).unwrap_err();
+    assert!(refused.to_string().contains("providers.a.max_in_flight"), "{refused}");
+}

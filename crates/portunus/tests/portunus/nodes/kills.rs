@@ -1,0 +1,94 @@
+//! `kill -9` in a loop, under load of all formats, streamed and whole: what the provider's own
+//! meter says of each answered call is what the ledger has, to the nanodollar.
+
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::nodes::callers::Callers;
+use crate::nodes::cluster::Cluster;
+use crate::nodes::{nanos, soak};
+
+/// What a call of the model `metered` costs that used so much, by its price.
+fn cost(input: i64, output: i64) -> i64 {
+    100_000 + input * 3_000 + output * 15_000
+}
+
+/// What the provider would bill for each call, by the call's tag. The meter remembers the last ten
+/// thousand: it is read more often than that.
+async fn read_meter(cluster: &Cluster, bills: &mut HashMap<String, i64>) {
+    let meter = cluster.meter().await;
+    for row in meter["calls"].as_array().unwrap() {
+        let Some(tag) = row["tag"].as_str() else { continue };
+        let count = |name: &str| row[name].as_i64().unwrap();
+        bills.insert(tag.to_owned(), cost(count("input_tokens"), count("output_tokens")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_killed_every_answered_call_costs_what_the_provider_metered() {
+    let nodes = soak::figure("NODES", 2);
+    let kills = soak::figure("KILLS", 6);
+    let parallel = soak::figure("CALLERS", 16);
+    let mut dice = soak::Dice::new();
+    let mut cluster = Cluster::start(nodes).await;
+    let key = cluster.key(1_000_000_000_000);
+    let callers = Callers::of(&cluster, &key.text, "metered");
+    let stop = Arc::new(AtomicBool::new(false));
+    let calling = tokio::spawn({
+        let (callers, stop) = (callers.clone(), Arc::clone(&stop));
+        async move { callers.call_until(parallel, stop).await }
+    });
+    let mut bills = HashMap::new();
+    let pause = |dice: &mut soak::Dice, most| Duration::from_millis(dice.below(most));
+    for round in 1..=kills {
+        // Some work between two deaths, but never the same amount.
+        let enough = callers.admitted() + 10 + dice.below(60) as usize;
+        while callers.admitted() < enough {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        tokio::time::sleep(pause(&mut dice, 50)).await;
+        let number = dice.below(nodes as u64) as usize;
+        cluster.kill(number);
+        if round % 5 == 0 {
+            // It dies again while it reads its journal.
+            cluster.start_and_kill(number, pause(&mut dice, 60));
+        }
+        tokio::time::sleep(pause(&mut dice, 300)).await;
+        cluster.restart(number);
+        read_meter(&cluster, &mut bills).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    calling.await.unwrap();
+    cluster.verify();
+    cluster.stop();
+    cluster.verify();
+    read_meter(&cluster, &mut bills).await;
+
+    let lines = cluster.export();
+    let mut rows: HashMap<&str, &Value> = HashMap::new();
+    for line in &lines {
+        let before = rows.insert(line["request_id"].as_str().unwrap(), line);
+        assert!(before.is_none(), "{line} is on the books twice");
+    }
+    let done = callers.done();
+    let (mut charged, mut metered) = (0, 0);
+    for (id, number) in &done {
+        let row = rows.remove(id.as_str()).expect("an answered call is on the books");
+        let bill = bills.remove(&format!("c{number}")).expect("an answered call was metered");
+        assert_eq!(nanos(&row["cost_usd"]), bill, "call {number}: {row}");
+        charged += nanos(&row["cost_usd"]);
+        metered += bill;
+    }
+    assert_eq!(charged, metered);
+    // What is left was under way when its node died: known, and paid for no more than was used.
+    let paid: i64 = rows.values().map(|row| nanos(&row["cost_usd"])).sum();
+    assert!(bills.len() <= rows.len(), "{} served, {} known", bills.len(), rows.len());
+    assert!(paid <= bills.values().sum(), "{paid} of {bills:?}");
+    assert!(rows.len() <= kills * (parallel + 1), "{} calls lost their callers", rows.len());
+    let spent: i64 = lines.iter().map(|line| nanos(&line["cost_usd"])).sum();
+    assert_eq!(spent, charged + paid);
+    soak::tell(&[("calls", callers.made()), ("kills", kills), ("cut", rows.len())]);
+}

@@ -1,0 +1,273 @@
+//! Google's access tokens: earned with a signed assertion, kept, renewed, and never the caller's
+//! trouble.
+
+use serde_json::{Value, json};
+use std::io::Write;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use testkit::{Gateway, Provider, Step, reply};
+
+use crate::providers::account::Account;
+
+/// A token endpoint's answer.
+fn token(name: &str, life: u64) -> Vec<Step> {
+    let body = json!({ "access_token": name, "expires_in": life, "token_type": "Bearer" });
+    reply(200, "application/json", &body.to_string())
+}
+
+fn native_reply() -> Vec<Step> {
+    let body = json!({
+        "candidates": [{ "content": { "role": "model", "parts": [{ "text": "Hi" }] },
+                         "finishReason": "STOP" }],
+        "usageMetadata": { "promptTokenCount": 3, "candidatesTokenCount": 1, "totalTokenCount": 4 },
+    });
+    reply(200, "application/json", &body.to_string())
+}
+
+async fn gateway(account: &str, vertex: &Provider) -> Gateway {
+    Gateway::with(&format!(
+        "[providers.vertex]\nbase = \"{}\"\nfill = {{ region = \"europe-west1\" }}\n\
+         auth = {{ google = {{ text = '{account}' }} }}\n\
+         [models.m]\nlanes = [\"vertex/gemini-3.5-flash\"]\nprice = {{ input = \"1\", output = \"1\" }}\n",
+        vertex.url
+    ))
+    .await
+}
+
+async fn ask(gateway: &Gateway) -> testkit::Got {
+    let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] });
+    gateway.post("/v1/chat/completions", &body).send().await
+}
+
+fn bearer(asked: &testkit::Asked) -> String {
+    let line = asked.head.lines().find(|line| line.starts_with("authorization: ")).unwrap();
+    line.trim_start_matches("authorization: Bearer ").to_owned()
+}
+
+#[tokio::test]
+async fn a_token_is_earned_once_and_used_until_it_ends() {
+    let account = Account::new();
+    let tokens = Provider::answers(vec![token("tok-1", 3600)]).await;
+    let vertex = Provider::answers(vec![native_reply()]).await;
+    let gateway = gateway(&account.json(&format!("{}/token", tokens.url)), &vertex).await;
+    for _ in 0..3 {
+        let got = ask(&gateway).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+    }
+    assert_eq!(vertex.asked().iter().map(bearer).collect::<Vec<_>>(), ["tok-1"; 3]);
+    let line = vertex.asked()[0].head.lines().next().unwrap().to_owned();
+    let path =
+        "/v1/projects/our-project/locations/europe-west1/publishers/google/models/gemini-3.5-flash";
+    assert_eq!(line, format!("POST {path}:generateContent HTTP/1.1"));
+
+    let asked = tokens.asked();
+    assert_eq!(asked.len(), 1);
+    assert!(asked[0].head.starts_with("POST /token "), "{}", asked[0].head);
+    assert!(asked[0].head.contains("content-type: application/x-www-form-urlencoded"));
+    let form = String::from_utf8(asked[0].body.clone()).unwrap();
+    let (grant, assertion) = form.split_once("&assertion=").unwrap();
+    assert_eq!(
+        grant.replace("%3A", ":").replace("%2D", "-"),
+        "grant_type=urn:ietf:params:oauth:grant-type:jwt-bearer"
+    );
+    let (head, claims) = account.verify(assertion);
+    assert_eq!(head, json!({ "alg": "RS256", "typ": "JWT", "kid": "key-7" }));
+    assert_eq!(claims["iss"], "gateway@our-project.iam.gserviceaccount.com");
+    assert_eq!(claims["aud"], format!("{}/token", tokens.url));
+    assert_eq!(claims["scope"], "https://www.googleapis.com/auth/cloud-platform");
+    let (from, until) = (claims["iat"].as_i64().unwrap(), claims["exp"].as_i64().unwrap());
+    let now = gateway.app.clock.now() / 1_000_000;
+    assert!((now - 300..=now).contains(&from) && until == from + 3600, "{claims}");
+}
+
+#[tokio::test]
+async fn many_calls_at_once_earn_one_token() {
+    let account = Account::new();
+    let slow = [vec![Step::Wait(Duration::from_millis(50))], token("tok", 3600)].concat();
+    let tokens = Provider::answers(vec![slow]).await;
+    let vertex = Provider::answers(vec![native_reply()]).await;
+    let gateway = gateway(&account.json(&tokens.url), &vertex).await;
+    let calls = (0..12).map(|_| ask(&gateway));
+    for got in futures_util::future::join_all(calls).await {
+        assert_eq!(got.status, 200, "{}", got.text());
+    }
+    assert_eq!((tokens.asked().len(), vertex.asked().len()), (1, 12));
+}
+
+#[tokio::test]
+async fn a_stale_token_and_a_refused_one_are_replaced() {
+    let account = Account::new();
+    let tokens =
+        Provider::answers(vec![token("stale", 0), token("refused", 3600), token("good", 3600)])
+            .await;
+    let no =
+        json!({ "error": { "code": 401, "message": "bad token", "status": "UNAUTHENTICATED" } });
+    let vertex = Provider::answers(vec![
+        native_reply(),
+        reply(401, "application/json", &no.to_string()),
+        native_reply(),
+    ])
+    .await;
+    let gateway = gateway(&account.json(&tokens.url), &vertex).await;
+    assert_eq!(ask(&gateway).await.status, 200);
+    // Our own credential failed, which is no 401 of the caller's.
+    assert_eq!(ask(&gateway).await.status, 503);
+    assert_eq!(ask(&gateway).await.status, 200);
+    assert_eq!(ask(&gateway).await.status, 200);
+    let used: Vec<String> = vertex.asked().iter().map(bearer).collect();
+    assert_eq!(used, ["stale", "refused", "good", "good"]);
+    assert_eq!(tokens.asked().len(), 3);
+}
+
+/// Collects the log lines of this thread, which runs the whole test, until the guard is dropped.
+fn log() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
+    struct Line(Arc<Mutex<Vec<u8>>>);
+    impl Write for Line {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let log = Arc::<Mutex<Vec<u8>>>::default();
+    let lines = Arc::clone(&log);
+    let writer = move || Line(Arc::clone(&lines));
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+    (log, tracing::subscriber::set_default(subscriber))
+}
+
+#[tokio::test]
+async fn a_token_endpoint_that_fails_is_a_503_for_the_caller_and_a_line_for_the_operator() {
+    let (log, _guard) = log();
+    let account = Account::new();
+    let refused = json!({ "error": "invalid_grant", "error_description": "account not found" });
+    let cases = [
+        (reply(400, "application/json", &refused.to_string()), "invalid_grant account not found"),
+        (reply(500, "text/html", "<html>"), "answered 500 without JSON"),
+        (reply(200, "application/json", "{}"), "no `access_token`"),
+        (token("bad\u{7f}token", 3600), "cannot stand in a header"),
+        (vec![Step::Close], "no Google access token"),
+    ];
+    for (answer, noted) in cases {
+        let tokens = Provider::answers(vec![answer]).await;
+        let vertex = Provider::answers(vec![native_reply()]).await;
+        let gateway = gateway(&account.json(&tokens.url), &vertex).await;
+        log.lock().unwrap().clear();
+        let got = ask(&gateway).await;
+        assert_eq!(got.status, 503, "{}", got.text());
+        assert_eq!(got.json()["error"]["message"], "the model is not available at the moment");
+        assert!(vertex.asked().is_empty(), "nothing leaves without a proof");
+        let said = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+        assert!(said.contains("lane `vertex/gemini-3.5-flash` failed for `m`"), "{said}");
+        assert!(said.contains(noted), "{noted}: {said}");
+        assert!(!said.contains("PRIVATE KEY") && !said.contains("assertion="), "{said}");
+    }
+}
+
+const TIMES: upstream::Timeouts = upstream::Timeouts {
+    connect: Duration::from_secs(5),
+    first_byte: Duration::from_secs(30),
+    gap: Duration::from_secs(30),
+    total: Duration::from_secs(60),
+};
+
+/// A provider that is proved to by that account.
+fn proved(source: upstream::Google, served: &Provider) -> upstream::Provider {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let way = transport::Outbound::new(&transport::Proxies::default(), &[]).unwrap();
+    let client = transport::Client::net(TIMES.connect, &way);
+    let credential = upstream::Credential::google(source);
+    let speaks = vec![canon::Origin::Native];
+    upstream::Provider::new("v", speaks, &served.url, credential, TIMES, client).unwrap()
+}
+
+async fn send(provider: &upstream::Provider) {
+    let headers = http::HeaderMap::new();
+    let how = upstream::Sending {
+        credential: 0,
+        fresh: false,
+        connect: TIMES.connect,
+        first_byte: TIMES.first_byte,
+    };
+    let answer = provider.send("/x", headers, vec!["{}".into()], &how).await.unwrap();
+    assert_eq!(answer.status, 200);
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_before_its_end_while_calls_go_on_with_it() {
+    let account = Account::new();
+    let tokens = Provider::answers(vec![
+        token("first", 3600),
+        reply(503, "text/plain", "later"),
+        token("second", 3600),
+    ])
+    .await;
+    let served = Provider::answers(vec![native_reply()]).await;
+    let clock = Arc::new(AtomicI64::new(0));
+    let now = Arc::clone(&clock);
+    let now: upstream::Now = Arc::new(move || now.load(Ordering::Relaxed) * 1_000_000);
+    let source = upstream::Google::from_json(&account.json(&tokens.url), now).unwrap();
+    let provider = proved(source, &served);
+    let last = || bearer(served.asked().last().unwrap());
+    let asked_of = |count: usize| {
+        let tokens = &tokens;
+        async move {
+            while tokens.asked().len() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+
+    send(&provider).await;
+    clock.store(3000, Ordering::Relaxed);
+    send(&provider).await;
+    assert_eq!((last().as_str(), tokens.asked().len()), ("first", 1), "there is time left");
+
+    // Little time left: a renewal begins beside the call, fails, and rests.
+    clock.store(3400, Ordering::Relaxed);
+    send(&provider).await;
+    assert_eq!(last(), "first");
+    asked_of(2).await;
+    send(&provider).await;
+    assert_eq!((last().as_str(), tokens.asked().len()), ("first", 2));
+
+    // The next one succeeds, and from then on its token is used.
+    while last() == "first" {
+        clock.fetch_add(1, Ordering::Relaxed);
+        assert!(clock.load(Ordering::Relaxed) < 3590, "the token ended before it was renewed");
+        send(&provider).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!((last().as_str(), tokens.asked().len()), ("second", 3));
+}
+
+#[tokio::test]
+async fn a_user_and_a_machine_earn_tokens_in_their_own_ways() {
+    let tokens = Provider::answers(vec![token("tok", 3600)]).await;
+    let served = Provider::answers(vec![native_reply()]).await;
+    let user = json!({ "type": "authorized_user", "client_id": "c", "client_secret": "s&s",
+                       "refresh_token": "r/r", "token_uri": tokens.url });
+    let now: upstream::Now = Arc::new(|| 0);
+    let host = tokens.url.trim_start_matches("http://");
+    let sources = [
+        upstream::Google::from_json(&user.to_string(), Arc::clone(&now)).unwrap(),
+        upstream::Google::of_machine(host, now).unwrap(),
+    ];
+    for source in sources {
+        send(&proved(source, &served)).await;
+    }
+    assert_eq!(served.asked().iter().map(bearer).collect::<Vec<_>>(), ["tok"; 2]);
+    let asked = tokens.asked();
+    let form = String::from_utf8(asked[0].body.clone()).unwrap();
+    assert_eq!(
+        form,
+        "grant_type=refresh_token&client_id=c&client_secret=s%26s&refresh_token=r%2Fr"
+    );
+    let metadata = "GET /computeMetadata/v1/instance/service-accounts/default/token HTTP/1.1";
+    assert!(asked[1].head.starts_with(metadata), "{}", asked[1].head);
+    assert!(asked[1].head.contains("metadata-flavor: Google"));
+    assert_eq!(asked[1].json(), Value::Null);
+}

@@ -1,0 +1,140 @@
+//! `kill -9` in the middle of a run.
+
+use sqlx::Connection as _;
+use std::time::Duration;
+use testkit::{Provider, Step};
+
+use crate::tasks::ground::{House, PNG, PRICE, config, get, order, over, picture, silence, soon};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_whose_process_dies_is_begun_again_and_paid_once() {
+    let provider = Provider::answers(vec![silence(), picture()]).await;
+    let mut house = House::start(&config(&provider.url, ""));
+    let id = house.submit(&order()).await;
+    let asked = soon(Duration::from_secs(30), || async { provider.asked().pop() });
+    asked.await.expect("the provider was asked");
+    let task = get(&format!("{}/v1/tasks/{id}", house.url), &house.key).await.unwrap().json();
+    assert_eq!(task["status"], "processing");
+    let first = task["request_id"].as_str().unwrap().to_owned();
+
+    house.kill();
+    house.serve();
+    let task = over(&house.url, &house.key, &id).await;
+    assert_eq!(task["status"], "completed", "{task}");
+    assert_eq!(provider.asked().len(), 2);
+    let second = task["request_id"].as_str().unwrap();
+    assert_ne!(second, first, "every run is a call of its own");
+    let link = task["data"][0]["url"].as_str().unwrap();
+    assert_eq!(get(link, "").await.unwrap().body, PNG);
+
+    let receipt = format!("{}/v1/usage/{second}", house.url);
+    let receipt = get(&receipt, &house.key).await.unwrap().json();
+    assert_eq!((&receipt["outcome"], &receipt["cost_usd"]), (&"done".into(), &PRICE.into()));
+    house.stop();
+    house.run(&["ledger", "verify"]);
+    let lines = house.export();
+    let cost = |id: &str| {
+        let mut own = lines.iter().filter(|line| line["request_id"] == id);
+        let cost = own.next().map(|line| line["cost_usd"].as_str().unwrap().to_owned());
+        assert!(own.next().is_none(), "a call is on the books once");
+        cost
+    };
+    assert_eq!(cost(&first).as_deref(), Some("0.000000000"), "what was lost costs nothing");
+    assert_eq!(cost(second).as_deref(), Some(PRICE));
+    assert_eq!(lines.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_death_between_a_kept_picture_and_its_bill_is_paid_by_nobody() {
+    let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let mut first = vec![Step::Gate(gate.clone())];
+    first.extend(picture());
+    let provider = Provider::answers(vec![first, picture()]).await;
+    let mut house = House::start(&config(&provider.url, ""));
+    let id = house.submit(&order()).await;
+    let asked = soon(Duration::from_secs(30), || async { provider.asked().pop() });
+    asked.await.expect("the provider was asked");
+    let task = get(&format!("{}/v1/tasks/{id}", house.url), &house.key).await.unwrap().json();
+    let first = task["request_id"].as_str().unwrap().to_owned();
+
+    // Whoever holds the database keeps the end from being written, and so the bill.
+    let url = format!("sqlite:{}", house.folder().join("data/portunus.db").display());
+    let mut other = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    gate.add_permits(1);
+    let files = house.folder().join("data/files");
+    let kept = soon(Duration::from_secs(30), || async { holds(&files, PNG).then_some(()) });
+    kept.await.expect("the picture was kept");
+    house.kill();
+    other.close().await.unwrap();
+
+    house.serve();
+    let task = over(&house.url, &house.key, &id).await;
+    assert_eq!(task["status"], "completed", "{task}");
+    let link = task["data"][0]["url"].as_str().unwrap();
+    assert_eq!(get(link, "").await.unwrap().body, PNG);
+    house.stop();
+    house.run(&["ledger", "verify"]);
+    let lines = house.export();
+    let cost = |line: &serde_json::Value| line["cost_usd"].as_str().unwrap().to_owned();
+    let (lost, paid): (Vec<_>, Vec<_>) =
+        lines.iter().partition(|line| line["request_id"] == first.as_str());
+    assert_eq!(lost.into_iter().map(cost).collect::<Vec<_>>(), ["0.000000000"]);
+    assert_eq!(paid.into_iter().map(cost).collect::<Vec<_>>(), [PRICE]);
+}
+
+/// Whether a file with these bytes lies somewhere below the folder.
+fn holds(folder: &std::path::Path, bytes: &[u8]) -> bool {
+    let Ok(inside) = std::fs::read_dir(folder) else { return false };
+    inside.flatten().any(|one| match one.file_type() {
+        Ok(kind) if kind.is_dir() => holds(&one.path(), bytes),
+        Ok(_) => std::fs::read(one.path()).is_ok_and(|found| found == bytes),
+        Err(_) => false,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_takes_its_process_down_every_time_is_given_up() {
+    let provider = Provider::answers(vec![silence()]).await;
+    let mut house = House::start(&config(&provider.url, "[tasks]\nruns = 2"));
+    let id = house.submit(&order()).await;
+    for run in 1..=2 {
+        let asked = soon(Duration::from_secs(30), || async {
+            (provider.asked().len() == run).then_some(())
+        });
+        asked.await.expect("the provider was asked");
+        house.kill();
+        house.serve();
+    }
+    let task = over(&house.url, &house.key, &id).await;
+    assert_eq!(task["status"], "failed", "{task}");
+    assert!(task["error"]["message"].as_str().unwrap().contains("begun 2 times"), "{task}");
+    assert_eq!(provider.asked().len(), 2);
+    house.stop();
+    house.run(&["ledger", "verify"]);
+    let paid = house.export().iter().filter(|line| line["cost_usd"] != "0.000000000").count();
+    assert_eq!(paid, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_picture_under_way_is_finished_before_the_gateway_ends() {
+    let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let mut slow = vec![Step::Gate(gate.clone())];
+    slow.extend(picture());
+    let provider = Provider::answers(vec![slow]).await;
+    let mut house = House::start(&config(&provider.url, ""));
+    let id = house.submit(&order()).await;
+    let asked = soon(Duration::from_secs(30), || async { provider.asked().pop() });
+    asked.await.expect("the provider was asked");
+    // The signal is heard long before the picture comes.
+    let ending = tokio::task::spawn_blocking(move || {
+        house.stop();
+        house
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    gate.add_permits(1);
+    let mut house = ending.await.unwrap();
+    house.serve();
+    let task = over(&house.url, &house.key, &id).await;
+    assert_eq!((&task["status"], provider.asked().len()), (&"completed".into(), 1), "{task}");
+}

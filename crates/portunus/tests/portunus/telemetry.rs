@@ -1,0 +1,124 @@
+//! Traces and metrics, as a collector sees them.
+
+use serde_json::{Value, json};
+use std::time::Duration;
+use testkit::{Asked, Gateway, Provider, chat_reply, reply};
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// Waits until the collector has been told on that path.
+async fn told(collector: &Provider, path: &str) -> Asked {
+    for _ in 0..600 {
+        let found = collector.asked().into_iter().find(|asked| asked.head.contains(path));
+        if let Some(asked) = found {
+            return asked;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the collector never heard of {path}");
+}
+
+fn attribute<'a>(attributes: &'a Value, name: &str) -> &'a Value {
+    let all = attributes.as_array().unwrap();
+    &all.iter().find(|one| one["key"] == name).unwrap_or(&Value::Null)["value"]
+}
+
+#[tokio::test]
+async fn a_call_is_a_span_of_the_callers_trace_and_counts() {
+    let collector = Provider::answers(vec![reply(200, "application/json", "{}")]).await;
+    let provider = Provider::answers(vec![chat_reply("Hello.", 9, 3)]).await;
+    let config = format!(
+        "[telemetry]\notlp = \"{}\"\nservice = \"harbour\"\nheaders = {{ x-key = {{ text = \"k\" }} }}\n{}",
+        collector.url,
+        provider.config("chat")
+    );
+    let gateway = Gateway::with(&config).await;
+    let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "a secret" }] });
+    let ask = gateway.post("/v1/chat/completions", &body);
+    let got = ask.header("traceparent", PARENT).header("tracestate", "a=b").send().await;
+    assert_eq!(got.status, 200);
+
+    let sent = provider.asked().pop().unwrap().head.to_ascii_lowercase();
+    let line = sent.lines().find(|line| line.starts_with("traceparent:")).unwrap();
+    assert!(line.contains("00-0af7651916cd43dd8448eb211c80319c-") && !line.contains("b7ad6b71"));
+    assert!(sent.contains("tracestate: a=b"));
+
+    let asked = told(&collector, "/v1/traces").await;
+    assert!(asked.head.to_ascii_lowercase().contains("x-key: k"));
+    assert!(!String::from_utf8_lossy(&asked.body).contains("secret"));
+    let report = &asked.json()["resourceSpans"][0];
+    assert_eq!(
+        attribute(&report["resource"]["attributes"], "service.name")["stringValue"],
+        "harbour"
+    );
+    let span = &report["scopeSpans"][0]["spans"][0];
+    assert_eq!(span["traceId"], "0af7651916cd43dd8448eb211c80319c");
+    assert_eq!(span["parentSpanId"], "b7ad6b7169203331");
+    assert!(line.contains(span["spanId"].as_str().unwrap()));
+    assert_eq!(span["name"], "chat m");
+    let attributes = &span["attributes"];
+    assert_eq!(attribute(attributes, "gen_ai.usage.input_tokens")["intValue"], "9");
+    assert_eq!(attribute(attributes, "gen_ai.provider.name")["stringValue"], "p");
+    assert_eq!(
+        attribute(attributes, "portunus.request_id")["stringValue"],
+        got.header("x-request-id")
+    );
+
+    let asked = told(&collector, "/v1/metrics").await;
+    let metrics = asked.json()["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].clone();
+    let tokens = &metrics.as_array().unwrap()[0];
+    assert_eq!(tokens["name"], "gen_ai.client.token.usage");
+    let sums: Vec<&Value> = tokens["histogram"]["dataPoints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|point| &point["sum"])
+        .collect();
+    assert_eq!(sums, [&json!(9.0), &json!(3.0)]);
+}
+
+#[tokio::test]
+async fn what_was_done_has_the_name_of_the_conventions() {
+    let collector = Provider::answers(vec![reply(200, "application/json", "{}")]).await;
+    let config = format!("[telemetry]\notlp = \"{}\"\n", collector.url);
+    let gateway = Gateway::with(&config).await;
+    let parts = json!({ "parts": [{ "text": "Hi" }] });
+    for (path, body) in [
+        ("/v1/embeddings", json!({ "model": "demo-embed", "input": "Hi" })),
+        ("/v1beta/models/demo-embed:embedContent", json!({ "content": parts })),
+        ("/v1beta/models/demo-chat:generateContent", json!({ "contents": [parts] })),
+    ] {
+        assert_eq!(gateway.post(path, &body).send().await.status, 200, "{path}");
+    }
+    let mut names = Vec::new();
+    while names.len() < 3 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        names.clear();
+        for asked in collector.asked().iter().filter(|asked| asked.head.contains("/v1/traces")) {
+            let spans = asked.json()["resourceSpans"][0]["scopeSpans"][0]["spans"].clone();
+            for span in spans.as_array().unwrap() {
+                let name = &attribute(&span["attributes"], "gen_ai.operation.name")["stringValue"];
+                names.push((span["name"].as_str().unwrap().to_owned(), name.clone()));
+            }
+        }
+    }
+    let wanted = [
+        ("embeddings demo-embed", "embeddings"),
+        ("embeddings demo-embed", "embeddings"),
+        ("generate_content demo-chat", "generate_content"),
+    ];
+    assert_eq!(names, wanted.map(|(name, word)| (name.to_owned(), json!(word))));
+}
+
+#[tokio::test]
+async fn a_trace_nobody_records_is_counted_and_not_told() {
+    let collector = Provider::answers(vec![reply(200, "application/json", "{}")]).await;
+    let config = format!("[telemetry]\notlp = \"{}\"\n", collector.url);
+    let gateway = Gateway::with(&config).await;
+    let body = json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hi" }] });
+    let unsampled = PARENT.replace("-01", "-00");
+    let ask = gateway.post("/v1/chat/completions", &body).header("traceparent", &unsampled);
+    assert_eq!(ask.send().await.status, 200);
+    told(&collector, "/v1/metrics").await;
+    assert!(collector.asked().iter().all(|asked| !asked.head.contains("/v1/traces")));
+}

@@ -1,0 +1,81 @@
+//! HTTPS: both versions of HTTP behind one certificate, and callers that speak something else.
+
+use super::caller::Caller;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use std::sync::Arc;
+use testkit::Gateway;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// A certificate of `gateway.test` and its key, good for a hundred years and for nothing else.
+const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/portunus/transport/data");
+
+async fn secured() -> Gateway {
+    let tls = format!("tls = {{ cert = \"{FILES}/cert.pem\", key = \"{FILES}/key.pem\" }}");
+    Gateway::with(&format!("[server]\n{tls}\n")).await
+}
+
+fn address(gateway: &Gateway) -> &str {
+    gateway.url.trim_start_matches("http://")
+}
+
+async fn connect(
+    gateway: &Gateway,
+    protocol: &[u8],
+    name: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(format!("{FILES}/cert.pem")).unwrap()).unwrap();
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let stream = TcpStream::connect(address(gateway)).await?;
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+#[tokio::test]
+async fn both_versions_are_agreed_on_and_served() {
+    let gateway = secured().await;
+    let request = || Request::get("https://gateway.test/healthz").header("host", "gateway.test");
+    let stream = connect(&gateway, b"h2", "gateway.test").await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+    let executor = TokioExecutor::new();
+    let io = TokioIo::new(stream);
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    tokio::spawn(connection);
+    let body = Empty::<Bytes>::new();
+    let answer = sender.send_request(request().body(body).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 18);
+    let stream = connect(&gateway, b"http/1.1", "gateway.test").await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"http/1.1".as_slice()));
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    for _ in 0..2 {
+        let answer = sender.send_request(request().body(Empty::<Bytes>::new()).unwrap()).await;
+        let answer = answer.unwrap();
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 18);
+        sender.ready().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn whoever_speaks_plainly_or_expects_another_is_not_served() {
+    let gateway = secured().await;
+    let mut plain = Caller::at(address(&gateway)).await;
+    plain.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let said = plain.rest().await;
+    assert!(!said.starts_with(b"HTTP/"), "{}", String::from_utf8_lossy(&said));
+    assert!(connect(&gateway, b"h2", "another.test").await.is_err(), "its name is not ours");
+    assert!(connect(&gateway, b"h2", "gateway.test").await.is_ok(), "others are still served");
+}

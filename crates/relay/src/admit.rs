@@ -1,0 +1,229 @@
+//! Admission: money is set aside before the first byte goes to a provider.
+
+use canon::{Fault, Money, Trouble};
+use catalog::Units;
+use dialects::Peek;
+use ledger::{Held, OverBudget, Refused, Share, Ticket};
+use std::sync::Arc;
+
+use super::Call;
+use super::fetch::Named;
+use super::settle::{BYTES_PER_TOKEN, Sheet, Tab};
+use config::Route;
+
+/// An answer shorter than this is of no use to anyone.
+const USEFUL: u64 = 16;
+/// How much a model says, for an estimate, when the caller does not limit it.
+const USUAL: u64 = 512;
+/// How much a model may say when neither the caller nor the directory tells.
+const UNKNOWN_MAX: u64 = 32_768;
+/// What the pictures that an order names may count in tokens, beyond its bytes.
+const PICTURES: u64 = 1 << 18;
+
+/// Whose money it is, in words.
+const KEY: &str = "API key";
+const ACCOUNT: &str = "account";
+/// How many tokens a search is taken to bring into the prompt. What a provider reads beyond that is
+/// the operator's to pay.
+const FOUND: u64 = 8_192;
+/// By how many seconds a call may pass its time: streams are looked after once a second, and begun
+/// seconds count whole.
+const OVERTIME: u64 = 3;
+
+/// A call that may run.
+pub(super) struct Admitted {
+    /// Its tab, settled when dropped.
+    pub(super) tab: Tab,
+    /// The output limit that fits the money, when that is less than was asked for.
+    pub(super) limit: Option<u64>,
+    /// The output limit that was asked for, or is the model's own.
+    pub(super) asked: u64,
+}
+
+/// Sets aside a true upper bound of what the call can cost, or lowers its output limit to what the
+/// key can still pay. What the body only names by address comes on top of its own bytes.
+pub(super) async fn admit(
+    call: &Call,
+    peek: &Peek,
+    route: &Route,
+    named: &Named,
+) -> Result<Admitted, Fault> {
+    let model = &route.model;
+    let prices = Arc::clone(&model.prices);
+    let input = reads(call, peek, route, named);
+    let asked = peek.max_output.or(model.max_output).unwrap_or(UNKNOWN_MAX);
+    let candidates = u64::from(peek.candidates.max(1));
+    let units = most(peek, route);
+    // Any lane may be the one that answers, so the dearest counts.
+    let bound = |output: u64| dearest(route, input, output.saturating_mul(candidates), &units);
+    let held = held(call, peek, &prices.version);
+    let tab = Sheet::new(call, peek, model);
+    let full = bound(asked);
+    let least = bound(asked.min(USEFUL));
+    let ticket = match hold(call, held, full, least).await {
+        Ok(ticket) => ticket,
+        Err(fault) => return Err(tab.refuse(fault)),
+    };
+    let limit = (ticket.amount() < full).then(|| affordable(bound, ticket.amount(), asked));
+    let tab = tab.open(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
+    Ok(Admitted { tab, limit, asked })
+}
+
+/// Sets aside what an order can cost at most: all of it, or it is refused.
+pub(super) async fn admit_for(
+    call: &Call,
+    peek: &Peek,
+    route: &Route,
+    bound: Money,
+) -> Result<Tab, Fault> {
+    let model = &route.model;
+    let tab = Sheet::new(call, peek, model);
+    match hold(call, held(call, peek, &model.prices.version), bound, bound).await {
+        Ok(ticket) => {
+            let input = (call.body.len() as u64).saturating_add(PICTURES);
+            Ok(tab.open(ticket, input, None))
+        }
+        Err(fault) => Err(tab.refuse(fault)),
+    }
+}
+
+fn held(call: &Call, peek: &Peek, version: &str) -> Arc<Held> {
+    Arc::new(Held {
+        request_id: call.id.to_string(),
+        key_id: call.key.record.id.clone(),
+        account_id: call.key.record.account_id.clone(),
+        at: 0,
+        amount: Money::ZERO,
+        dialect: call.dialect.origin().name().to_owned(),
+        model: peek.model.clone(),
+        stream: peek.stream,
+        price_version: version.to_owned(),
+        lease: None,
+    })
+}
+
+/// Whether the key could pay that much now. Nothing is set aside: that is done when it is run.
+pub(super) async fn can_pay(call: &Call, bound: Money) -> Result<(), Fault> {
+    // A share that nobody uses is free again at once.
+    shares(call, bound, bound).map(drop)?;
+    match call.engine.funds.standing(&call.key.purse).await.remaining() {
+        Some(left) if left < bound => Err(over_cap(call, left)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Sets money aside: of the budgets of this period, the key's and its account's, and of the key's
+/// purse, whose leases are of both their caps.
+async fn hold(call: &Call, held: Arc<Held>, full: Money, least: Money) -> Result<Ticket, Fault> {
+    let shares = shares(call, full, least)?;
+    let full = shares.iter().map(Share::amount).fold(full, Money::min);
+    match call.engine.funds.set_aside(&call.key.purse, held, full, least).await {
+        Ok(ticket) => Ok(shares.into_iter().fold(ticket, Ticket::with)),
+        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => Err(over_cap(call, left)),
+        Err(Refused::Journal(e)) => Err(unaccountable().note(e.to_string())),
+        Err(Refused::Away(why)) => Err(unaccountable().note(why)),
+    }
+}
+
+/// Shares of the budgets that a call is under.
+fn shares(call: &Call, full: Money, least: Money) -> Result<Vec<Share>, Fault> {
+    let key = &call.key;
+    let mut shares: Vec<Share> = Vec::new();
+    let mut full = full;
+    let budgets = [(key.budget.clone(), KEY), (key.account.budget(), ACCOUNT)];
+    for (budget, whose) in budgets {
+        let Some(budget) = budget else { continue };
+        let share = budget.take(call.engine.clock.now(), full, least);
+        let share = share.map_err(|over| over_budget(over, whose))?;
+        full = full.min(share.amount());
+        shares.push(share);
+    }
+    Ok(shares)
+}
+
+fn over_cap(call: &Call, left: Money) -> Fault {
+    let whose = match (call.key.record.cap, call.key.account.cap()) {
+        (Some(_), None) => KEY,
+        (None, _) => ACCOUNT,
+        (Some(_), Some(_)) => "API key or of its account",
+    };
+    let say = format!("the spending cap of this {whose} is reached: {left} USD are left");
+    Fault::new(Trouble::Quota, say)
+}
+
+fn over_budget(over: OverBudget, whose: &str) -> Fault {
+    let OverBudget { left, resets } = over;
+    let resets = jiff::Timestamp::from_microsecond(resets);
+    let resets = resets.map(|time| time.to_string()).unwrap_or_default();
+    let say = format!(
+        "the budget of this {whose} for this period is used up: {left} USD are left; it begins \
+         anew at {resets}"
+    );
+    Fault::new(Trouble::Quota, say)
+}
+
+/// Counts the tokens the call will use against the limits of its key and account, by estimate: the
+/// body as text, and the output limit if the caller set one.
+pub(super) async fn pace(call: &Call, peek: &Peek) -> Result<(), Fault> {
+    let Some(pass) = &call.pass else { return Ok(()) };
+    let input = (call.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
+    let output = peek.max_output.unwrap_or(USUAL).saturating_mul(peek.candidates.max(1).into());
+    pass.estimate(input.saturating_add(output)).await
+}
+
+/// Waits until the hold survives the death of the machine, where the operator asks for that.
+pub(super) async fn secure(call: &Call) -> Result<(), Fault> {
+    if !call.config.power_safe {
+        return Ok(());
+    }
+    let book = Arc::clone(&call.engine.funds.book);
+    match tokio::task::spawn_blocking(move || book.sync()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(e)) => Err(unaccountable().note(e.to_string())),
+        Err(e) => Err(Fault::internal(e.to_string())),
+    }
+}
+
+fn unaccountable() -> Fault {
+    Fault::new(Trouble::Overload, "no call can be accounted for at the moment")
+}
+
+/// The most tokens a call can have the model read: no tokeniser makes more of them than there are
+/// bytes, media named by address come on top, and so does what searches find.
+pub(super) fn reads(call: &Call, peek: &Peek, route: &Route, named: &Named) -> u64 {
+    let named = route.lanes.iter().map(|lane| named.tokens(&lane.serves)).max();
+    let found = peek.searches.saturating_mul(FOUND);
+    let found = route.model.context.map_or(found, |window| found.min(window));
+    (call.body.len() as u64).saturating_add(named.unwrap_or_default()).saturating_add(found)
+}
+
+/// What a conversation can use beyond tokens: the searches it allows, and the time it is given.
+pub(super) fn most<'a>(peek: &'a Peek, route: &Route) -> Units<'a> {
+    let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
+    Units {
+        searches: peek.searches,
+        seconds: total.as_secs().saturating_add(OVERTIME),
+        tier: peek.tier.as_ref(),
+        ..Units::default()
+    }
+}
+
+/// The most any lane could charge.
+pub(super) fn dearest(route: &Route, input: u64, output: u64, units: &Units<'_>) -> Money {
+    let bounds = route.prices.iter().map(|prices| prices.bound_with(input, output, units));
+    bounds.max().unwrap_or_else(|| route.model.prices.bound_with(input, output, units))
+}
+
+/// The largest output limit whose bound the money covers.
+fn affordable(bound: impl Fn(u64) -> Money, money: Money, asked: u64) -> u64 {
+    let (mut fits, mut too_much) = (0, asked.saturating_add(1));
+    while too_much - fits > 1 {
+        let middle = fits + (too_much - fits) / 2;
+        if bound(middle) <= money {
+            fits = middle;
+        } else {
+            too_much = middle;
+        }
+    }
+    fits
+}

@@ -1,0 +1,303 @@
+//! One client call, everything explicit.
+
+use access::keys::Key;
+use access::limits::Pass;
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use canon::{Fault, Trouble};
+use config::Config;
+use dialects::json::Edit;
+use dialects::{Dialect, Target};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+use std::time::{Duration, Instant};
+use telemetry::Trace;
+use transport::{CODINGS, Coding, Decoder, Undecodable};
+use upstream::{InFlightSlot, Timeouts};
+
+use super::wishes::Wishes;
+use crate::engine::Engine;
+use crate::request_id::RequestId;
+
+/// Refuse what cannot be carried.
+const STRICT: HeaderName = HeaderName::from_static("x-portunus-strict");
+/// Tell what would be sent, and send nothing.
+const DRY_RUN: HeaderName = HeaderName::from_static("x-portunus-dry-run");
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+/// How many bytes a second a body has to bring, once its patience is used up.
+const SLOWEST: u64 = 1 << 10;
+
+/// A request for a call, whose key is known and whose body is still to be read.
+pub struct CallRequest {
+    /// Everything a call uses.
+    pub engine: Arc<Engine>,
+    /// The caller's key.
+    pub key: Arc<Key>,
+    /// The id of the request.
+    pub id: RequestId,
+    /// Its permit within the rate limits of its key and account, where there are any.
+    pub pass: Option<Arc<Pass>>,
+    /// The request itself.
+    pub request: Request<Body>,
+}
+
+/// A call: who asks, in which format, for what.
+pub struct Call {
+    pub engine: Arc<Engine>,
+    /// The configuration in force when the call arrived; it stays in force for this call.
+    pub config: Arc<Config>,
+    pub key: Arc<Key>,
+    pub id: Arc<str>,
+    /// Its place within the limits of its key and account, where there are any.
+    pub pass: Option<Arc<Pass>>,
+    pub dialect: &'static dyn Dialect,
+    pub target: Target,
+    pub body: Bytes,
+    /// Changes to the body that only a provider of the caller's own format needs.
+    pub edits: Vec<Edit>,
+    /// Whether the answer must be written by us even where the formats agree.
+    pub own_reply: bool,
+    /// Where a provider's word on how far it has come is noted, for whoever asks meanwhile.
+    pub progress: Option<Arc<AtomicU8>>,
+    /// The caller's headers that a provider of its own format is given.
+    pub handed_on: HeaderMap,
+    /// Whether a translation that loses anything is refused.
+    pub strict: bool,
+    /// Whether only to tell what would be sent.
+    pub dry_run: bool,
+    /// Its place in a trace, where there is one.
+    pub trace: Option<Trace>,
+    /// What other tracers on the way have to say, handed on unread.
+    pub trace_state: Option<HeaderValue>,
+    /// What the headers ask of the gateway itself.
+    pub wishes: Wishes,
+    pub arrived: Instant,
+    /// Its place among the running calls, free again when it ends.
+    _place: InFlightSlot,
+}
+
+impl Call {
+    /// Reads a request's body within the limits.
+    pub async fn read(
+        asked: CallRequest,
+        dialect: &'static dyn Dialect,
+        target: Target,
+    ) -> Result<Self, Fault> {
+        Self::read_as(asked, dialect, target, Takes::Json).await
+    }
+
+    /// Reads a request's body of that kind within the limits.
+    pub async fn read_as(
+        asked: CallRequest,
+        dialect: &'static dyn Dialect,
+        target: Target,
+        takes: Takes,
+    ) -> Result<Self, Fault> {
+        let CallRequest { engine, key, id, pass, request } = asked;
+        let arrived = Instant::now();
+        let config = engine.config();
+        let place = engine.running.enter(config.running)?;
+        let wishes = Wishes::read(request.headers(), &engine.instance)?;
+        let strict = is_set(request.headers(), &STRICT);
+        let dry_run = is_set(request.headers(), &DRY_RUN);
+        let handed_on = handed_on(dialect, request.headers());
+        let trace = trace(&engine, request.headers());
+        let trace_state =
+            trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
+        let body = read_body(request, takes, config.body_limit, config.http.body_time).await?;
+        Ok(Self {
+            engine,
+            config,
+            key,
+            id: id.0,
+            pass,
+            dialect,
+            target,
+            body,
+            edits: Vec::new(),
+            own_reply: false,
+            progress: None,
+            handed_on,
+            strict,
+            dry_run,
+            trace,
+            trace_state,
+            wishes,
+            arrived,
+            _place: place,
+        })
+    }
+
+    /// How long there is left until the answer must have begun, or have come if it is whole: ours
+    /// and the caller's own time, whichever is shorter.
+    pub(super) fn left(&self, timeouts: &Timeouts) -> Duration {
+        let total = self.wishes.patience.map_or(timeouts.total, |time| time.min(timeouts.total));
+        total.saturating_sub(self.arrived.elapsed())
+    }
+}
+
+/// The caller's trace goes on; one of our own begins only when somebody records it.
+fn trace(engine: &Engine, headers: &HeaderMap) -> Option<Trace> {
+    // Most calls have none, and then no word is drawn for it.
+    let told = headers.contains_key(TRACE_PARENT);
+    let trace = told.then(|| Trace::of(headers, engine.ids.word())).flatten();
+    if trace.is_some() || !engine.telemetry.is_on() {
+        return trace;
+    }
+    let id = u128::from(engine.ids.word()) << 64 | u128::from(engine.ids.word());
+    Some(Trace::begin(id, engine.ids.word()))
+}
+
+fn handed_on(dialect: &dyn Dialect, headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for name in dialect.hands_on() {
+        for value in headers.get_all(*name) {
+            kept.append(*name, value.clone());
+        }
+    }
+    kept
+}
+
+fn is_set(headers: &HeaderMap, name: &HeaderName) -> bool {
+    headers.get(name).is_some_and(|value| value == "true")
+}
+
+/// Reads a body. It must keep coming: so much time beyond what its bytes are worth, and no more.
+async fn read_body(
+    request: Request<Body>,
+    takes: Takes,
+    limit: usize,
+    patience: Duration,
+) -> Result<Bytes, Fault> {
+    let (head, mut body) = request.into_parts();
+    let wrong = check_type(&head.headers, takes).err();
+    let declared =
+        head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if declared.is_some_and(|length: usize| length > limit) {
+        return Err(too_large(limit));
+    }
+    let mut decoder = match Coding::of(&head.headers) {
+        Ok(coding) => coding.map(|coding| Decoder::new(coding, limit)).transpose(),
+        // Like any wrong header, it is told when the body was read.
+        Err(_) => Ok(None),
+    }
+    .map_err(|why| undecodable(why, limit))?;
+    let begun = tokio::time::Instant::now();
+    let mut came = 0;
+    let mut all = Gathered::new(declared);
+    while !body.is_end_stream() {
+        let until = begun + patience + Duration::from_secs(came / SLOWEST);
+        let frame = match tokio::time::timeout_at(until, body.frame()).await {
+            Err(_) => {
+                return Err(Fault::new(Trouble::SlowCaller, "the body did not arrive in time"));
+            }
+            Ok(None) => break,
+            Ok(Some(Err(e))) => {
+                return Err(Fault::invalid("", "the body broke off").note(e.to_string()));
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        came += data.len() as u64;
+        if came > limit as u64 {
+            return Err(too_large(limit));
+        }
+        match &mut decoder {
+            None => all.push(data),
+            Some(decoder) => {
+                all.push(decoder.push(&data).map_err(|why| undecodable(why, limit))?);
+            }
+        }
+    }
+    // Told only now: a connection closed with bytes unread looks like a failure of the network.
+    if let Some(fault) = wrong {
+        return Err(fault);
+    }
+    if let Some(mut decoder) = decoder {
+        decoder.finish().map_err(|why| undecodable(why, limit))?;
+    }
+    Ok(all.into_bytes())
+}
+
+/// The pieces of a body. One piece is the usual case and is not copied.
+struct Gathered {
+    first: Bytes,
+    all: BytesMut,
+    declared: Option<usize>,
+}
+
+impl Gathered {
+    fn new(declared: Option<usize>) -> Self {
+        Self { first: Bytes::new(), all: BytesMut::new(), declared }
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        if self.first.is_empty() && self.all.is_empty() {
+            self.first = piece;
+            return;
+        }
+        if self.all.is_empty() {
+            self.all.reserve(self.declared.unwrap_or(self.first.len() * 4));
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&piece);
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.all.is_empty() { self.first } else { self.all.freeze() }
+    }
+}
+
+/// What kind of body is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// JSON.
+    Json,
+    /// A form with files, whose boundary the surface has read.
+    Form,
+}
+
+fn check_type(headers: &HeaderMap, takes: Takes) -> Result<(), Fault> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let mut parts = text(CONTENT_TYPE).split(';').map(str::trim);
+    let kind = parts.next().unwrap_or_default();
+    let charset = parts.find_map(|part| part.strip_prefix("charset="));
+    let plain = kind.eq_ignore_ascii_case("application/json")
+        && charset.is_none_or(|word| word.trim_matches('"').eq_ignore_ascii_case("utf-8"));
+    if takes == Takes::Json && !plain {
+        return Err(Fault::new(
+            Trouble::MediaType,
+            "the body must be JSON: send the header `Content-Type: application/json`",
+        ));
+    }
+    match Coding::of(headers) {
+        Ok(_) => Ok(()),
+        Err(unknown) => {
+            let say = format!("the body is encoded as `{unknown}`; accepted is one of: {CODINGS}");
+            Err(Fault::new(Trouble::MediaType, say).param("content-encoding"))
+        }
+    }
+}
+
+fn undecodable(why: Undecodable, limit: usize) -> Fault {
+    match why {
+        Undecodable::TooLarge => {
+            let say = format!(
+                "the body is larger than {limit} bytes, the limit here, once it is decompressed"
+            );
+            Fault::new(Trouble::TooLarge, say)
+        }
+        Undecodable::Broken(why) => {
+            let say = "the body is not what `Content-Encoding` says";
+            Fault::invalid("content-encoding", say).note(why)
+        }
+    }
+}
+
+fn too_large(limit: usize) -> Fault {
+    Fault::new(Trouble::TooLarge, format!("the body is larger than {limit} bytes, the limit here"))
+}

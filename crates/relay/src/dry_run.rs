@@ -1,0 +1,82 @@
+//! `x-portunus-dry-run: true`: what would be sent and what it could cost, calling no one.
+
+use axum::response::Response;
+use canon::{Fault, Loss, Money, Origin};
+use dialects::{Outgoing, Peek};
+use serde_json::{Value, json};
+
+use super::fetch::Named;
+use super::{Call, admit, prepare, route};
+use crate::json::json as json_response;
+use config::{LiveLane, Route};
+
+/// What a dry run found.
+pub(super) struct Found<'a> {
+    pub(super) lane: &'a LiveLane,
+    pub(super) dialect: Origin,
+    /// What the lane would be sent, one after the other.
+    pub(super) outgoing: Vec<Outgoing>,
+    pub(super) losses: Vec<Loss>,
+    /// The most it could cost.
+    pub(super) bound: Money,
+    /// Where the addresses stand that would be fetched.
+    pub(super) fetches: Vec<String>,
+}
+
+/// Tells the lane, its body, the losses and the price of a conversation.
+pub(super) fn answer(
+    call: &Call,
+    peek: &Peek,
+    found: &Route,
+    named: &Named,
+) -> Result<Response, Fault> {
+    let picks = route::order(call, found, call.engine.ticks());
+    let lane = &picks.first().ok_or_else(|| route::unknown_model(&peek.model))?.lane;
+    let spoken = prepare::speech(lane, call.dialect.origin())?.origin();
+    let (brought, fetches) = named.pretend(call, lane, spoken)?;
+    let prepared = prepare::prepare(call, peek, lane, None, &brought)?;
+    let output = peek.max_output.or(lane.serves.max_output).unwrap_or_default();
+    let output = output.saturating_mul(u64::from(peek.candidates.max(1)));
+    let input = admit::reads(call, peek, found, named);
+    let bound = lane.prices.bound_with(input, output, &admit::most(peek, found));
+    let told = Found {
+        lane,
+        dialect: prepared.dialect.origin(),
+        outgoing: vec![prepared.outgoing],
+        losses: prepared.losses,
+        bound,
+        fetches,
+    };
+    Ok(tell(&peek.model, told))
+}
+
+/// Tells what was found.
+pub(super) fn tell(model: &str, found: Found<'_>) -> Response {
+    let Found { lane, dialect, outgoing, losses, bound, fetches } = found;
+    let path = outgoing.first().map(|outgoing| outgoing.path.clone());
+    let mut bodies: Vec<Value> = outgoing
+        .iter()
+        .map(|outgoing| serde_json::from_slice(&outgoing.body.to_vec()).unwrap_or_default())
+        .collect();
+    let body = if bodies.len() == 1 { bodies.pop() } else { Some(Value::Array(bodies)) };
+    let losses: Vec<Value> =
+        losses.iter().map(|loss| json!({ "what": loss.what, "why": loss.why })).collect();
+    let mut told = json!({
+        "object": "portunus.dry_run",
+        "model": model,
+        "lane": lane.name,
+        "dialect": dialect.name(),
+        "path": path,
+        "body": body,
+        "losses": losses,
+        "quote": { "at_most_usd": bound.to_string(), "price_version": lane.prices.version },
+    });
+    if !fetches.is_empty()
+        && let Some(told) = told.as_object_mut()
+    {
+        // No one is called, so what would be fetched stands in the body as nothing.
+        told.insert("fetches".to_owned(), json!(fetches));
+        told.insert("fetched".to_owned(), Value::Bool(false));
+    }
+    json_response(told.to_string())
+}

@@ -1,0 +1,127 @@
+//! Faults into HTTP, in the one place that does it, said in the caller's own format.
+
+use axum::body::Body;
+use axum::response::Response;
+use canon::{Fault, Trouble};
+use dialects::Dialect;
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, StatusCode};
+
+/// In whose words errors are told at a path.
+#[derive(Clone, Copy)]
+pub enum Voice {
+    /// A wire format's.
+    Dialect(&'static dyn Dialect),
+    /// Our own JSON: `{"success":false,"message","code"}`, and `field` where one is to blame.
+    Plain,
+}
+
+const CHAT: &dyn Dialect = &dialects::chat::Chat;
+
+impl Voice {
+    /// The voice of a path, decided even where there is nothing.
+    pub fn of(path: &str, headers: &HeaderMap) -> Self {
+        let speak = |origin| Self::Dialect(dialects::get(origin).unwrap_or(CHAT));
+        if path.starts_with("/v1/messages") {
+            return speak(canon::Origin::Messages);
+        }
+        if path.starts_with("/v1beta/") || path == "/v1beta" {
+            return speak(canon::Origin::Native);
+        }
+        if let Some(rest) = path.strip_prefix("/v1/models") {
+            if headers.contains_key("anthropic-version") {
+                return speak(canon::Origin::Messages);
+            }
+            if rest.contains(':') || is_native_client(headers) {
+                return speak(canon::Origin::Native);
+            }
+        }
+        if path.starts_with("/v1/") || path == "/v1" {
+            return Self::Dialect(CHAT);
+        }
+        Self::Plain
+    }
+
+    /// The format it is, if it is one.
+    pub fn origin(self) -> Option<canon::Origin> {
+        match self {
+            Self::Dialect(dialect) => Some(dialect.origin()),
+            Self::Plain => None,
+        }
+    }
+
+    /// The fault as an answer. It is logged here, once, unless it is the caller's own.
+    pub fn answer(self, fault: &Fault, request_id: &str) -> Response {
+        let (status, body) = match self {
+            Self::Dialect(dialect) => dialect.write_fault(fault, request_id),
+            Self::Plain => plain(fault),
+        };
+        let note = fault.noted().unwrap_or_default();
+        if fault.trouble() == Trouble::Internal {
+            tracing::error!(request.id = request_id, status, "answered {status}: {fault} [{note}]");
+        } else if status >= 500 {
+            tracing::warn!(request.id = request_id, status, "answered {status}: {fault} [{note}]");
+        } else {
+            tracing::debug!(request.id = request_id, status, "answered {status}: {fault} [{note}]");
+        }
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() =
+            StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        retry_headers(fault, status, headers);
+        if status == 413 {
+            // The rest of the body is not read, so the connection cannot be used again.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+/// The `Allow` header of a path that exists under other methods.
+pub fn allow(mut response: Response, methods: &HeaderValue) -> Response {
+    response.headers_mut().insert(ALLOW, methods.clone());
+    response
+}
+
+/// Whether a client of the native format asks, on a path all formats share.
+pub fn is_native_client(headers: &HeaderMap) -> bool {
+    ["x-goog-api-key", "x-vendor-api-key", "x-goog-api-client"]
+        .iter()
+        .any(|name| headers.contains_key(*name))
+}
+
+/// Official clients retry by themselves; these headers tell them when and whether.
+fn retry_headers(fault: &Fault, status: u16, headers: &mut HeaderMap) {
+    const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+    const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+    if fault.may_retry() && matches!(status, 409 | 429 | 503) {
+        let wait = fault.wait().map_or(1_000, |wait| wait.as_millis().clamp(1, 60_000));
+        let seconds = wait.div_ceil(1_000).to_string();
+        for (name, value) in [(RETRY_AFTER, seconds), (RETRY_AFTER_MS, wait.to_string())] {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                headers.insert(name, value);
+            }
+        }
+    }
+    // Said for every status: some clients retry even what can never succeed.
+    if !fault.may_retry() {
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    } else if matches!(status, 409 | 429) {
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("true"));
+    }
+}
+
+fn plain(fault: &Fault) -> (u16, Vec<u8>) {
+    // The statuses are the chat format's; only the shape is our own.
+    let (status, body) = CHAT.write_fault(fault, "");
+    let code = serde_json::from_slice::<serde_json::Value>(&body)
+        .ok()
+        .and_then(|body| body.pointer("/error/code").cloned())
+        .unwrap_or_default();
+    let mut body = serde_json::json!({ "success": false, "message": fault.say(), "code": code });
+    if let (Some(field), Some(told)) = (fault.path(), body.as_object_mut()) {
+        told.insert("field".to_owned(), field.into());
+    }
+    (status, body.to_string().into_bytes())
+}

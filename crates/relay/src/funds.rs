@@ -1,0 +1,195 @@
+//! How a call comes by its money, and the work beside the calls that keeps the books of this node
+//! and the store together.
+
+use canon::Money;
+use ledger::{BATCH, BankError, Book, Held, Purse, Refused, Standing, Teller, Ticket};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+/// How long a call waits for the store to answer.
+const ANSWER: Duration = Duration::from_secs(1);
+/// How long a call waits for money that other nodes have and may hand back within a second.
+const ELSEWHERE: Duration = Duration::from_millis(2_500);
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a word with the store about leases may take.
+const WORD: Duration = Duration::from_secs(3);
+/// How long the store may take to record settled calls.
+const POST: Duration = Duration::from_secs(20);
+/// In every so many seconds somebody looks after nodes that are gone.
+const CLOSE_EVERY: u32 = 5;
+
+/// The money of running calls: reservations on this node, and the leases they are taken from.
+pub struct Funds {
+    /// Reservations and settled calls of this node, in memory and in the journal.
+    pub book: Arc<Book>,
+    /// Leases of this node.
+    pub teller: Teller<Store>,
+    store: Store,
+    /// The data folder, where the name of the node is kept.
+    data: PathBuf,
+}
+
+impl Funds {
+    /// Funds of a node whose name is kept in that folder.
+    pub fn new(book: Arc<Book>, teller: Teller<Store>, store: Store, data: PathBuf) -> Self {
+        Self { book, teller, store, data }
+    }
+
+    /// Sets money aside: all of `full`, or what is left if that is at least `least`. Waits for the
+    /// store only if this node's lease does not cover it.
+    pub async fn set_aside(
+        &self,
+        purse: &Arc<Purse>,
+        held: Arc<Held>,
+        full: Money,
+        least: Money,
+    ) -> Result<Ticket, Refused> {
+        let held = match self.teller.try_hold(purse, held, full)? {
+            Ok(ticket) => return Ok(ticket),
+            Err(held) => held,
+        };
+        let begun = Instant::now();
+        loop {
+            // Boxed: asking the store is rare and its future large, and every call carries it along.
+            let holding = Box::pin(self.teller.hold(purse, Arc::clone(&held), full, least));
+            match tokio::time::timeout(ANSWER, holding).await {
+                Ok(Err(Refused::Elsewhere { .. })) if begun.elapsed() < ELSEWHERE => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Ok(outcome) => return outcome,
+                Err(_) => {
+                    return Err(Refused::Away("the store did not answer in time".to_owned()));
+                }
+            }
+        }
+    }
+
+    /// How a key stands over all nodes; as this one knows it while the store is away.
+    pub async fn standing(&self, purse: &Purse) -> Standing {
+        match tokio::time::timeout(ANSWER, self.teller.standing(purse)).await {
+            Ok(Ok(standing)) => standing,
+            Ok(Err(_)) | Err(_) => purse.standing(),
+        }
+    }
+
+    /// What all keys of an account spent, and what is left of its cap for calls to come; `None` while
+    /// the store is away.
+    pub async fn account_left(&self, id: &str, cap: Money) -> Option<(Money, Money)> {
+        let asked = tokio::time::timeout(ANSWER, self.store.account_spending(id));
+        let (spent, _) = asked.await.ok()?.ok()?;
+        Some((spent, cap.saturating_sub(spent).max(Money::ZERO)))
+    }
+
+    /// Moves settled calls to the store, until the order to stop and nothing is left.
+    pub async fn post_settled(&self, stop: &CancellationToken) {
+        let mut wait = Duration::from_millis(100);
+        loop {
+            let posting = tokio::time::timeout(POST, self.teller.post());
+            let posted = posting.await.unwrap_or_else(|_| {
+                Err(BankError::Away("the store did not answer in time".to_owned()))
+            });
+            match posted {
+                Ok(count) => {
+                    let stops = stop.is_cancelled();
+                    if count == 0 && stops && self.book.running() == 0 {
+                        return self.leave().await;
+                    }
+                    wait = Duration::from_millis(100);
+                    // Few cost the store nearly as much as many, so more are waited for.
+                    if count == 0 || (count < BATCH && !stops) {
+                        tokio::time::sleep(wait).await;
+                    }
+                }
+                Err(e) => {
+                    tracing::error!("settled calls could not be stored, they wait: {e}");
+                    if stop.is_cancelled() {
+                        // They are in the journal and are posted at the next start.
+                        return;
+                    }
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(Duration::from_secs(5));
+                }
+            }
+        }
+    }
+
+    /// Hands back what this node has, so that the others need not wait for its leases to run out.
+    async fn leave(&self) {
+        match tokio::time::timeout(WORD, self.teller.leave()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => tracing::warn!("leases could not be handed back, they run out: {e}"),
+            Err(_) => tracing::warn!("leases could not be handed back in time, they run out"),
+        }
+    }
+
+    /// Says once a second that this node lives, renews its leases, closes those of the dead.
+    pub async fn tend_leases(&self, stop: &CancellationToken) {
+        let mut seconds = tokio::time::interval(Duration::from_secs(1));
+        seconds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        for second in 0_u32.. {
+            seconds.tick().await;
+            if stop.is_cancelled() && self.book.running() == 0 {
+                return;
+            }
+            self.tend().await;
+            if second % CLOSE_EVERY == 0 {
+                self.close_gone().await;
+            }
+        }
+    }
+
+    /// Tells the store how this node's leases stand. Done every second; a test need not wait.
+    pub async fn tend(&self) {
+        match tokio::time::timeout(WORD, self.teller.tend()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(BankError::Fenced)) => {
+                tracing::error!(
+                    "another process runs under the name of this node: was its data folder \
+                     copied? This one goes on under another name"
+                );
+                if let Err(e) = write_name(&self.data, &self.teller.name()) {
+                    tracing::error!("{e}");
+                }
+            }
+            Ok(Err(e)) => tracing::warn!("leases could not be renewed: {e}"),
+            Err(_) => tracing::warn!("leases could not be renewed: no answer in time"),
+        }
+    }
+
+    async fn close_gone(&self) {
+        match tokio::time::timeout(WORD, self.teller.close_gone()).await {
+            Ok(Ok(closed)) if closed.leases + closed.calls > 0 => tracing::warn!(
+                leases = closed.leases,
+                calls = closed.calls,
+                "a node is gone: {} of its calls are settled, {} of its leases closed",
+                closed.calls,
+                closed.leases
+            ),
+            Ok(Ok(_)) => {}
+            Ok(Err(e)) => tracing::warn!("nodes that are gone could not be looked after: {e}"),
+            Err(_) => tracing::warn!("nodes that are gone could not be looked after in time"),
+        }
+    }
+}
+
+/// The name of this node, the same after a restart: what it left in the store is its own again.
+pub fn node_name(data: &Path) -> anyhow::Result<String> {
+    let file = data.join("node");
+    if let Ok(name) = std::fs::read_to_string(&file)
+        && !name.trim().is_empty()
+    {
+        return Ok(name.trim().to_owned());
+    }
+    let name = uuid::Uuid::now_v7().to_string();
+    write_name(data, &name)?;
+    Ok(name)
+}
+
+/// Writes the name of this node into its data folder.
+pub fn write_name(data: &Path, name: &str) -> anyhow::Result<()> {
+    std::fs::write(data.join("node"), format!("{name}\n"))
+        .map_err(|e| anyhow::anyhow!("the data folder {} cannot be written: {e}", data.display()))
+}

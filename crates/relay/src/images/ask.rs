@@ -1,0 +1,163 @@
+//! Asking a lane: one request or several, and where it answers with a task, again and again.
+
+use bytes::Bytes;
+use canon::{Fault, Made, Pictures, Usage};
+use dialects::Dialect;
+use dialects::images::{Answer, Spoken, Written};
+use futures_util::stream::{StreamExt as _, iter};
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::super::route::Pick;
+use super::super::send as lane;
+use super::super::{Call, whole};
+use super::job::Prepared;
+
+/// How many requests of one order run at once.
+const AT_ONCE: usize = 4;
+/// The first pause before a task is asked after.
+const FIRST: Duration = Duration::from_millis(500);
+/// The longest.
+const LONGEST: Duration = Duration::from_secs(5);
+/// How many questions after a task may fail in a row.
+const LOST: u32 = 3;
+
+/// What a lane answered.
+pub(super) struct Asked {
+    pub(super) pictures: Pictures,
+    /// The lane's own bytes, where they are in the caller's shape.
+    pub(super) body: Option<Bytes>,
+}
+
+/// Sends everything an order needs and puts the answers together.
+pub(super) async fn all(call: &Call, pick: &Pick, prepared: Prepared) -> Result<Asked, Fault> {
+    let Prepared { spoken, written, losses: _, same } = prepared;
+    let several = written.len() > 1;
+    let asking = written.into_iter().map(|written| one(call, pick, spoken, written));
+    let answers: Vec<_> = iter(asking).buffered(AT_ONCE).collect().await;
+    let mut all = Asked { pictures: Pictures::default(), body: None };
+    let mut failed = Vec::new();
+    for answer in answers {
+        match answer {
+            Ok((pictures, body)) => {
+                add(&mut all.pictures, pictures);
+                all.body = (same && !several).then_some(body);
+            }
+            Err(fault) => failed.push(fault),
+        }
+    }
+    if all.pictures.count() == 0
+        && let Some(fault) = failed.pop()
+    {
+        return Err(fault);
+    }
+    // What came is delivered; what did not is told in its place, and not paid.
+    all.pictures.made.extend(failed.into_iter().map(|fault| Made::Failed {
+        code: fault.detail().unwrap_or("server_error").to_owned(),
+        say: fault.say().to_owned(),
+    }));
+    Ok(all)
+}
+
+/// Adds an answer to those before it.
+fn add(all: &mut Pictures, more: Pictures) {
+    let Pictures { created, made, usage, background, format, quality, size, extras } = more;
+    let first = all.made.is_empty();
+    all.made.extend(made);
+    // A sum with a gap in it would be too small a bill.
+    all.usage = match (all.usage, usage) {
+        (_, usage) if first => usage,
+        (Some(own), Some(more)) => Some(sum(own, more)),
+        (None, _) | (_, None) => None,
+    };
+    if first {
+        (all.created, all.background, all.format) = (created, background, format);
+        (all.quality, all.size, all.extras) = (quality, size, extras);
+    }
+}
+
+fn sum(one: Usage, other: Usage) -> Usage {
+    Usage {
+        input: one.input.saturating_add(other.input),
+        cache_read: one.cache_read.saturating_add(other.cache_read),
+        input_image: one.input_image.saturating_add(other.input_image),
+        output: one.output.saturating_add(other.output),
+        output_image: one.output_image.saturating_add(other.output_image),
+        thinking: one.thinking.saturating_add(other.thinking),
+        searches: one.searches.saturating_add(other.searches),
+        ..one
+    }
+}
+
+/// The format whose errors a lane tells its own in.
+pub(super) fn voice(spoken: Spoken) -> &'static dyn Dialect {
+    dialects::get(spoken.origin()).unwrap_or(&dialects::chat::Chat)
+}
+
+/// Sends one request.
+pub(super) async fn send(
+    call: &Call,
+    pick: &Pick,
+    spoken: Spoken,
+    written: Written,
+) -> Result<transport::Answer, Fault> {
+    let Written { outgoing, kind, headers: more } = written;
+    let dialect = voice(spoken);
+    let mut headers = lane::headers(call, dialect);
+    if let Some(kind) = kind {
+        let kind = HeaderValue::from_str(&kind)
+            .map_err(|e| Fault::internal(format!("{kind} is no header: {e}")))?;
+        headers.insert(CONTENT_TYPE, kind);
+    }
+    for (name, value) in more {
+        headers.insert(*name, HeaderValue::from_static(value));
+    }
+    lane::send_with(call, pick, dialect, headers, outgoing).await
+}
+
+async fn one(
+    call: &Call,
+    pick: &Pick,
+    spoken: Spoken,
+    written: Written,
+) -> Result<(Pictures, Bytes), Fault> {
+    let answer = send(call, pick, spoken, written).await?;
+    let mut body = whole::read(answer, &pick.lane, call).await?;
+    let (mut pause, mut lost, mut named) = (FIRST, 0, None);
+    loop {
+        // The first word on where to ask is the one that counts: later ones may leave it out.
+        let at: &str = match spoken.read(&body)? {
+            Answer::Now(pictures) => return Ok((pictures, body)),
+            Answer::Later(at) => named.get_or_insert(at),
+        };
+        if let (Some(progress), Some(come)) = (&call.progress, spoken.progress(&body)) {
+            progress.fetch_max(come, Ordering::Relaxed);
+        }
+        if pause >= call.left(&pick.lane.timeouts) {
+            return Err(Fault::new(
+                canon::Trouble::Timeout,
+                "the provider took too long to answer",
+            )
+            .note("a task was not done in time"));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 3 / 2).min(LONGEST);
+        let again = async {
+            let answer = lane::ask_at(call, pick, voice(spoken), at).await?;
+            whole::read(answer, &pick.lane, call).await
+        };
+        match again.await {
+            Ok(told) => (body, lost) = (told, 0),
+            // The task goes on without being asked after, and is paid for.
+            Err(fault) if fault.may_retry() && lost < LOST => lost += 1,
+            Err(fault) => return Err(fault),
+        }
+    }
+}
+
+/// Whether a made picture stands in the answer itself.
+pub(super) const fn is_inline(made: &Made) -> bool {
+    matches!(made, Made::Picture { source: canon::Source::Inline { .. }, .. } | Made::Failed { .. })
+}

@@ -1,0 +1,350 @@
+//! Keeps seals for callers who may not bring them back.
+//!
+//! A provider that wants its seal back with the result of a tool would refuse a conversation that
+//! comes without. So what a format has no sure place for (`dialects::keepsake`) is kept for a while
+//! under the caller's account and the id of the call or the words of the text, and put back when
+//! these return without it. The keep is bounded in number and size; the oldest go first.
+
+use canon::{
+    Chat, Event, Growth, Kind, Opening, Origin, Part, Place, Reply, Role, Thought, ToolCall, Turn,
+};
+use dialects::keepsake::{self, Keepsake, Name};
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
+
+/// How many keepsakes there are at most, over all accounts.
+const MOST: usize = 20_000;
+/// How many bytes they take at most.
+const HEAVIEST: usize = 64 << 20;
+/// How many bytes of one answer are looked at, and how much is kept of it.
+const LONGEST: usize = 256 << 10;
+/// How many answers in the same words are told apart.
+const SAME: usize = 8;
+
+/// What clients may not bring back, by account.
+#[derive(Default)]
+pub struct SealKeep {
+    /// Texts are known by their hash, which nobody outside can foresee.
+    hash: RandomState,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    all: HashMap<Key, Vec<Entry>>,
+    order: VecDeque<Key>,
+    weight: usize,
+}
+
+type Key = (String, Found);
+
+/// What a keepsake is found by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Found {
+    Call(String),
+    Text(u64, usize),
+}
+
+/// A keepsake, and a hash of what the answer answered: short texts are said more than once.
+struct Entry {
+    asked: u64,
+    keepsake: Keepsake,
+}
+
+impl SealKeep {
+    /// Remembers what a caller of that format may leave out of an answer to that conversation.
+    pub(super) fn keep_reply(&self, account: &str, caller: Origin, chat: &Chat, reply: &Reply) {
+        let asked = self.asked(chat.turns.last());
+        for candidate in &reply.candidates {
+            self.keep(account, caller, asked, &candidate.parts);
+        }
+    }
+
+    fn keep(&self, account: &str, caller: Origin, asked: u64, parts: &[Part]) {
+        if parts.iter().all(|part| part.seal.is_none()) {
+            return;
+        }
+        keepsake::keep(parts, caller, |name, keepsake| {
+            if keepsake.weight() <= LONGEST {
+                let key = (account.to_owned(), self.found(name));
+                self.kept.lock().put(key, Entry { asked, keepsake });
+            }
+        });
+    }
+
+    /// Puts back what the caller's client left out, for a provider of that format.
+    pub(super) fn restore(&self, account: &str, provider: Origin, chat: &mut Chat) {
+        if self.kept.lock().all.is_empty() {
+            return;
+        }
+        let mut before: Option<&Turn> = None;
+        for turn in &mut chat.turns {
+            if turn.role == Role::Assistant {
+                keepsake::restore(&mut turn.parts, provider, |name| {
+                    let key = (account.to_owned(), self.found(name));
+                    self.kept.lock().get(&key, || self.asked(before))
+                });
+            }
+            before = Some(turn);
+        }
+    }
+
+    fn found(&self, name: Name<'_>) -> Found {
+        match name {
+            Name::Call(id) => Found::Call(id.to_owned()),
+            Name::Text(text) => Found::Text(self.hash.hash_one(text), text.len()),
+        }
+    }
+
+    /// What tells an answer from others in the same words: the turn it answers.
+    fn asked(&self, turn: Option<&Turn>) -> u64 {
+        let parts = turn.into_iter().flat_map(|turn| &turn.parts);
+        let texts = parts.map(|part| match &part.kind {
+            Kind::Text { text, .. } => self.hash.hash_one(text),
+            Kind::ToolResult(result) => self.hash.hash_one((&result.call, result.as_text())),
+            Kind::Refusal(_)
+            | Kind::Media(_)
+            | Kind::Thought(_)
+            | Kind::ToolCall(_)
+            | Kind::Code(_)
+            | Kind::CodeOutcome(_)
+            | Kind::Search(_)
+            | Kind::Foreign { .. } => 0,
+        });
+        self.hash.hash_one(texts.collect::<Vec<u64>>())
+    }
+}
+
+impl Kept {
+    fn put(&mut self, key: Key, entry: Entry) {
+        self.weight += entry.keepsake.weight();
+        let same = self.all.entry(key.clone()).or_default();
+        if same.is_empty() {
+            self.order.push_back(key);
+        }
+        let mut gone = 0;
+        same.retain(|other| {
+            let stays = other.asked != entry.asked;
+            gone += if stays { 0 } else { other.keepsake.weight() };
+            stays
+        });
+        if same.len() >= SAME {
+            gone += same.remove(0).keepsake.weight();
+        }
+        same.push(entry);
+        self.weight = self.weight.saturating_sub(gone);
+        while self.order.len() > MOST || self.weight > HEAVIEST {
+            let Some(oldest) = self.order.pop_front() else { break };
+            for entry in self.all.remove(&oldest).into_iter().flatten() {
+                self.weight = self.weight.saturating_sub(entry.keepsake.weight());
+            }
+        }
+    }
+
+    /// The keepsake of the answer to that turn, or else the youngest in the same words: a client
+    /// may have changed the turn since.
+    fn get(&self, key: &Key, asked: impl FnOnce() -> u64) -> Option<Keepsake> {
+        let same = self.all.get(key)?;
+        let entry = match same.as_slice() {
+            [only] => only,
+            several => {
+                let asked = asked();
+                several.iter().find(|entry| entry.asked == asked).or(several.last())?
+            }
+        };
+        Some(entry.keepsake.clone())
+    }
+}
+
+/// Gathers from a stream what is to be kept.
+pub(super) struct SealWatch {
+    caller: Origin,
+    asked: u64,
+    parts: BTreeMap<Place, Part>,
+    /// How many bytes were gathered.
+    weight: usize,
+}
+
+impl SealWatch {
+    /// A watch over the answer to that conversation; `None` where the caller's format has a place
+    /// of its own for every seal.
+    pub(super) fn of(keep: &SealKeep, caller: Origin, chat: &Chat) -> Option<Self> {
+        match caller {
+            Origin::Chat | Origin::Messages => {
+                let asked = keep.asked(chat.turns.last());
+                Some(Self { caller, asked, parts: BTreeMap::new(), weight: 0 })
+            }
+            Origin::Responses | Origin::Native | Origin::Images => None,
+        }
+    }
+
+    /// Takes note of an event.
+    pub(super) fn see(&mut self, event: &Event) {
+        match event {
+            Event::Open(place, opening) => {
+                self.parts.insert(*place, opened(opening));
+            }
+            Event::Grow(place, Growth::Text(text)) if self.weight <= LONGEST => {
+                let Some(part) = self.parts.get_mut(place) else { return };
+                if let Kind::Text { text: grown, .. }
+                | Kind::Thought(Thought { text: grown, redacted: _ }) = &mut part.kind
+                {
+                    grown.push_str(text);
+                    self.weight += text.len();
+                }
+            }
+            Event::Sealed(place, seal) => {
+                if let Some(part) = self.parts.get_mut(place) {
+                    part.seal = Some(seal.clone());
+                }
+            }
+            Event::Begin { .. }
+            | Event::Grow(..)
+            | Event::Close(_)
+            | Event::Count(_)
+            | Event::Aside { .. }
+            | Event::End { .. }
+            | Event::Fault(_) => {}
+        }
+    }
+
+    /// Everything was seen.
+    pub(super) fn keep(self, keep: &SealKeep, account: &str) {
+        let Self { caller, asked, parts, weight } = self;
+        if weight > LONGEST {
+            return;
+        }
+        let mut candidates: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
+        for (place, part) in parts {
+            candidates.entry(place.candidate).or_default().push(part);
+        }
+        for parts in candidates.values() {
+            keep.keep(account, caller, asked, parts);
+        }
+    }
+}
+
+/// The part that begins, as far as it matters here.
+fn opened(opening: &Opening) -> Part {
+    // Of other parts only their place matters.
+    let other = || Part::new(Kind::Foreign { origin: Origin::Images, value: Value::Null });
+    match opening {
+        Opening::Text => Part::text(""),
+        Opening::Thought => Part::new(Kind::Thought(Thought::default())),
+        Opening::ToolCall { id, name, custom } => {
+            let (id, name, custom) = (id.clone(), name.clone(), *custom);
+            let call = ToolCall { id, name, arguments: String::new(), custom };
+            Part::new(Kind::ToolCall(call))
+        }
+        Opening::Whole(part) => match &part.kind {
+            Kind::Text { .. } | Kind::Thought(_) | Kind::ToolCall(_) => (**part).clone(),
+            Kind::Refusal(_)
+            | Kind::Media(_)
+            | Kind::ToolResult(_)
+            | Kind::Code(_)
+            | Kind::CodeOutcome(_)
+            | Kind::Search(_)
+            | Kind::Foreign { .. } => other(),
+        },
+        Opening::Refusal => other(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::Seal;
+
+    fn call(id: &str) -> Part {
+        let (id, name, arguments) = (id.to_owned(), "f".to_owned(), "{}".to_owned());
+        Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }))
+    }
+
+    fn thought(text: &str) -> Part {
+        Part::new(Kind::Thought(Thought { text: text.to_owned(), redacted: false }))
+    }
+
+    fn seal(token: &str) -> Option<Seal> {
+        Some(Seal::new(Origin::Native, token))
+    }
+
+    fn user(text: &str) -> Turn {
+        Turn::new(Role::User, vec![Part::text(text)])
+    }
+
+    fn chat(turns: Vec<Turn>) -> Chat {
+        Chat { turns, ..Chat::default() }
+    }
+
+    #[test]
+    fn what_a_client_dropped_is_put_back_for_its_own_account_and_provider_only() {
+        let keep = SealKeep::default();
+        let whole = vec![
+            thought("hm").sealed(seal("t")),
+            Part::text("Let me "),
+            Part::text("look.").sealed(seal("x")),
+            call("c1").sealed(seal("s")),
+            call("c2"),
+        ];
+        keep.keep("a", Origin::Chat, 0, &whole);
+        let parts = vec![thought("hm"), Part::text("Let me look."), call("c1"), call("c2")];
+        let dropped = || chat(vec![Turn::new(Role::Assistant, parts.clone())]);
+        let mut back = dropped();
+        keep.restore("a", Origin::Native, &mut back);
+        assert_eq!(back.turns[0].parts, whole);
+        for (account, provider) in [("b", Origin::Native), ("a", Origin::Messages)] {
+            let mut other = dropped();
+            keep.restore(account, provider, &mut other);
+            assert_eq!(other, dropped());
+        }
+    }
+
+    #[test]
+    fn the_same_words_said_twice_keep_two_seals() {
+        let keep = SealKeep::default();
+        let said = |token: &str| vec![Part::text("Done."), Part::text("").sealed(seal(token))];
+        let mut turns = Vec::new();
+        for (asked, token) in [("One!", "s1"), ("Two!", "s2"), ("Three!", "s3")] {
+            turns.push(user(asked));
+            let asked = keep.asked(turns.last());
+            keep.keep("a", Origin::Messages, asked, &said(token));
+            turns.push(Turn::new(Role::Assistant, vec![Part::text("Done.")]));
+        }
+        let mut back = chat(turns);
+        keep.restore("a", Origin::Native, &mut back);
+        let answers = [1, 3, 5].map(|at| back.turns[at].parts.clone());
+        assert_eq!(answers, ["s1", "s2", "s3"].map(said));
+        // Other words are not vouched for.
+        let mut other = chat(vec![Turn::new(Role::Assistant, vec![Part::text("Done!")])]);
+        keep.restore("a", Origin::Native, &mut other);
+        assert_eq!(other.turns[0].parts, [Part::text("Done!")]);
+    }
+
+    #[test]
+    fn the_keep_is_bounded() {
+        let keep = SealKeep::default();
+        for n in 0..MOST + 10 {
+            keep.keep("a", Origin::Chat, 0, &[call(&format!("c{n}")).sealed(seal("s"))]);
+        }
+        {
+            let kept = keep.kept.lock();
+            assert_eq!((kept.all.len(), kept.order.len()), (MOST, MOST));
+            assert!(!kept.all.contains_key(&("a".to_owned(), Found::Call("c0".to_owned()))));
+        }
+        let large = "x".repeat(LONGEST / 2);
+        for n in 0..2 * HEAVIEST / LONGEST + 10 {
+            let parts = [thought(&large).sealed(seal("s")), call(&format!("l{n}"))];
+            keep.keep("a", Origin::Chat, 0, &parts);
+            assert!(keep.kept.lock().weight <= HEAVIEST);
+        }
+        for n in 0..3 * SAME as u64 {
+            keep.keep("a", Origin::Messages, n, &[Part::text("Done.").sealed(seal("s"))]);
+        }
+        let kept = keep.kept.lock();
+        let all: usize = kept.all.values().flatten().map(|entry| entry.keepsake.weight()).sum();
+        assert_eq!((kept.weight, kept.all.len()), (all, kept.order.len()));
+        assert!(kept.all.values().all(|same| same.len() <= SAME));
+    }
+}

@@ -1,0 +1,510 @@
+//! Settlement: usage → cost → charge, exactly once, also when the caller vanishes.
+
+use canon::{Blame, Charge, Fault, Money, Reach, Tier, Trouble, Usage};
+use catalog::{Kind, Model, Picture, Prices, Service, Units};
+use dialects::{Peek, Said};
+use ledger::{EndedBy, Entry, Outcome, Progress, Ticket, Try};
+use std::sync::Arc;
+use std::time::Instant;
+use upstream::{Failure, InFlightSlot, Turn};
+
+use super::Call;
+use super::route::Pick;
+use crate::engine::Engine;
+use access::limits::Pass;
+use telemetry::Trace;
+
+/// Bytes a token has, roughly, where a count must be estimated.
+pub(super) const BYTES_PER_TOKEN: u64 = 4;
+/// More bytes than this no tokeniser puts into a token, on the average of an answer in words.
+const LONGEST_TOKENS: u64 = 16;
+
+/// The running tab of one call. Boxed: it moves from step to step, and there is much on it.
+pub(super) type Tab = Box<Sheet>;
+
+/// What is on a tab. Dropped before it was closed, it is closed as the caller's leaving.
+pub(super) struct Sheet {
+    engine: Arc<Engine>,
+    prices: Arc<Prices>,
+    arrived: Instant,
+    dialect: &'static str,
+    kind: Kind,
+    input_bytes: u64,
+    /// The most tokens the prompt was taken for when money was set aside.
+    input_most: u64,
+    /// The model's whole window, where it is known, and how often a call may fill it.
+    context: Option<u64>,
+    rounds: u64,
+    /// The tier asked for.
+    tier: Option<Tier>,
+    /// Size and quality of the pictures, where it is about pictures and they are known.
+    picture: (Option<String>, Option<String>),
+    said: Said,
+    /// When the lane at work was asked.
+    asked: Instant,
+    /// The output limit for all answers together, where the money lowered it.
+    lowered: Option<u64>,
+    /// How many bytes of words surely cost more than was set aside; none where an answer is not of
+    /// words alone.
+    most_bytes: Option<u64>,
+    ended_by: Option<EndedBy>,
+    trace: Option<Trace>,
+    entry: Entry,
+    ticket: Option<Ticket>,
+    /// The lane's part in it, while one is at work, and its place at the provider.
+    turn: Option<(Turn, InFlightSlot)>,
+    /// Its place within limits, given back with the money.
+    pass: Option<Arc<Pass>>,
+}
+
+impl Sheet {
+    /// A tab on which nothing is set aside yet.
+    pub(super) fn new(call: &Call, peek: &Peek, model: &Model) -> Tab {
+        let (now, prices) = (call.engine.clock.now(), &model.prices);
+        Box::new(Self {
+            engine: Arc::clone(&call.engine),
+            prices: Arc::clone(prices),
+            arrived: call.arrived,
+            dialect: call.dialect.origin().name(),
+            kind: model.kind,
+            input_bytes: call.body.len() as u64,
+            input_most: call.body.len() as u64,
+            context: model.context,
+            rounds: u64::from(peek.candidates.max(1)).saturating_mul(peek.searches + 1),
+            tier: peek.tier.clone(),
+            picture: (None, None),
+            said: Said::default(),
+            asked: call.arrived,
+            lowered: None,
+            most_bytes: None,
+            ended_by: None,
+            trace: call.trace,
+            ticket: None,
+            turn: None,
+            pass: call.pass.clone(),
+            entry: Entry {
+                request_id: call.id.to_string(),
+                key_id: call.key.record.id.clone(),
+                account_id: call.key.record.account_id.clone(),
+                started: now,
+                ended: now,
+                first_byte_us: None,
+                dialect: call.dialect.origin().name().to_owned(),
+                model: peek.model.clone(),
+                lane: String::new(),
+                attempts: 0,
+                failed: Vec::new(),
+                stream: peek.stream,
+                status: 503,
+                outcome: Outcome::CallerLeft,
+                usage: Usage::default(),
+                estimated: false,
+                cost: Money::ZERO,
+                held: None,
+                borne: Money::ZERO,
+                price_version: prices.version.clone(),
+                losses: Vec::new(),
+                ..Entry::default()
+            },
+        })
+    }
+
+    /// Money was set aside: for a prompt of so many tokens, and for so much output if that is less
+    /// than was asked for.
+    pub(super) fn open(mut self: Tab, ticket: Ticket, input: u64, lowered: Option<u64>) -> Tab {
+        self.input_most = input;
+        self.engine.meters.running.inc();
+        self.ticket = Some(ticket);
+        self.lowered = lowered;
+        self
+    }
+
+    /// No money was set aside; the refusal is noted.
+    pub(super) fn refuse(mut self, fault: Fault) -> Fault {
+        self.entry.outcome = Outcome::Failed;
+        let over = fault.trouble() == Trouble::Quota;
+        self.entry.status = if over { 429 } else { 503 };
+        self.entry.ended_by = if over { EndedBy::Cap } else { EndedBy::Operator };
+        self.engine.meters.ended(self.dialect, &self.entry);
+        self.engine.telemetry.ended(self.trace, self.kind, &self.entry);
+        self.engine.funds.book.note(std::mem::take(&mut self.entry));
+        fault
+    }
+
+    /// A lane is tried, if there is room at its provider: what it says from here on is paid at its
+    /// price.
+    pub(super) fn try_lane(&mut self, pick: &Pick) -> Result<(), Fault> {
+        let lane = &pick.lane;
+        let place = lane.running.enter(lane.provider.max_in_flight);
+        let place = place.map_err(|fault| fault.blame(Blame::Upstream).reach(Reach::Nothing))?;
+        self.turn = Some((pick.health.begin(self.engine.ticks()), place));
+        self.entry.attempts += 1;
+        lane.name.clone_into(&mut self.entry.lane);
+        self.asked = Instant::now();
+        if self.prices.version != lane.prices.version {
+            self.prices = Arc::clone(&lane.prices);
+            lane.prices.version.clone_into(&mut self.entry.price_version);
+        }
+        let words = lane.serves.output.iter().all(|kind| kind == "text");
+        self.most_bytes = words.then(|| self.affords()).flatten();
+        Ok(())
+    }
+
+    /// How many bytes of an answer surely cost more than was set aside, at this lane's price.
+    fn affords(&self) -> Option<u64> {
+        let held = self.ticket.as_ref()?.amount().as_nanos();
+        let million = Usage { output: 1_000_000, ..Usage::default() };
+        let price = self.prices.cost(&million).as_nanos();
+        let tokens = i128::from(held) * 1_000_000 / i128::from(price.max(1));
+        u64::try_from(tokens).ok().filter(|_| price > 0)?.checked_mul(LONGEST_TOKENS)
+    }
+
+    /// Whether an answer on its way has surely used up what was set aside for it: its provider
+    /// does not keep to the limit it was given.
+    pub(super) fn is_used_up(&self, said: &Said) -> bool {
+        if self.most_bytes.is_some_and(|most| said.output_bytes > most) {
+            return true;
+        }
+        // A provider that counts as it goes is believed, unless it counts what cannot be.
+        let Some(told) = said.usage.filter(|usage| usage.output > 0) else { return false };
+        let Some(ticket) = &self.ticket else { return false };
+        self.is_sane(&told) && self.price(&told) > ticket.amount()
+    }
+
+    /// The gateway ends the answer, because what was set aside for it is used up. Tells what the
+    /// caller is to be told of its use.
+    pub(super) fn cut(&mut self, said: &Said) -> Usage {
+        let who = if self.lowered.is_some() { EndedBy::Cap } else { EndedBy::Limit };
+        self.ended_by = Some(who);
+        self.heard(said);
+        self.estimate()
+    }
+
+    /// The gateway ended the answer where the caller wanted it ended.
+    pub(super) fn braked(&mut self) {
+        let who = if self.lowered.is_some() { EndedBy::Cap } else { EndedBy::Limit };
+        self.ended_by.get_or_insert(who);
+    }
+
+    /// Whether a lane is being tried.
+    pub(super) fn is_trying(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// The try never took place: nobody was at the other end.
+    pub(super) fn untry(&mut self) {
+        self.turn = None;
+        self.entry.attempts = self.entry.attempts.saturating_sub(1);
+    }
+
+    /// How often a lane was tried.
+    pub(super) fn attempts(&self) -> u32 {
+        self.entry.attempts
+    }
+
+    /// The lane answered, if only to refuse the caller's request.
+    pub(super) fn lane_answered(&mut self) {
+        if let Some((turn, _)) = &mut self.turn {
+            turn.answered(self.engine.ticks());
+        }
+    }
+
+    /// The lane failed. Whether the provider may want to be paid all the same is told by `spent`:
+    /// that is the operator's loss. True when the operator should hear of the lane.
+    pub(super) fn lane_failed(&mut self, failure: Failure, fault: &Fault, spent: bool) -> bool {
+        let Some((mut turn, _)) = self.turn.take() else { return false };
+        let now = self.engine.ticks();
+        let status = match fault.reached() {
+            Some(Reach::Answered(status)) => Some(status),
+            Some(Reach::Nothing | Reach::Stale | Reach::Undone | Reach::Sent) | None => None,
+        };
+        self.entry.failed.push(Try {
+            lane: self.entry.lane.clone(),
+            outcome: failure.word().to_owned(),
+            status,
+            ms: u64::try_from(turn.elapsed(now).as_millis()).unwrap_or(u64::MAX),
+        });
+        if spent {
+            self.bear();
+        }
+        turn.failed(failure, now)
+    }
+
+    /// The provider took the request, and nothing of its answer can be charged: the operator bears
+    /// what it costs.
+    fn bear(&mut self) {
+        let input = self.input_bytes.div_ceil(BYTES_PER_TOKEN);
+        let lost = self.price(&Usage { input, ..Usage::default() });
+        self.entry.borne = self.entry.borne.saturating_add(lost);
+    }
+
+    /// What a translation could not carry.
+    pub(super) fn lost(&mut self, losses: impl IntoIterator<Item = String>) {
+        for loss in losses {
+            if !self.entry.losses.contains(&loss) {
+                self.entry.losses.push(loss);
+            }
+        }
+    }
+
+    /// How many bytes are to be counted as input where a count must be estimated, when that is
+    /// less than the body. Tells the estimate.
+    pub(super) fn weigh(&mut self, input_bytes: u64) -> u64 {
+        self.input_bytes = input_bytes.min(self.input_bytes);
+        self.input_bytes.div_ceil(BYTES_PER_TOKEN)
+    }
+
+    /// The losses so far.
+    pub(super) fn losses(&self) -> &[String] {
+        &self.entry.losses
+    }
+
+    /// The lane that answers.
+    pub(super) fn lane(&self) -> &str {
+        &self.entry.lane
+    }
+
+    /// The answer has begun.
+    pub(super) fn first_byte(&mut self) {
+        self.lane_answered();
+        self.entry.status = 200;
+        let micros = i64::try_from(self.arrived.elapsed().as_micros()).unwrap_or(i64::MAX);
+        self.entry.first_byte_us.get_or_insert(micros);
+    }
+
+    /// What the answer has said of itself so far.
+    pub(super) fn heard(&mut self, said: &Said) {
+        self.said.clone_from(said);
+    }
+
+    /// Notes how far the call has come, so that a crash charges for it.
+    pub(super) fn checkpoint(&self) {
+        let (usage, _) = self.count(Outcome::BrokeOff);
+        if let Some(ticket) = &self.ticket {
+            // Nothing came out yet, so a crash now charges nothing, whatever a request costs.
+            let nothing = usage == Usage::default();
+            let cost = if nothing { Money::ZERO } else { self.price(&usage) };
+            ticket.progress(Progress { lane: self.entry.lane.clone(), usage, cost });
+        }
+    }
+
+    /// Closes the tab of an answered call and tells what it costs.
+    pub(super) fn done(mut self) -> Money {
+        self.close(Outcome::Done)
+    }
+
+    /// Closes the tab of a call whose answer broke off after it had begun.
+    pub(super) fn broke_off(mut self, fault: &Fault) {
+        // What cannot be mended by another try was not the lane's fault.
+        if let Some((turn, _)) = self.turn.as_mut().filter(|_| fault.may_retry()) {
+            turn.failed(super::attempt::failure(fault), self.engine.ticks());
+        }
+        self.ended_by = Some(whose(fault));
+        self.close(Outcome::BrokeOff);
+    }
+
+    /// Closes the tab of a call whose provider worked on it and held the answer back: what it
+    /// counts is paid for.
+    pub(super) fn held_back(mut self, status: u16, said: &Said) {
+        self.lane_answered();
+        self.heard(said);
+        self.entry.status = status;
+        self.close(Outcome::Done);
+    }
+
+    /// Closes the tab of a call that failed before there was an answer.
+    pub(super) fn failed(mut self, status: u16, fault: &Fault) {
+        self.entry.status = status;
+        self.ended_by = Some(whose(fault));
+        self.close(Outcome::Failed);
+    }
+
+    /// Whether counts can be: no part above its whole, no prompt far above what was sent, nothing
+    /// beyond the model's window, however often it was filled.
+    fn is_sane(&self, usage: &Usage) -> bool {
+        let window = self.context.map(|context| context.saturating_mul(self.rounds));
+        !usage.is_absurd()
+            && usage.input <= self.input_most.saturating_mul(8).max(4_096)
+            && window.is_none_or(|window| usage.total() <= window)
+    }
+
+    /// What was used: the provider's count, or ours where it gives none or one that cannot be.
+    fn count(&self, outcome: Outcome) -> (Usage, bool) {
+        let Said { usage, output_bytes, .. } = &self.said;
+        let made = |usage: &Usage| usage.output > 0 || usage.images > 0;
+        let told = usage.filter(|usage| self.is_sane(usage) && (made(usage) || *output_bytes == 0));
+        let estimate = self.estimate();
+        // A provider that forgot to count the prompt did not answer without one.
+        let whole = |usage: Usage| match usage.input {
+            0 => (Usage { input: estimate.input, ..usage }, true),
+            _ => (usage, self.said.estimated),
+        };
+        match outcome {
+            Outcome::Failed | Outcome::Recovered => (Usage::default(), false),
+            Outcome::Done => told.map_or((estimate, true), whole),
+            // Nothing came out, so nothing is paid.
+            Outcome::BrokeOff | Outcome::CallerLeft
+                if *output_bytes == 0
+                    && told.is_none_or(|usage| usage.output == 0 && usage.images == 0) =>
+            {
+                (Usage::default(), false)
+            }
+            Outcome::BrokeOff | Outcome::CallerLeft => match told {
+                Some(usage) if usage.output > 0 || usage.images > 0 => whole(usage),
+                Some(usage) => (Usage { output: estimate.output, ..usage }, true),
+                None => (estimate, true),
+            },
+        }
+    }
+
+    /// Our own count.
+    fn estimate(&self) -> Usage {
+        Usage {
+            input: self.input_bytes.div_ceil(BYTES_PER_TOKEN),
+            output: self.said.output_bytes.div_ceil(BYTES_PER_TOKEN),
+            ..Usage::default()
+        }
+    }
+
+    /// The tier that is billed: the one the answer tells, else the one asked for, if it is one.
+    fn tier(&self) -> Option<&Tier> {
+        let asked = self.tier.as_ref().filter(|tier| Service::of(tier).is_some());
+        self.said.tier.as_ref().or(asked)
+    }
+
+    /// Which pictures are paid for: what was asked for counts, and where that was left open what
+    /// was made.
+    pub(super) fn pictured(&mut self, size: Option<&str>, quality: Option<&str>) {
+        let Picture { size, quality } = Picture::asked(size, quality);
+        let (own_size, own_quality) = &mut self.picture;
+        *own_size = own_size.take().or_else(|| size.map(str::to_owned));
+        *own_quality = own_quality.take().or_else(|| quality.map(str::to_owned));
+    }
+
+    /// The terms a call is billed on.
+    fn units(&self) -> Units<'_> {
+        let (size, quality) = &self.picture;
+        let picture = Picture::asked(size.as_deref(), quality.as_deref());
+        Units { picture, tier: self.tier(), ..Units::default() }
+    }
+
+    fn price(&self, usage: &Usage) -> Money {
+        self.prices.cost_with(usage, &self.units())
+    }
+
+    /// Fills in what was used and what that costs.
+    fn reckon(&mut self, outcome: Outcome, held: Money) {
+        let (mut usage, mut estimated) = self.count(outcome);
+        let nothing = usage == Usage::default() && outcome != Outcome::Done;
+        if !nothing && self.prices.per_second.is_some() {
+            usage.seconds = self.asked.elapsed().as_micros().div_ceil(1_000_000) as u64;
+        }
+        if outcome == Outcome::Done && self.said.usage.is_some_and(|told| !self.is_sane(&told)) {
+            self.alarm("tells counts that cannot be");
+        }
+        let told = self.price(&usage);
+        if !nothing && !estimated && told > held {
+            // What was set aside covers every limit that was given, so the provider passed one.
+            self.alarm("used more than it was allowed");
+            (usage, estimated) = (Usage { seconds: usage.seconds, ..self.estimate() }, true);
+            let lost = told.saturating_sub(self.price(&usage).min(held)).max(Money::ZERO);
+            let over = self.price(&usage).saturating_sub(held).max(Money::ZERO);
+            // What is above the hold is booked when it is settled.
+            self.entry.borne = self.entry.borne.saturating_add(lost.saturating_sub(over));
+        }
+        if nothing && outcome != Outcome::Failed && self.entry.attempts > 0 {
+            self.bear();
+        }
+        if !nothing {
+            self.entry.charges = self.prices.charges(&usage, &self.units());
+        }
+        self.entry.cost = Charge::sum(&self.entry.charges);
+        self.entry.service = self.tier().map(word).unwrap_or_default();
+        self.entry.usage = usage;
+        self.entry.estimated = estimated;
+    }
+
+    fn alarm(&self, what: &str) {
+        let told = self.said.usage.unwrap_or_default();
+        tracing::error!(
+            request.id = self.entry.request_id,
+            lane.name = self.entry.lane,
+            tokens.input = told.input,
+            tokens.output = told.output,
+            "lane `{}` {what} ({} tokens in, {} out): the key is charged by our own count",
+            self.entry.lane,
+            told.input,
+            told.output
+        );
+    }
+
+    /// Who ended it, as far as it was not told.
+    fn end(&self, outcome: Outcome) -> EndedBy {
+        let capped = self.lowered.is_some_and(|most| self.entry.usage.output >= most);
+        match outcome {
+            Outcome::Done if capped => EndedBy::Cap,
+            Outcome::CallerLeft if self.engine.is_ending() => EndedBy::Operator,
+            Outcome::Done
+            | Outcome::CallerLeft
+            | Outcome::BrokeOff
+            | Outcome::Failed
+            | Outcome::Recovered => outcome.usual_end(),
+        }
+    }
+
+    fn close(&mut self, outcome: Outcome) -> Money {
+        let Some(ticket) = self.ticket.take() else { return Money::ZERO };
+        self.turn = None;
+        self.entry.outcome = outcome;
+        self.reckon(outcome, ticket.amount());
+        self.entry.ended_by = self.ended_by.unwrap_or_else(|| self.end(outcome));
+        if let Some(pass) = &self.pass {
+            pass.close(self.entry.usage.total());
+        }
+        let cost = self.entry.cost.min(ticket.amount());
+        self.engine.meters.running.dec();
+        self.engine.meters.ended(self.dialect, &self.entry);
+        if self.engine.telemetry.is_on() {
+            self.entry.ended = self.engine.clock.now();
+            self.engine.telemetry.ended(self.trace, self.kind, &self.entry);
+        }
+        ticket.settle(std::mem::take(&mut self.entry));
+        cost
+    }
+}
+
+/// The word for a tier on receipts; the usual one has none.
+fn word(tier: &Tier) -> String {
+    match tier {
+        Tier::Auto | Tier::Standard => String::new(),
+        Tier::Flex => Service::Flex.word().to_owned(),
+        Tier::Priority => Service::Priority.word().to_owned(),
+        Tier::Fast => Service::Fast.word().to_owned(),
+        Tier::Other(_, word) => word.clone(),
+    }
+}
+
+/// Whose doing a fault is that ended a call.
+fn whose(fault: &Fault) -> EndedBy {
+    match (fault.trouble(), fault.blamed()) {
+        (Trouble::Timeout, _) => EndedBy::Deadline,
+        // Only the operator ends what runs: a key was revoked, the gateway stops.
+        (Trouble::Interrupted, Blame::Caller | Blame::Gateway) => EndedBy::Operator,
+        (Trouble::Quota, Blame::Gateway) => EndedBy::Cap,
+        (_, Blame::Caller) => EndedBy::Caller,
+        (_, Blame::Gateway) => EndedBy::Operator,
+        (_, Blame::Upstream) => EndedBy::Provider,
+    }
+}
+
+impl Drop for Sheet {
+    fn drop(&mut self) {
+        if self.ticket.is_some() {
+            if self.entry.first_byte_us.is_none() {
+                // The status a caller that left would have been told, by convention.
+                self.entry.status = 499;
+            }
+            self.close(Outcome::CallerLeft);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Traces and metrics for an OpenTelemetry collector, made of ended calls, off the path of calls.
+//!
+//! OTLP over HTTP in JSON is one POST of what settlement knows anyway; the SDK would add ninety
+//! crates, a second HTTP client and a span per call on the hot path.
+
+mod histogram;
+mod meters;
+mod otlp;
+mod trace;
+
+pub use meters::Meters;
+pub use trace::Trace;
+
+use bytes::Bytes;
+use catalog::Kind;
+use config::Collector;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Method, Request, Uri};
+use ledger::{Clock, Entry};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
+use tokio_util::sync::CancellationToken;
+use transport::{Client, Outbound, Pieces};
+
+/// How many ended calls may wait to be told; more are dropped and counted.
+const WAITING: usize = 8_192;
+/// How many spans go in one report.
+const BATCH: usize = 512;
+/// How often is reported.
+const PERIOD: Duration = Duration::from_secs(2);
+/// How long a collector may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An ended call and its place in a trace.
+#[derive(Debug)]
+struct Ended {
+    trace: Trace,
+    /// What the model makes.
+    kind: Kind,
+    entry: Entry,
+}
+
+/// Takes ended calls; does nothing without a collector.
+#[derive(Debug, Default)]
+pub struct Telemetry {
+    ended: Option<Sender<Ended>>,
+}
+
+impl Telemetry {
+    /// Reports to the collector until the order to stop.
+    pub fn start(
+        collector: Option<Collector>,
+        way: &Outbound,
+        clock: Arc<dyn Clock>,
+        stop: CancellationToken,
+        spawn: impl FnOnce(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>),
+    ) -> Self {
+        let Some(collector) = collector else { return Self::default() };
+        let client = Client::net(PATIENCE, way);
+        let (sender, receiver) = mpsc::channel(WAITING);
+        spawn(Box::pin(report(Reporter { collector, client, clock }, receiver, stop)));
+        Self { ended: Some(sender) }
+    }
+
+    /// Whether anybody listens.
+    pub fn is_on(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Tells of an ended call. Never waits.
+    pub fn ended(&self, trace: Option<Trace>, kind: Kind, entry: &Entry) {
+        let (Some(sender), Some(trace)) = (&self.ended, trace) else { return };
+        match sender.try_send(Ended { trace, kind, entry: entry.clone() }) {
+            Ok(()) | Err(TrySendError::Closed(_)) => {}
+            Err(TrySendError::Full(_)) => {
+                tracing::debug!("a call is missing in telemetry: the collector is too slow");
+            }
+        }
+    }
+}
+
+struct Reporter {
+    collector: Collector,
+    client: Client,
+    clock: Arc<dyn Clock>,
+}
+
+async fn report(reporter: Reporter, mut ended: Receiver<Ended>, stop: CancellationToken) {
+    let mut counted = otlp::Counted::new(reporter.clock.now());
+    let mut last = false;
+    while !last {
+        tokio::select! {
+            () = tokio::time::sleep(PERIOD) => {}
+            () = stop.cancelled() => last = true,
+        }
+        let mut spans = Vec::new();
+        let mut news = false;
+        while let Ok(one) = ended.try_recv() {
+            counted.add(&one);
+            news = true;
+            if one.trace.sampled {
+                spans.push(one);
+            }
+            if spans.len() == BATCH {
+                reporter.send("/v1/traces", &otlp::spans(reporter.service(), &spans)).await;
+                spans.clear();
+            }
+        }
+        if !spans.is_empty() {
+            reporter.send("/v1/traces", &otlp::spans(reporter.service(), &spans)).await;
+        }
+        if news && let Some(told) = counted.report(reporter.service(), reporter.clock.now()) {
+            reporter.send("/v1/metrics", &told).await;
+        }
+    }
+}
+
+impl Reporter {
+    fn service(&self) -> &str {
+        &self.collector.service
+    }
+
+    /// One report. A collector that is away costs its reports and a line in the log.
+    async fn send(&self, path: &str, report: &serde_json::Value) {
+        let uri: Uri = match format!("{}{path}", self.collector.base).parse() {
+            Ok(uri) => uri,
+            Err(e) => return tracing::warn!("telemetry has no address: {e}"),
+        };
+        let mut request = Request::new(Pieces::new(vec![Bytes::from(report.to_string())]));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for (name, value) in &self.collector.headers {
+            headers.insert(name.clone(), value.clone());
+        }
+        match tokio::time::timeout(PATIENCE, self.client.send(request, false)).await {
+            Ok(Ok(answer)) if answer.status < 300 => {}
+            Ok(Ok(answer)) => {
+                tracing::warn!("the collector refused a report on {path}: {}", answer.status);
+            }
+            Ok(Err(lost)) => tracing::warn!("the collector could not be reached: {}", lost.why),
+            Err(_) => tracing::warn!("the collector took too long for a report on {path}"),
+        }
+    }
+}

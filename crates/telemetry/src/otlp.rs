@@ -1,0 +1,251 @@
+//! Ended calls in OpenTelemetry's words: spans and distributions as OTLP's JSON, with the names of
+//! the GenAI conventions. Never a prompt, never an answer.
+
+use catalog::Kind;
+use ledger::{Entry, Outcome};
+use serde_json::{Value, json};
+
+use super::Ended;
+use super::histogram::{Histogram, Labels};
+
+/// Bounds the GenAI conventions ask for.
+const TOKENS: &[f64] = &[
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1024.0,
+    4096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
+];
+const SECONDS: &[f64] =
+    &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+const FIRST: &[f64] =
+    &[0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+
+/// Everything counted for a collector since the start.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    since: i64,
+    tokens: Histogram,
+    duration: Histogram,
+    first: Histogram,
+}
+
+impl Counted {
+    pub(crate) const fn new(since: i64) -> Self {
+        Self {
+            since,
+            tokens: Histogram::new("gen_ai.client.token.usage", "{token}", TOKENS),
+            duration: Histogram::new("gen_ai.client.operation.duration", "s", SECONDS),
+            first: Histogram::new("gen_ai.server.time_to_first_token", "s", FIRST),
+        }
+    }
+
+    /// Counts an ended call.
+    #[expect(clippy::cast_precision_loss, reason = "distributions are rough by nature")]
+    pub(crate) fn add(&mut self, ended: &Ended) {
+        let (entry, labels) = (&ended.entry, labels(ended));
+        for (kind, count) in [("input", entry.usage.input), ("output", entry.usage.output)] {
+            if count > 0 {
+                let mut labels = labels.clone();
+                labels.push(("gen_ai.token.type", kind.to_owned()));
+                self.tokens.record(labels, count as f64);
+            }
+        }
+        if let Some(micros) = entry.first_byte_us {
+            self.first.record(labels.clone(), micros as f64 / 1e6);
+        }
+        let mut labels = labels;
+        if let Some(error) = error(entry) {
+            labels.push(("error.type", error));
+        }
+        let took = entry.ended.saturating_sub(entry.started);
+        self.duration.record(labels, took as f64 / 1e6);
+    }
+
+    /// A report of everything counted, or nothing before the first call.
+    pub(crate) fn report(&self, service: &str, now: i64) -> Option<Value> {
+        if self.duration.is_empty() {
+            return None;
+        }
+        let (since, now) = (nanos(self.since), nanos(now));
+        let metrics: Vec<Value> = [&self.tokens, &self.duration, &self.first]
+            .into_iter()
+            .map(|histogram| histogram.told(&since, &now))
+            .collect();
+        Some(json!({ "resourceMetrics": [{
+            "resource": resource(service),
+            "scopeMetrics": [{ "scope": scope(), "metrics": metrics }],
+        }] }))
+    }
+}
+
+/// A report of ended calls as spans.
+pub(crate) fn spans(service: &str, ended: &[Ended]) -> Value {
+    let spans: Vec<Value> = ended.iter().map(span).collect();
+    json!({ "resourceSpans": [{
+        "resource": resource(service),
+        "scopeSpans": [{ "scope": scope(), "spans": spans }],
+    }] })
+}
+
+fn span(one: &Ended) -> Value {
+    let Ended { trace, kind, entry } = one;
+    let Entry {
+        request_id,
+        key_id,
+        account_id: _,
+        started,
+        ended,
+        first_byte_us,
+        dialect,
+        model,
+        lane,
+        attempts,
+        failed,
+        stream,
+        status,
+        outcome,
+        ended_by,
+        usage,
+        estimated,
+        cost,
+        held: _,
+        borne: _,
+        price_version,
+        service,
+        charges: _,
+        losses,
+    } = entry;
+    let mut told = labels(one);
+    told.push(("portunus.request_id", request_id.clone()));
+    told.push(("portunus.key_id", key_id.clone()));
+    told.push(("portunus.dialect", dialect.clone()));
+    told.push(("portunus.lane", lane.clone()));
+    told.push(("portunus.outcome", outcome.word().to_owned()));
+    told.push(("portunus.ended_by", ended_by.word().to_owned()));
+    if !service.is_empty() {
+        told.push(("portunus.service_tier", service.clone()));
+    }
+    told.push(("portunus.cost_usd", cost.to_string()));
+    told.push(("portunus.price_version", price_version.clone()));
+    if !failed.is_empty() {
+        let tries: Vec<String> =
+            failed.iter().map(|one| format!("{}: {}", one.lane, one.outcome)).collect();
+        told.push(("portunus.failed", tries.join(", ")));
+    }
+    if !losses.is_empty() {
+        told.push(("portunus.losses", losses.join(", ")));
+    }
+    let error = error(entry);
+    if let Some(error) = &error {
+        told.push(("error.type", error.clone()));
+    }
+    let mut attributes = attributes(&told);
+    let numbers = [
+        ("gen_ai.usage.input_tokens", Some(usage.input)),
+        ("gen_ai.usage.output_tokens", Some(usage.output)),
+        ("http.response.status_code", Some(u64::from(*status))),
+        ("portunus.attempts", Some(u64::from(*attempts))),
+        ("portunus.first_byte_us", first_byte_us.and_then(|micros| u64::try_from(micros).ok())),
+    ];
+    for (name, number) in numbers {
+        if let Some(number) = number {
+            attributes.push(json!({ "key": name, "value": { "intValue": number.to_string() } }));
+        }
+    }
+    for (name, flag) in [("portunus.stream", *stream), ("portunus.estimated", *estimated)] {
+        attributes.push(json!({ "key": name, "value": { "boolValue": flag } }));
+    }
+    let mut span = json!({
+        "traceId": format!("{:032x}", trace.id),
+        "spanId": format!("{:016x}", trace.span),
+        "name": format!("{} {model}", operation(*kind, dialect)),
+        // A client of the provider, as the conventions want it.
+        "kind": 3,
+        "startTimeUnixNano": nanos(*started),
+        "endTimeUnixNano": nanos(*ended),
+        "attributes": attributes,
+        "status": { "code": if error.is_some() { 2 } else { 0 } },
+    });
+    if let (Some(parent), Some(span)) = (trace.parent, span.as_object_mut()) {
+        span.insert("parentSpanId".to_owned(), Value::String(format!("{parent:016x}")));
+    }
+    span
+}
+
+fn labels(ended: &Ended) -> Labels {
+    let Ended { trace: _, kind, entry } = ended;
+    let provider = entry.lane.split('/').next().unwrap_or_default();
+    vec![
+        ("gen_ai.operation.name", operation(*kind, &entry.dialect).to_owned()),
+        ("gen_ai.provider.name", known_as(provider).to_owned()),
+        ("gen_ai.request.model", entry.model.clone()),
+    ]
+}
+
+/// What went wrong, in one word; nothing for a call that was answered.
+fn error(entry: &Entry) -> Option<String> {
+    match entry.outcome {
+        Outcome::Done => None,
+        Outcome::Failed => Some(entry.status.to_string()),
+        Outcome::CallerLeft | Outcome::BrokeOff | Outcome::Recovered => {
+            Some(entry.outcome.word().to_owned())
+        }
+    }
+}
+
+/// What was done, by the conventions' names: pictures have none of their own there.
+fn operation(kind: Kind, dialect: &str) -> &'static str {
+    match kind {
+        Kind::Embedding => "embeddings",
+        Kind::Image => "generate_content",
+        Kind::Chat if dialect == "native" => "generate_content",
+        Kind::Chat => "chat",
+    }
+}
+
+/// The conventions' name of a provider; its own where they have none.
+fn known_as(provider: &str) -> &str {
+    match provider {
+        "azure" => "azure.ai.openai",
+        "bedrock" => "aws.bedrock",
+        "gemini" => "gcp.gemini",
+        "mistral" => "mistral_ai",
+        "vertex" => "gcp.vertex_ai",
+        "xai" => "x_ai",
+        own => own,
+    }
+}
+
+pub(crate) fn attributes(labels: &Labels) -> Vec<Value> {
+    labels
+        .iter()
+        .map(|(name, value)| json!({ "key": name, "value": { "stringValue": value } }))
+        .collect()
+}
+
+fn resource(service: &str) -> Value {
+    let labels = vec![
+        ("service.name", service.to_owned()),
+        ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    json!({ "attributes": attributes(&labels) })
+}
+
+fn scope() -> Value {
+    json!({ "name": "portunus", "version": env!("CARGO_PKG_VERSION") })
+}
+
+/// Microseconds as OTLP writes times: nanoseconds, as text.
+fn nanos(micros: i64) -> String {
+    i128::from(micros).saturating_mul(1_000).to_string()
+}

@@ -1,0 +1,375 @@
+//! AWS's binary event stream (`application/vnd.amazon.eventstream`) turned into server-sent events.
+//!
+//! A frame is: its length, the length of its headers, a checksum of both; headers; a payload; a
+//! checksum of everything before. Bedrock puts one event of the model's own stream into the
+//! payload of each, as `{"bytes": "<base64>"}`. Whoever reads the body behind this sees the events
+//! as the model's maker sends them, and an exception as that stream's `error` event.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http_body::{Body as HttpBody, Frame};
+use serde_json::{Value, json};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::client::body::{Body, BodyError};
+use crate::client::send::Answer;
+
+const KIND: &str = "application/vnd.amazon.eventstream";
+/// The lengths and their checksum.
+const PRELUDE: usize = 12;
+/// The checksum at the end.
+const TAIL: usize = 4;
+/// The largest frame taken.
+const LARGEST: usize = 16 << 20;
+
+impl Answer {
+    /// The answer with the frames of an AWS event stream opened; any other answer as it is.
+    pub fn unframed(mut self) -> Self {
+        let kind = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        if self.status != 200 || !kind.is_some_and(|kind| kind.starts_with(KIND)) {
+            return self;
+        }
+        self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        self.headers.remove(CONTENT_LENGTH);
+        let body = Unframed { body: self.body, opener: Opener::default() };
+        Self { body: Body::Framed(Box::new(body)), ..self }
+    }
+}
+
+/// A body whose frames are opened on their way.
+#[derive(Debug)]
+pub struct Unframed {
+    body: Body,
+    opener: Opener,
+}
+
+impl HttpBody for Unframed {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let own = self.get_mut();
+        loop {
+            let Some(frame) = std::task::ready!(Pin::new(&mut own.body).poll_frame(cx)) else {
+                return Poll::Ready(own.opener.finish().err().map(|why| Err(why.into())));
+            };
+            let Ok(data) = frame?.into_data() else { continue };
+            let opened = own.opener.push(&data)?;
+            if !opened.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(opened))));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // What is left over at the end is a fault that has to be told.
+        let Opener { buffer, broken } = &self.opener;
+        self.body.is_end_stream() && buffer.is_empty() && broken.is_none()
+    }
+}
+
+/// Opens frames, however their bytes were split on their way.
+#[derive(Debug, Default)]
+struct Opener {
+    buffer: BytesMut,
+    /// Why nothing more is taken.
+    broken: Option<&'static str>,
+}
+
+impl Opener {
+    /// Takes the next bytes and gives the events that are complete.
+    fn push(&mut self, bytes: &[u8]) -> Result<Bytes, &'static str> {
+        if let Some(why) = self.broken {
+            return Err(why);
+        }
+        self.buffer.extend_from_slice(bytes);
+        let mut out = Vec::new();
+        loop {
+            let frame = next(&mut self.buffer);
+            match frame.and_then(|frame| frame.map(|frame| open(&frame, &mut out)).transpose()) {
+                Ok(Some(())) => {}
+                Ok(None) => return Ok(Bytes::from(out)),
+                Err(why) => {
+                    self.broken = Some(why);
+                    // What came before the damage is still good.
+                    return if out.is_empty() { Err(why) } else { Ok(Bytes::from(out)) };
+                }
+            }
+        }
+    }
+
+    /// The body has ended.
+    fn finish(&self) -> Result<(), &'static str> {
+        match self.broken {
+            Some(why) => Err(why),
+            None if self.buffer.is_empty() => Ok(()),
+            None => Err("an event stream ended in the middle of a frame"),
+        }
+    }
+}
+
+/// The next whole frame, its checksums compared.
+fn next(buffer: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
+    let Some(prelude) = buffer.first_chunk::<PRELUDE>() else { return Ok(None) };
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = *prelude;
+    let length = u32::from_be_bytes([a, b, c, d]) as usize;
+    let headers = u32::from_be_bytes([e, f, g, h]) as usize;
+    if crc32fast::hash(&[a, b, c, d, e, f, g, h]) != u32::from_be_bytes([i, j, k, l]) {
+        return Err("the head of an event stream's frame is damaged");
+    }
+    if length > LARGEST {
+        return Err("a frame of an event stream is larger than any answer should be");
+    }
+    if length < PRELUDE + TAIL || headers > length - PRELUDE - TAIL {
+        return Err("a frame of an event stream has lengths that cannot be");
+    }
+    if buffer.len() < length {
+        return Ok(None);
+    }
+    let frame = buffer.split_to(length).freeze();
+    let (inside, tail) = frame.split_at_checked(length - TAIL).unwrap_or_default();
+    if tail != crc32fast::hash(inside).to_be_bytes() {
+        return Err("a frame of an event stream is damaged");
+    }
+    Ok(Some(frame))
+}
+
+/// Writes what a frame holds as an event.
+fn open(frame: &Bytes, out: &mut Vec<u8>) -> Result<(), &'static str> {
+    const SHORT: &str = "the headers of an event stream's frame cannot be read";
+    let headers = frame.get(4..8).and_then(|four| four.first_chunk::<4>()).ok_or(SHORT)?;
+    let headers = u32::from_be_bytes(*headers) as usize;
+    let payload = frame.slice(PRELUDE + headers..frame.len() - TAIL);
+    let words = Words::read(frame.slice(PRELUDE..PRELUDE + headers)).ok_or(SHORT)?;
+    match &*words.message {
+        "event" if words.event == "chunk" => {
+            let json: Value = serde_json::from_slice(&payload)
+                .map_err(|_| "a frame of an event stream holds no JSON")?;
+            let bytes = json.get("bytes").and_then(Value::as_str);
+            let bytes = bytes.ok_or("a frame of an event stream holds no `bytes`")?;
+            let event =
+                STANDARD.decode(bytes).map_err(|_| "a frame of an event stream is not base64")?;
+            write(None, &event, out);
+        }
+        // What is said beside the model's own stream has no place in it.
+        "event" => {}
+        _ => {
+            let said: Value = serde_json::from_slice(&payload).unwrap_or_default();
+            let said = said.get("message").and_then(Value::as_str).unwrap_or(&words.said);
+            let kind = kind_of(&words.exception);
+            let error =
+                json!({ "type": "error", "error": { "type": kind, "message": said } }).to_string();
+            write(Some("error"), error.as_bytes(), out);
+        }
+    }
+    Ok(())
+}
+
+/// An event as it stands in a stream of them.
+fn write(name: Option<&str>, data: &[u8], out: &mut Vec<u8>) {
+    if let Some(name) = name {
+        out.extend_from_slice(format!("event: {name}\n").as_bytes());
+    }
+    for line in data.split(|byte| matches!(byte, b'\n' | b'\r')) {
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(line);
+        out.push(b'\n');
+    }
+    out.push(b'\n');
+}
+
+/// An exception's name in the words of the stream it interrupts.
+fn kind_of(exception: &str) -> &'static str {
+    match exception {
+        "throttlingException" | "ThrottlingException" => "rate_limit_error",
+        "serviceUnavailableException" | "ServiceUnavailableException" => "overloaded_error",
+        "validationException" | "ValidationException" => "invalid_request_error",
+        "modelTimeoutException" | "ModelTimeoutException" => "timeout_error",
+        _ => "api_error",
+    }
+}
+
+/// The few headers that matter.
+#[derive(Debug, Default)]
+struct Words {
+    message: String,
+    event: String,
+    exception: String,
+    said: String,
+}
+
+impl Words {
+    fn read(mut rest: Bytes) -> Option<Self> {
+        let mut words = Self::default();
+        while !rest.is_empty() {
+            let length = usize::from(rest.try_get_u8().ok()?);
+            let name = take(&mut rest, length)?;
+            // The kind of a value says how long it is.
+            let length = match rest.try_get_u8().ok()? {
+                0 | 1 => 0,
+                2 => 1,
+                3 => 2,
+                4 => 4,
+                5 | 8 => 8,
+                6 | 7 => usize::from(rest.try_get_u16().ok()?),
+                9 => 16,
+                _ => return None,
+            };
+            let value = take(&mut rest, length)?;
+            let text = || String::from_utf8_lossy(&value).into_owned();
+            match &name[..] {
+                b":message-type" => words.message = text(),
+                b":event-type" => words.event = text(),
+                b":exception-type" | b":error-code" => words.exception = text(),
+                b":error-message" => words.said = text(),
+                _ => {}
+            }
+        }
+        Some(words)
+    }
+}
+
+fn take(rest: &mut Bytes, length: usize) -> Option<Bytes> {
+    (length <= rest.len()).then(|| rest.split_to(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
+        let mut head = Vec::new();
+        for (name, value) in headers {
+            head.push(u8::try_from(name.len()).unwrap());
+            head.extend_from_slice(name.as_bytes());
+            head.push(7);
+            head.extend_from_slice(&u16::try_from(value.len()).unwrap().to_be_bytes());
+            head.extend_from_slice(value.as_bytes());
+        }
+        let total = u32::try_from(PRELUDE + head.len() + payload.len() + TAIL).unwrap();
+        let mut bytes = total.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&u32::try_from(head.len()).unwrap().to_be_bytes());
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
+        bytes.extend_from_slice(&head);
+        bytes.extend_from_slice(payload);
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
+        bytes
+    }
+
+    fn chunk(event: &str) -> Vec<u8> {
+        let payload = json!({ "bytes": STANDARD.encode(event), "p": "abc" }).to_string();
+        let headers = [
+            (":event-type", "chunk"),
+            (":content-type", "application/json"),
+            (":message-type", "event"),
+        ];
+        frame(&headers, payload.as_bytes())
+    }
+
+    fn exception(kind: &str, said: &str) -> Vec<u8> {
+        let headers = [(":exception-type", kind), (":message-type", "exception")];
+        frame(&headers, json!({ "message": said }).to_string().as_bytes())
+    }
+
+    fn opened(pieces: &[&[u8]]) -> (String, Option<&'static str>) {
+        let mut opener = Opener::default();
+        let mut text = Vec::new();
+        for piece in pieces {
+            match opener.push(piece) {
+                Ok(bytes) => text.extend_from_slice(&bytes),
+                Err(why) => return (String::from_utf8(text).unwrap(), Some(why)),
+            }
+        }
+        (String::from_utf8(text).unwrap(), opener.finish().err())
+    }
+
+    #[test]
+    fn the_published_frames_are_read() {
+        // Of the published vectors: no headers and no payload; a payload without headers.
+        let empty = [0, 0, 0, 0x10, 0, 0, 0, 0, 0x05, 0xc2, 0x48, 0xeb, 0x7d, 0x98, 0xc8, 0xff];
+        assert_eq!(frame(&[], b""), empty);
+        let mut buffer = BytesMut::from(&empty[..]);
+        assert_eq!(next(&mut buffer).unwrap().unwrap(), &empty[..]);
+        let mut plain = vec![0, 0, 0, 0x1d, 0, 0, 0, 0, 0xfd, 0x52, 0x8c, 0x5a];
+        plain.extend_from_slice(b"{'foo':'bar'}");
+        plain.extend_from_slice(&[0xc3, 0x65, 0x39, 0x36]);
+        let mut buffer = BytesMut::from(&plain[..]);
+        assert_eq!(next(&mut buffer).unwrap().unwrap(), &plain[..]);
+        assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn events_come_out_as_the_maker_sends_them_and_exceptions_as_errors() {
+        let stream = [chunk("{\"type\":\"ping\"}"), exception("throttlingException", "slow")];
+        let (text, end) = opened(&[&stream.concat()]);
+        assert_eq!(
+            text,
+            "data: {\"type\":\"ping\"}\n\nevent: error\ndata: {\"type\":\"error\",\"error\":\
+             {\"type\":\"rate_limit_error\",\"message\":\"slow\"}}\n\n"
+        );
+        assert_eq!(end, None);
+        let headers =
+            [(":message-type", "error"), (":error-code", "X"), (":error-message", "went wrong")];
+        let (text, _) = opened(&[&frame(&headers, b"")]);
+        assert!(text.contains("api_error") && text.contains("went wrong"), "{text}");
+        let unknown = [(":message-type", "event"), (":event-type", "metadata")];
+        assert_eq!(opened(&[&frame(&unknown, b"{}")]), (String::new(), None));
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_are_refused_before_anything_is_kept() {
+        let head = |length: u32, headers: u32| {
+            let mut bytes = length.to_be_bytes().to_vec();
+            bytes.extend_from_slice(&headers.to_be_bytes());
+            bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
+            bytes
+        };
+        for (length, headers) in [(0, 0), (15, 0), (16, 1), (u32::MAX, 0), (100, u32::MAX)] {
+            assert!(opened(&[&head(length, headers)]).1.is_some(), "{length} {headers}");
+        }
+        assert!(opened(&[&head(100, 4)]).1.unwrap().contains("middle"));
+    }
+
+    proptest! {
+        #[test]
+        fn cutting_the_bytes_anywhere_changes_nothing(
+            events in prop::collection::vec("[ -~é\n]{0,40}", 1..6),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+        ) {
+            let stream: Vec<u8> = events.iter().flat_map(|event| chunk(event)).collect();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len())).collect();
+            cuts.sort_unstable();
+            let mut pieces = Vec::new();
+            let mut done = 0;
+            for cut in cuts.into_iter().chain([stream.len()]) {
+                pieces.push(&stream[done..cut]);
+                done = cut;
+            }
+            let whole = opened(&[&stream]);
+            prop_assert_eq!(whole.1, None);
+            prop_assert_eq!(opened(&pieces), whole);
+        }
+
+        #[test]
+        fn a_damaged_byte_never_becomes_an_event(
+            events in prop::collection::vec("[a-z]{0,20}", 1..4),
+            at in any::<prop::sample::Index>(),
+            flip in 1u8..,
+        ) {
+            let good: Vec<u8> = events.iter().flat_map(|event| chunk(event)).collect();
+            let mut bad = good.clone();
+            let at = at.index(bad.len());
+            bad[at] ^= flip;
+            let (text, end) = opened(&[&bad]);
+            prop_assert!(end.is_some());
+            prop_assert!(opened(&[&good]).0.starts_with(&text));
+        }
+    }
+}

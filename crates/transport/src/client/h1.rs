@@ -1,0 +1,351 @@
+//! One request and its answer over a connection that speaks HTTP/1, by ourselves: what one read
+//! returns is handed on as one piece, and no task stands between a call and its connection.
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, HOST};
+use http::{Method, Request, Uri};
+use http_body::Frame;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Write as _};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
+
+use crate::client::body::{BodyError, Pieces};
+use crate::client::h1_head::{self, Head, LARGEST};
+use crate::client::outbound::Line;
+use crate::client::pool::Place;
+use crate::framing::{Framing, Step};
+
+/// How much is read at once at first, and at most.
+const READ: usize = 8 << 10;
+const READ_MOST: usize = 128 << 10;
+/// Up to how many bytes a request is copied together instead of being written from where it lies.
+const SMALL: usize = 16 << 10;
+/// How many pieces are written at once.
+const SLICES: usize = 16;
+
+/// A connection that speaks HTTP/1.
+pub(crate) struct Wire {
+    line: Line,
+    /// Whether a proxy reads the requests on it, which then tell the whole address.
+    proxied: bool,
+    /// Whether it has answered before.
+    used: bool,
+    /// Bytes read and not yet used.
+    read: BytesMut,
+    /// How much is read at once.
+    room: usize,
+    out: Out,
+}
+
+/// What is still to be sent.
+#[derive(Default)]
+struct Out {
+    /// The head, and the body where it is small.
+    small: Vec<u8>,
+    sent: usize,
+    /// The body where it is not.
+    pieces: VecDeque<Bytes>,
+    /// Whether everything was handed over and flushed, or nothing more can be.
+    through: bool,
+}
+
+/// Why an exchange got no answer.
+pub(crate) enum Failed {
+    /// The connection had answered before and said nothing this time: it was closed while it was
+    /// idle, and nobody has read the request.
+    Stale(BodyError),
+    /// Somebody may have read the request.
+    Sent(BodyError),
+}
+
+impl Wire {
+    pub(crate) fn new(line: Line, proxied: bool) -> Self {
+        let out = Out { through: true, ..Out::default() };
+        Self { line, proxied, used: false, read: BytesMut::new(), room: READ, out }
+    }
+
+    /// Whether a connection that was kept can be used again: nothing came on it, not even its end.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        let mut byte = [0];
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut line = Pin::new(&mut self.line);
+        line.as_mut().poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_pending()
+    }
+
+    /// Sends a request and waits for the head of the answer.
+    pub(crate) async fn exchange(&mut self, request: Request<Pieces>) -> Result<Head, Failed> {
+        self.write(request);
+        let mut heard = false;
+        let outcome = poll_fn(|cx| self.poll_head(cx, &mut heard)).await;
+        let stale = self.used && !heard;
+        self.used = true;
+        outcome.map_err(|why| if stale { Failed::Stale(why) } else { Failed::Sent(why) })
+    }
+
+    fn write(&mut self, request: Request<Pieces>) {
+        let (head, body) = request.into_parts();
+        let small = &mut self.out.small;
+        small.clear();
+        write_head(&head, body.left(), self.proxied, small);
+        let mut pieces = body.into_pieces();
+        if pieces.iter().map(Bytes::len).sum::<usize>() <= SMALL {
+            pieces.drain(..).for_each(|piece| small.extend_from_slice(&piece));
+        }
+        self.out.pieces = pieces;
+        self.out.sent = 0;
+        self.out.through = false;
+    }
+
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        heard: &mut bool,
+    ) -> Poll<Result<Head, BodyError>> {
+        loop {
+            // The answer may come before the request is through, and is what counts then.
+            let sent = self.poll_send(cx);
+            while let Some(head) = h1_head::take(&mut self.read)? {
+                if !head.is_interim() {
+                    return Poll::Ready(Ok(head));
+                }
+            }
+            if self.read.len() > LARGEST {
+                return Poll::Ready(Err("the head of the answer is too large".into()));
+            }
+            match self.poll_read(cx) {
+                Poll::Ready(Ok(0)) => {
+                    let why = "the connection was closed before the answer was there";
+                    return Poll::Ready(Err(why.into()));
+                }
+                Poll::Ready(Ok(_)) => *heard = true,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e.into())),
+                Poll::Pending => {
+                    return match sent {
+                        Poll::Ready(Err(e)) => Poll::Ready(Err(e.into())),
+                        Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Sends what is left of the request.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { line, out, .. } = self;
+        if out.through {
+            return Poll::Ready(Ok(()));
+        }
+        let mut line = Pin::new(line);
+        let outcome = loop {
+            if out.is_empty() {
+                break ready!(line.as_mut().poll_flush(cx));
+            }
+            match ready!(out.poll_write(line.as_mut(), cx)) {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => out.was_sent(count),
+                Err(e) => break Err(e),
+            }
+        };
+        out.through = true;
+        Poll::Ready(outcome)
+    }
+
+    /// Reads more; nothing more comes after a zero.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Sized to what comes: a long answer is read in large pieces, a short one costs little.
+        if self.read.capacity() - self.read.len() < self.room / 2 {
+            self.read.reserve(self.room);
+        }
+        let free = self.read.capacity() - self.read.len();
+        let count = ready!(pin!(self.line.read_buf(&mut self.read)).poll(cx))?;
+        if count == free && self.room < READ_MOST {
+            self.room *= 2;
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    /// Makes a connection small before it is kept.
+    fn rest(&mut self) {
+        self.read = BytesMut::new();
+        self.room = READ;
+        self.out.small.clear();
+        self.out.small.shrink_to(READ);
+    }
+}
+
+impl Out {
+    fn is_empty(&self) -> bool {
+        self.sent >= self.small.len() && self.pieces.is_empty()
+    }
+
+    fn poll_write(&self, line: Pin<&mut Line>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let small = self.small.get(self.sent..).unwrap_or_default();
+        if self.pieces.is_empty() {
+            return line.poll_write(cx, small);
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let all = std::iter::once(small).chain(self.pieces.iter().map(AsRef::as_ref));
+        for (slice, bytes) in slices.iter_mut().zip(all) {
+            *slice = IoSlice::new(bytes);
+        }
+        line.poll_write_vectored(cx, &slices)
+    }
+
+    fn was_sent(&mut self, count: usize) {
+        let small = count.min(self.small.len() - self.sent);
+        self.sent += small;
+        let mut left = count - small;
+        while let Some(piece) = self.pieces.front_mut() {
+            let most = left.min(piece.len());
+            piece.advance(most);
+            left -= most;
+            if !piece.is_empty() {
+                break;
+            }
+            self.pieces.pop_front();
+        }
+    }
+}
+
+fn write_head(head: &http::request::Parts, length: u64, proxied: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(head.method.as_str().as_bytes());
+    out.push(b' ');
+    if proxied {
+        let _ = write!(out, "{}", head.uri);
+    } else {
+        let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        out.extend_from_slice(path.as_bytes());
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    if !head.headers.contains_key(HOST) {
+        write_host(&head.uri, out);
+    }
+    for (name, value) in &head.headers {
+        if *name != CONTENT_LENGTH {
+            out.extend_from_slice(name.as_str().as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    if length > 0 || head.method == Method::POST {
+        let _ = write!(out, "content-length: {length}\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The host as it was addressed, without the port everybody knows.
+fn write_host(uri: &Uri, out: &mut Vec<u8>) {
+    let known = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    out.extend_from_slice(b"host: ");
+    out.extend_from_slice(uri.host().unwrap_or_default().as_bytes());
+    if let Some(port) = uri.port_u16().filter(|port| *port != known) {
+        let _ = write!(out, ":{port}");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The body of an answer, read from the connection when it is asked for.
+pub struct Flow {
+    /// There until the body has ended.
+    wire: Option<Box<Wire>>,
+    framing: Framing,
+    /// Whether the connection may be used again afterwards.
+    keep: bool,
+    place: Arc<Place>,
+    trailers: http::HeaderMap,
+}
+
+impl Flow {
+    /// The body behind a head.
+    pub(crate) fn new(
+        mut wire: Box<Wire>,
+        framing: Framing,
+        keep: bool,
+        place: Arc<Place>,
+    ) -> Self {
+        if let Framing::Length(left) = framing {
+            wire.room = usize::try_from(left).unwrap_or(READ_MOST).clamp(READ, READ_MOST);
+        }
+        let trailers = http::HeaderMap::new();
+        let mut flow = Self { wire: Some(wire), framing, keep, place, trailers };
+        flow.end();
+        flow
+    }
+
+    /// Whether everything was read.
+    pub(crate) fn is_end(&self) -> bool {
+        self.framing == Framing::Done && self.trailers.is_empty()
+    }
+
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        loop {
+            let Some(wire) = &mut self.wire else {
+                let trailers = std::mem::take(&mut self.trailers);
+                let last = (!trailers.is_empty()).then(|| Ok(Frame::trailers(trailers)));
+                return Poll::Ready(last);
+            };
+            match self.framing.take(&mut wire.read) {
+                Ok(Step::Data(data)) => {
+                    self.end();
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Ok(Step::Trailer(line)) => {
+                    h1_head::trailer(&line, &mut self.trailers);
+                    continue;
+                }
+                Ok(Step::End) => {
+                    self.end();
+                    continue;
+                }
+                Ok(Step::More) => {}
+                Err(why) => return self.fail(why.into()),
+            }
+            // What was not sent before the answer began; a failure is told by reading.
+            let _ = wire.poll_send(cx);
+            match ready!(wire.poll_read(cx)) {
+                Ok(0) if self.framing == Framing::UntilEnd => {
+                    self.framing = Framing::Done;
+                    self.end();
+                }
+                Ok(0) => return self.fail("the connection was closed before its end".into()),
+                Ok(_) => {}
+                Err(e) => return self.fail(e.into()),
+            }
+        }
+    }
+
+    fn fail(&mut self, why: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.framing = Framing::Broken;
+        self.wire = None;
+        Poll::Ready(Some(Err(why)))
+    }
+
+    /// At its end the connection is kept, if both sides are through with each other.
+    fn end(&mut self) {
+        if self.framing == Framing::Done
+            && let Some(mut wire) = self.wire.take()
+            && self.keep
+            && wire.out.through
+            && wire.out.is_empty()
+            && wire.read.is_empty()
+        {
+            wire.rest();
+            self.place.keep(wire);
+        }
+    }
+}
+
+impl fmt::Debug for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flow").field("framing", &self.framing).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,323 @@
+//! How connections leave this machine: directly or through a proxy, and whose certificates are
+//! trusted. Certificates are always checked.
+
+use http::{HeaderValue, Uri};
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls_platform_verifier::Verifier;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tower::Service as _;
+
+use crate::client::dial::Dialler;
+use crate::client::guard::Guard;
+use crate::client::names::{Names, SystemNames};
+
+/// How HTTP/2 is called within TLS.
+const H2: &[u8] = b"h2";
+
+/// The proxies to go through, as the operator or the usual environment variables name them.
+#[derive(Clone, Default)]
+pub struct Proxies {
+    /// For targets over plain HTTP.
+    pub http: Option<String>,
+    /// For targets over TLS.
+    pub https: Option<String>,
+    /// Hosts and ranges that are reached directly, with commas between them.
+    pub except: Option<String>,
+}
+
+/// Why nothing can leave this way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboundError(pub String);
+
+impl fmt::Display for OutboundError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OutboundError {}
+
+/// How an address of a proxy begins that speaks SOCKS.
+const SOCKS: [&str; 2] = ["socks5", "socks5h"];
+
+/// The way out.
+#[derive(Clone)]
+pub struct Outbound {
+    tls: ClientConfig,
+    matcher: Option<Arc<Matcher>>,
+    /// Who is asked for addresses, if not the machine.
+    names: Option<Arc<dyn Names>>,
+}
+
+impl Outbound {
+    /// A way out through these proxies. Besides the platform's own, the certificates in these PEM
+    /// texts are trusted.
+    pub fn new(proxies: &Proxies, trusted: &[Vec<u8>]) -> Result<Self, OutboundError> {
+        let Proxies { http, https, except } = proxies;
+        for proxy in [http, https].into_iter().flatten() {
+            check(proxy)?;
+        }
+        let matcher = (http.is_some() || https.is_some()).then(|| {
+            let text = |value: &Option<String>| value.clone().unwrap_or_default();
+            let made = Matcher::builder().http(text(http)).https(text(https)).no(text(except));
+            Arc::new(made.build())
+        });
+        let mut roots = Vec::new();
+        for pem in trusted {
+            roots.extend(read_pem(pem)?);
+        }
+        Ok(Self { tls: tls(roots)?, matcher, names: None })
+    }
+
+    /// The same way, on which names lead only where that guard lets them. Behind a proxy it is the
+    /// proxy that finds addresses, and its own must be found whatever it is.
+    #[must_use]
+    pub fn guarded(&self, guard: &Guard) -> Self {
+        let names = self.matcher.is_none().then(|| guard.watch(Arc::new(SystemNames::default())));
+        Self { names, ..self.clone() }
+    }
+
+    /// How TLS is spoken; which protocols are offered within it is the caller's choice.
+    pub fn tls(&self) -> ClientConfig {
+        self.tls.clone()
+    }
+
+    /// The proxy for a target; this machine itself is never reached through one.
+    pub(crate) fn proxy(&self, target: &Uri) -> Option<Intercept> {
+        let matcher = self.matcher.as_ref()?;
+        let host = target.host()?.trim_matches(['[', ']']);
+        let here = host.eq_ignore_ascii_case("localhost")
+            || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        if here { None } else { matcher.intercept(target) }
+    }
+
+    /// What a proxy must be told in the request itself: over TLS it is told when the tunnel opens.
+    pub fn proof(&self, target: &Uri) -> Option<HeaderValue> {
+        self.matcher.as_ref()?;
+        let plain = target.scheme_str() == Some("http");
+        let proxy = self.proxy(target).filter(|proxy| plain && !is_socks(proxy))?;
+        proxy.basic_auth().cloned()
+    }
+
+    /// What opens connections; HTTP/2 is offered within TLS.
+    pub(crate) fn opener(&self, connect: Duration) -> Opener {
+        let mut tls = self.tls();
+        tls.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
+        let tls = TlsConnector::from(Arc::new(tls));
+        Opener { dialler: Dialler::new(connect, self.names.clone()), tls, way: self.clone() }
+    }
+
+    /// A connection to that very address, which is one of the target's. A proxy is asked for the
+    /// address and not for the name, so that it cannot find another one.
+    pub async fn dial(
+        &self,
+        target: &Uri,
+        to: SocketAddr,
+        connect: Duration,
+    ) -> Result<TcpStream, Refusal> {
+        match self.proxy(target) {
+            None => Ok(TcpStream::connect(to).await?),
+            Some(proxy) => {
+                let to: Uri = format!("https://{to}/").parse()?;
+                let dialler = Dialler::new(connect, None);
+                Ok(through(&proxy, dialler, to).await?.into_inner())
+            }
+        }
+    }
+}
+
+/// Why a connection was not opened.
+type Refusal = Box<dyn std::error::Error + Send + Sync>;
+
+/// Whether a proxy is spoken to in SOCKS, which knows nothing of what goes through it.
+fn is_socks(proxy: &Intercept) -> bool {
+    proxy.uri().scheme_str().is_some_and(|scheme| SOCKS.contains(&scheme))
+}
+
+/// A connection to the target that the proxy does not look into.
+async fn through(
+    proxy: &Intercept,
+    dialler: Dialler,
+    target: Uri,
+) -> Result<TokioIo<TcpStream>, Refusal> {
+    let at = proxy.uri().clone();
+    if is_socks(proxy) {
+        // By either name the proxy finds the target's address, as an HTTP proxy does.
+        let socks = SocksV5::new(at, dialler);
+        let mut socks = match proxy.raw_auth() {
+            Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
+            None => socks,
+        };
+        return Ok(socks.call(target).await?);
+    }
+    let tunnel = Tunnel::new(at, dialler);
+    let mut tunnel = match proxy.basic_auth() {
+        Some(proof) => tunnel.with_auth(proof.clone()),
+        None => tunnel,
+    };
+    Ok(tunnel.call(target).await?)
+}
+
+impl fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.matcher.is_some() { "Outbound(proxy)" } else { "Outbound(direct)" })
+    }
+}
+
+/// A proxy is spoken to in plain HTTP or in SOCKS; what goes through it to a provider is TLS all the
+/// same. The address is not repeated, because it may hold a password.
+fn check(proxy: &str) -> Result<(), OutboundError> {
+    let uri = proxy.parse::<Uri>().ok();
+    let host = uri.as_ref().and_then(Uri::host).is_some_and(|host| !host.is_empty());
+    let scheme = uri.as_ref().and_then(Uri::scheme_str);
+    let socks = scheme.is_some_and(|scheme| SOCKS.contains(&scheme));
+    // SOCKS has a usual port, but it is not the one of the web that would be taken.
+    let port = uri.as_ref().is_some_and(|uri| uri.port().is_some());
+    if host && (matches!(scheme, None | Some("http")) || (socks && port)) {
+        return Ok(());
+    }
+    let why = "a proxy must be an http or socks5 address such as \"http://proxy.example.com:3128\" \
+               or \"socks5://127.0.0.1:1080\"";
+    Err(OutboundError(why.to_owned()))
+}
+
+fn read_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, OutboundError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(OutboundError("holds no certificate in PEM".to_owned())),
+        Err(e) => Err(OutboundError(format!("is no PEM: {e}"))),
+    }
+}
+
+fn tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, OutboundError> {
+    let unsafe_out =
+        |e: rustls::Error| OutboundError(format!("outgoing connections cannot be made safe: {e}"));
+    let builder = ClientConfig::builder();
+    let provider = Arc::clone(builder.crypto_provider());
+    let verifier = Verifier::new_with_extra_roots(roots, provider).map_err(unsafe_out)?;
+    // The name warns of verifiers that do not verify; this is the platform's own.
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    Ok(builder.with_no_client_auth())
+}
+
+/// Opens connections, directly or through a proxy.
+pub(crate) struct Opener {
+    dialler: Dialler,
+    tls: TlsConnector,
+    way: Outbound,
+}
+
+/// A connection that was opened.
+pub(crate) struct Opened {
+    pub(crate) line: Line,
+    /// Whether a proxy reads the requests on it.
+    pub(crate) proxied: bool,
+    /// Whether the other end wants to speak HTTP/2.
+    pub(crate) shared: bool,
+}
+
+impl Opener {
+    /// Opens a connection to the host of that address.
+    pub(crate) async fn open(&self, target: &Uri) -> Result<Opened, Refusal> {
+        let secret = target.scheme_str() == Some("https");
+        let mut dialler = self.dialler.clone();
+        let (stream, proxied) = match self.way.proxy(target) {
+            None => (dialler.call(target.clone()).await?, false),
+            Some(proxy) if secret || is_socks(&proxy) => {
+                (through(&proxy, dialler, target.clone()).await?, false)
+            }
+            Some(proxy) => (dialler.call(proxy.uri().clone()).await?, true),
+        };
+        let stream = stream.into_inner();
+        if !secret {
+            return Ok(Opened { line: Line::Plain(stream), proxied, shared: false });
+        }
+        let host = target.host().unwrap_or_default().trim_matches(['[', ']']);
+        let name = ServerName::try_from(host.to_owned())?;
+        let stream = self.tls.connect(name, stream).await?;
+        let shared = stream.get_ref().1.alpn_protocol() == Some(H2);
+        Ok(Opened { line: Line::Secret(Box::new(stream)), proxied, shared })
+    }
+
+    /// What a proxy must be told in a request to that address.
+    pub fn proof(&self, target: &Uri) -> Option<HeaderValue> {
+        self.way.proof(target)
+    }
+}
+
+/// A connection: plain TCP, or TLS on top of it.
+pub(crate) enum Line {
+    Plain(TcpStream),
+    Secret(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Secret(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Secret(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Secret(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Secret(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Secret(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,310 @@
+//! The head of an HTTP/1 request: where it ends, what it says, and everything it must not say.
+//!
+//! Stricter than the protocol asks: what two readers could take for two different requests is
+//! refused, so that nothing can be smuggled past whoever stands in front of us.
+
+use crate::framing::Framing;
+use crate::server::limits::{HttpLimits, MAX_HEADERS};
+use bytes::Bytes;
+use canon::{Fault, Trouble};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, Method, Uri};
+use std::mem::MaybeUninit;
+
+/// The longest request line. Longer ones are no address of ours.
+const LONGEST_LINE: usize = 8 << 10;
+/// The longest name of a host.
+const LONGEST_HOST: usize = 255;
+
+/// What a request says before its body.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+    pub(super) framing: Framing,
+    /// Whether the caller speaks HTTP/1.0, which knows no chunks.
+    pub(super) old: bool,
+    /// Whether the caller waits for our word before it sends the body.
+    pub(super) expects: bool,
+    /// Whether the connection may be used again.
+    pub(super) keep: bool,
+}
+
+/// How far a head was looked through.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    line: usize,
+    seen: usize,
+    lines: usize,
+}
+
+impl Scan {
+    /// Where the head ends, once all of it is there.
+    pub(super) fn end(
+        &mut self,
+        bytes: &[u8],
+        limits: &HttpLimits,
+    ) -> Result<Option<usize>, Fault> {
+        while let Some(found) = memchr::memchr(b'\n', bytes.get(self.seen..).unwrap_or_default()) {
+            let end = self.seen + found;
+            let line = bytes.get(self.line..end).unwrap_or_default();
+            let Some(line) = line.strip_suffix(b"\r") else {
+                return Err(bad("a line of the request does not end in CR LF"));
+            };
+            self.seen = end + 1;
+            self.line = self.seen;
+            match (line.is_empty(), self.lines) {
+                // An empty line before a request is a slip of old clients.
+                (true, 0) if self.seen <= 4 => continue,
+                (true, 0) => return Err(bad("the request begins with empty lines")),
+                (true, _) if self.seen > limits.header_bytes => return Err(too_large(limits)),
+                (true, _) => return Ok(Some(self.seen)),
+                (false, 0) if line.len() > LONGEST_LINE => return Err(line_too_long()),
+                (false, _) => self.lines += 1,
+            }
+        }
+        self.seen = bytes.len();
+        // Something that is not HTTP at all, TLS for instance, is not waited for.
+        if self.lines == 0 {
+            let begun = bytes.get(self.line..).unwrap_or_default();
+            if begun.first().is_some_and(|byte| !byte.is_ascii_graphic() && *byte != b'\r') {
+                return Err(bad("this is not an HTTP request"));
+            }
+            if begun.len() > LONGEST_LINE {
+                return Err(line_too_long());
+            }
+        }
+        if bytes.len() > limits.header_bytes { Err(too_large(limits)) } else { Ok(None) }
+    }
+}
+
+/// Reads a head that is complete. `spare` is an empty map to fill.
+pub(super) fn read(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) -> Result<Head, Fault> {
+    let mut places = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let places = places.get_mut(..limits.headers).unwrap_or_default();
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(head, places) {
+        Ok(httparse::Status::Complete(length)) if length == head.len() => {}
+        Ok(_) => return Err(bad("the request is not HTTP/1.1")),
+        Err(httparse::Error::TooManyHeaders) => {
+            let say = format!("a request may have {} headers at most", limits.headers);
+            return Err(Fault::new(Trouble::HeadTooLarge, say));
+        }
+        Err(e) => return Err(bad("the request is not HTTP/1.1").note(e.to_string())),
+    }
+    let (Some(method), Some(target), Some(version)) =
+        (request.method, request.path, request.version)
+    else {
+        return Err(bad("the request is not HTTP/1.1"));
+    };
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| bad("the method is unknown"))?;
+    let uri = target_of(&method, head, target)?;
+    let old = version == 0;
+    let mut seen = Seen::default();
+    let mut headers = spare;
+    headers.reserve(request.headers.len());
+    for header in request.headers.iter() {
+        let name = HeaderName::from_bytes(header.name.as_bytes())
+            .map_err(|_| bad("a header's name is not one"))?;
+        let value = head.slice_ref(header.value);
+        seen.take(&name, header.value, head)?;
+        let value = HeaderValue::from_maybe_shared(value)
+            .map_err(|_| bad("a header's value holds what it must not"))?;
+        headers.append(name, value);
+    }
+    let Seen { hosts, length, chunked, closes, keeps, upgrades, expects, strange } = seen;
+    if hosts > 1 || (hosts == 0 && !old) {
+        return Err(bad("a request has exactly one `Host` header").param("host"));
+    }
+    if chunked && (old || length.is_some()) {
+        let say = "`Transfer-Encoding` goes neither with `Content-Length` nor with HTTP/1.0";
+        return Err(bad(say).param("transfer-encoding"));
+    }
+    if strange {
+        let say = "`Expect` can only be `100-continue`";
+        return Err(Fault::new(Trouble::Expectation, say).param("expect"));
+    }
+    let framing = match length {
+        _ if chunked => Framing::chunked(limits.header_bytes),
+        None | Some(0) => Framing::Done,
+        Some(length) => Framing::Length(length),
+    };
+    // What follows a wish for another protocol may not be HTTP, so nothing more is read.
+    let keep = !closes && !upgrades && (!old || keeps);
+    Ok(Head { method, uri, headers, framing, old, expects: expects && !old, keep })
+}
+
+/// The path of a request whose head cannot be read, for the words of the refusal.
+pub(super) fn path_in(bytes: &[u8]) -> &str {
+    let line = bytes.get(..bytes.len().min(LONGEST_LINE)).unwrap_or_default();
+    let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    let path = target.split(|byte| b"?\r\n".contains(byte)).next().unwrap_or_default();
+    std::str::from_utf8(path).unwrap_or_default()
+}
+
+/// A path, an absolute address (whose authority is not looked at), or the `*` of `OPTIONS`.
+fn target_of(method: &Method, head: &Bytes, target: &str) -> Result<Uri, Fault> {
+    let wrong = || bad("the target of the request is not a path");
+    let is_absolute = || {
+        let start = target.get(..8).unwrap_or_default().to_ascii_lowercase();
+        start.starts_with("http://") || start == "https://"
+    };
+    let is_all = target == "*" && *method == Method::OPTIONS;
+    if *method == Method::CONNECT {
+        return Err(Fault::new(Trouble::NoMethod, "CONNECT is not served here"));
+    }
+    if target.starts_with('/') || is_all || is_absolute() {
+        Uri::from_maybe_shared(head.slice_ref(target.as_bytes())).map_err(|_| wrong())
+    } else {
+        Err(wrong())
+    }
+}
+
+/// What the headers say of the connection and the body.
+#[derive(Default)]
+struct Seen {
+    hosts: usize,
+    length: Option<u64>,
+    chunked: bool,
+    closes: bool,
+    keeps: bool,
+    upgrades: bool,
+    expects: bool,
+    strange: bool,
+}
+
+impl Seen {
+    fn take(&mut self, name: &HeaderName, value: &[u8], head: &[u8]) -> Result<(), Fault> {
+        match *name {
+            HOST => {
+                self.hosts += 1;
+                if !is_host(value) {
+                    return Err(bad("`Host` is not the name of a host").param("host"));
+                }
+            }
+            CONTENT_LENGTH => {
+                let wrong = || bad("`Content-Length` is not one number").param("content-length");
+                if self.length.is_some() || !stands_alone(value, head) {
+                    return Err(wrong());
+                }
+                self.length = Some(number(value).ok_or_else(wrong)?);
+            }
+            TRANSFER_ENCODING => {
+                if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                    let say = "`Transfer-Encoding` can only be `chunked`";
+                    return Err(bad(say).param("transfer-encoding"));
+                }
+                self.chunked = true;
+            }
+            CONNECTION => {
+                for word in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                    self.closes |= word.eq_ignore_ascii_case(b"close");
+                    self.keeps |= word.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            UPGRADE => self.upgrades = true,
+            EXPECT => {
+                let known = value.eq_ignore_ascii_case(b"100-continue");
+                self.expects |= known;
+                self.strange |= !known;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether a value has at most one space before it and nothing behind it.
+fn stands_alone(value: &[u8], head: &[u8]) -> bool {
+    let start = (value.as_ptr() as usize).wrapping_sub(head.as_ptr() as usize);
+    let before = head.get(..start).unwrap_or_default();
+    let before = before.strip_suffix(b" ").unwrap_or(before);
+    before.ends_with(b":") && head.get(start + value.len()) == Some(&b'\r')
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// A name, an address or nothing, with or without a port.
+pub(crate) fn is_host(value: &[u8]) -> bool {
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:[]%".contains(byte);
+    value.len() <= LONGEST_HOST && value.iter().all(fits)
+}
+
+fn bad(say: &'static str) -> Fault {
+    Fault::invalid("", say)
+}
+
+fn too_large(limits: &HttpLimits) -> Fault {
+    let say = format!("the headers are larger than {} bytes, the limit here", limits.header_bytes);
+    Fault::new(Trouble::HeadTooLarge, say)
+}
+
+fn line_too_long() -> Fault {
+    let say = format!("the request line is longer than {LONGEST_LINE} bytes, the limit here");
+    Fault::new(Trouble::HeadTooLarge, say)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const LIMITS: HttpLimits = HttpLimits {
+        connections: 1,
+        connections_per_address: 1,
+        headers: 10,
+        header_bytes: 16 << 10,
+        header_time: Duration::from_secs(1),
+        body_time: Duration::from_secs(1),
+        idle: Duration::from_secs(1),
+        stall: Duration::from_secs(1),
+        streams: 1,
+        resets: 1,
+    };
+
+    /// Where a head ends when it arrives in pieces of that size.
+    fn end(bytes: &[u8], size: usize) -> Result<Option<usize>, Fault> {
+        let mut scan = Scan::default();
+        let mut sent = 0;
+        while sent < bytes.len() {
+            sent = bytes.len().min(sent + size);
+            if let Some(end) = scan.end(&bytes[..sent], &LIMITS)? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    #[test]
+    fn the_end_of_a_head_is_found_however_it_is_cut() {
+        let head = b"\r\nPOST /v1/messages HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n";
+        let bytes = [head.as_slice(), b"hello"].concat();
+        for size in 1..=bytes.len() {
+            assert_eq!(end(&bytes, size).unwrap(), Some(head.len()), "{size}");
+        }
+        let read = read(&Bytes::from(head.to_vec()), &LIMITS, HeaderMap::new()).unwrap();
+        assert_eq!((read.uri.path(), read.framing), ("/v1/messages", Framing::Length(5)));
+        assert!(read.keep && !read.old && !read.expects);
+    }
+
+    #[test]
+    fn what_is_no_head_is_not_waited_for() {
+        for bytes in ["GET / HTTP/1.1\nhost: a\r\n\r\n", "\u{16}\u{3}\u{1}", "\r\n\r\n\r\n"] {
+            for size in 1..=bytes.len() {
+                assert!(end(bytes.as_bytes(), size).is_err(), "{bytes:?}");
+            }
+        }
+        let long = format!("GET /{}", "x".repeat(LONGEST_LINE));
+        assert_eq!(end(long.as_bytes(), 1000).unwrap_err().trouble(), Trouble::HeadTooLarge);
+        let large = format!("GET / HTTP/1.1\r\nx: {}", "x".repeat(LIMITS.header_bytes));
+        assert_eq!(end(large.as_bytes(), 1000).unwrap_err().trouble(), Trouble::HeadTooLarge);
+    }
+}

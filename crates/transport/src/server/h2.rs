@@ -1,0 +1,353 @@
+//! HTTP/2, by hyper, with our limits and two watches hyper has not: on callers that take back what
+//! they ask, and on those that take nothing of their answer.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{Buf as _, Bytes, BytesMut};
+use canon::{Fault, Trouble};
+use futures_util::task::AtomicWaker;
+use http::header::{EXPECT, HOST};
+use http::{HeaderMap, Request};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use super::connections::{Connection, Connections, ShutdownPhase};
+use super::h1::{self, Alarm, Stream};
+use super::handler::RequestHandler;
+use super::limits::HttpLimits;
+
+/// How often a silent connection is asked whether it is there.
+const PING: Duration = Duration::from_secs(20);
+/// How long it may take to say so.
+const PONG: Duration = Duration::from_secs(10);
+/// How much of an answer waits in memory for a caller's window.
+const WAITING: usize = 64 << 10;
+/// How many requests taken back are forgotten each second.
+const FORGOTTEN: f64 = 10.0;
+
+/// Serves a connection to its end.
+pub(super) async fn serve<S: Stream, H: RequestHandler>(
+    stream: Rewound<S>,
+    handler: H,
+    guest: Connection,
+    limits: HttpLimits,
+) {
+    let mut server = http2::Builder::new(Tasks { stall: limits.stall });
+    server
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(20)
+        .max_local_error_reset_streams(limits.resets as usize)
+        .max_send_buf_size(WAITING)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PONG);
+    let streams = Arc::new(Streams::new(&guest, &limits));
+    let handler = Arc::new(handler);
+    let phase = guest.connections();
+    let counted = Arc::clone(&streams);
+    let answers = service_fn(move |request: Request<Incoming>| {
+        let (handler, phase) = (Arc::clone(&handler), Arc::clone(&phase));
+        let running = Running::new(&counted);
+        async move { Ok::<_, Infallible>(answer(&*handler, &phase, request, running, &limits).await) }
+    });
+    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), answers));
+    let mut alarm = Alarm::default();
+    let mut leaving = false;
+    poll_fn(|cx| {
+        guest.listen(cx);
+        if streams.is_flooded() {
+            tracing::debug!("a connection took back too many requests and is closed");
+            // One more look, so that it hears why.
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.as_mut().poll(cx);
+            return Poll::Ready(());
+        }
+        match guest.order() {
+            ShutdownPhase::Serve => {}
+            ShutdownPhase::Drain | ShutdownPhase::End if leaving => {}
+            ShutdownPhase::Drain | ShutdownPhase::End => {
+                leaving = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            ShutdownPhase::Cut => return Poll::Ready(()),
+        }
+        if let Poll::Ready(outcome) = connection.as_mut().poll(cx) {
+            if let Err(e) = outcome {
+                tracing::debug!("a connection ended badly: {e}");
+            }
+            return Poll::Ready(());
+        }
+        if !leaving
+            && let Some(until) = streams.idle_until(limits.idle)
+            && alarm.poll(cx, until).is_ready()
+        {
+            leaving = true;
+            connection.as_mut().graceful_shutdown();
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+async fn answer<H: RequestHandler>(
+    handler: &H,
+    connections: &Connections,
+    request: Request<Incoming>,
+    running: Running,
+    limits: &HttpLimits,
+) -> Response<Shown> {
+    let request = request.map(Body::new);
+    let format = handler.format(request.uri().path(), request.headers());
+    let response = match check_headers(request.headers(), limits) {
+        Err(fault) => handler.refuse(&fault, request.uri().path()),
+        Ok(()) => tokio::select! {
+            biased;
+            response = handler.answer(request, format) => response,
+            () = connections.ending() => handler.stopped(format),
+        },
+    };
+    response.map(|body| Shown { body, running: running.answered() })
+}
+
+/// Applies the rules of HTTP/1 that hyper does not enforce on HTTP/2.
+fn check_headers(headers: &HeaderMap, limits: &HttpLimits) -> Result<(), Fault> {
+    if headers.len() > limits.headers {
+        let say = format!("a request may have {} headers at most", limits.headers);
+        return Err(Fault::new(Trouble::HeadTooLarge, say));
+    }
+    let mut hosts = headers.get_all(HOST).iter();
+    if hosts.next().is_some_and(|host| !h1::is_host(host.as_bytes())) || hosts.next().is_some() {
+        return Err(Fault::invalid("host", "`Host` is not the name of a host"));
+    }
+    let expects = headers.get(EXPECT);
+    if expects.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+        let say = "`Expect` can only be `100-continue`";
+        return Err(Fault::new(Trouble::Expectation, say).param("expect"));
+    }
+    Ok(())
+}
+
+/// The streams of one connection.
+struct Streams {
+    running: AtomicUsize,
+    /// When the last one ended, and how many were taken back, less what is forgotten.
+    state: Mutex<(Instant, f64)>,
+    most: f64,
+    flooded: AtomicUsize,
+    waker: Arc<AtomicWaker>,
+}
+
+impl Streams {
+    fn new(guest: &Connection, limits: &HttpLimits) -> Self {
+        Self {
+            running: AtomicUsize::new(0),
+            state: Mutex::new((Instant::now(), 0.0)),
+            most: f64::from(limits.resets),
+            flooded: AtomicUsize::new(0),
+            waker: guest.waker(),
+        }
+    }
+
+    fn is_flooded(&self) -> bool {
+        self.flooded.load(Ordering::Relaxed) > 0
+    }
+
+    fn idle_until(&self, idle: Duration) -> Option<Instant> {
+        (self.running.load(Ordering::Acquire) == 0).then(|| self.state.lock().0 + idle)
+    }
+
+    fn ended(&self, taken_back: bool) {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let (last, count) = *state;
+        let count = (count - now.duration_since(last).as_secs_f64() * FORGOTTEN).max(0.0);
+        let count = count + f64::from(u8::from(taken_back));
+        *state = (now, count);
+        drop(state);
+        if count > self.most {
+            self.flooded.store(1, Ordering::Relaxed);
+        }
+        // The last one out starts the time a connection may be idle.
+        if self.running.fetch_sub(1, Ordering::AcqRel) == 1 || count > self.most {
+            self.waker.wake();
+        }
+    }
+}
+
+/// One stream, from its request to the end of its answer.
+struct Running {
+    streams: Arc<Streams>,
+    answered: bool,
+}
+
+impl Running {
+    fn new(streams: &Arc<Streams>) -> Self {
+        streams.running.fetch_add(1, Ordering::AcqRel);
+        Self { streams: Arc::clone(streams), answered: false }
+    }
+
+    fn answered(mut self) -> Self {
+        self.answered = true;
+        self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.streams.ended(!self.answered);
+    }
+}
+
+tokio::task_local! {
+    /// How often the answer of this task gave a piece, twice over, and one more while the last
+    /// piece waits for the caller's window.
+    static GIVEN: Arc<AtomicU64>;
+}
+
+/// Where hyper runs the streams of a connection.
+#[derive(Clone, Copy)]
+struct Tasks {
+    stall: Duration,
+}
+
+impl<F> hyper::rt::Executor<F> for Tasks
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, stream: F) {
+        tokio::spawn(watched(stream, self.stall));
+    }
+}
+
+/// Runs a stream until it ends, or until its caller took nothing for too long. Dropped, it is reset.
+async fn watched<F: Future>(stream: F, stall: Duration) {
+    let given = Arc::new(AtomicU64::new(0));
+    let mut stream = pin!(GIVEN.scope(Arc::clone(&given), stream));
+    let mut alarm = Alarm::default();
+    let mut waits: Option<(u64, Instant)> = None;
+    poll_fn(|cx| {
+        if stream.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let given = given.load(Ordering::Relaxed);
+        if given & 1 == 0 {
+            waits = None;
+            return Poll::Pending;
+        }
+        let until = match waits {
+            Some((same, until)) if same == given => until,
+            _ => Instant::now() + stall,
+        };
+        waits = Some((given, until));
+        alarm.poll(cx, until)
+    })
+    .await;
+}
+
+/// The body of an answer; it notes whether it waits for the provider or for the caller.
+struct Shown {
+    body: Body,
+    #[expect(dead_code, reason = "dropped with the body, it ends the stream's count")]
+    running: Running,
+}
+
+impl HttpBody for Shown {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let gave = matches!(polled, Poll::Ready(Some(Ok(_))));
+        let _ = GIVEN.try_with(|given| {
+            let pieces = (given.load(Ordering::Relaxed) >> 1) + u64::from(gave);
+            given.store(pieces << 1 | u64::from(gave), Ordering::Relaxed);
+        });
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection whose first bytes were read already.
+pub(super) struct Rewound<S> {
+    stream: S,
+    read: BytesMut,
+}
+
+impl<S> Rewound<S> {
+    pub(super) fn new(stream: S, read: BytesMut) -> Self {
+        Self { stream, read }
+    }
+}
+
+impl<S: Stream> AsyncRead for Rewound<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, into);
+        }
+        let count = self.read.len().min(into.remaining());
+        into.put_slice(self.read.get(..count).unwrap_or_default());
+        self.read.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: Stream> AsyncWrite for Rewound<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

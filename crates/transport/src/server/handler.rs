@@ -1,0 +1,34 @@
+//! The service behind a listener.
+
+use axum::body::Body;
+use axum::response::Response;
+use canon::Fault;
+use http::{HeaderMap, Request};
+
+/// Answers the requests of one connection.
+///
+/// The server reads and writes HTTP; everything an answer says is the handler's, refusals of
+/// malformed requests included, so that a caller sees one error format.
+pub trait RequestHandler: Send + Sync + 'static {
+    /// The error format of one request, chosen before the request is handed over.
+    type Format: Copy + Send + Sync;
+
+    /// Returns the error format for a path and headers.
+    fn format(&self, path: &str, headers: &HeaderMap) -> Self::Format;
+
+    /// Answers one request.
+    fn answer(
+        &self,
+        request: Request<Body>,
+        format: Self::Format,
+    ) -> impl Future<Output = Response> + Send;
+
+    /// Answers a request that could not be parsed.
+    fn refuse(&self, fault: &Fault, path: &str) -> Response;
+
+    /// Answers a request that is cut short because the process stops.
+    fn stopped(&self, format: Self::Format) -> Response;
+
+    /// The time in microseconds since 1970, for the `Date` header.
+    fn now(&self) -> i64;
+}

@@ -1,0 +1,31 @@
+//! Limits of one caller's connection.
+
+use std::time::Duration;
+
+/// The upper bound of [`HttpLimits::headers`]: headers are parsed into an array of this size.
+pub const MAX_HEADERS: usize = 256;
+
+/// Limits of the connections callers open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpLimits {
+    /// Open connections.
+    pub connections: usize,
+    /// Open connections from one IP address.
+    pub connections_per_address: usize,
+    /// Headers of one request.
+    pub headers: usize,
+    /// Bytes of the request line and the headers together.
+    pub header_bytes: usize,
+    /// Time the head of a request may take to arrive.
+    pub header_time: Duration,
+    /// Time a body may stand still beyond what its bytes have earned.
+    pub body_time: Duration,
+    /// Time a connection may stay open without a request.
+    pub idle: Duration,
+    /// Time a caller may read nothing of an answer that is ready.
+    pub stall: Duration,
+    /// Concurrent streams of one HTTP/2 connection.
+    pub streams: u32,
+    /// Requests an HTTP/2 connection may reset in one burst.
+    pub resets: u32,
+}

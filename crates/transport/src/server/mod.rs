@@ -1,0 +1,126 @@
+//! The server side: the accept loop, HTTP/1 and HTTP/2 connections, and an orderly shutdown.
+//!
+//! The loop is our own because every limit of a connection must be ours to set: header count and
+//! time, streams, and the way all of it ends when the process stops.
+
+mod connections;
+mod h1;
+mod h2;
+mod handler;
+mod limits;
+
+pub use connections::{Connection, Connections, ShutdownPhase};
+pub use handler::RequestHandler;
+pub use limits::{HttpLimits, MAX_HEADERS};
+
+use bytes::BytesMut;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
+
+/// Pause before the next `accept` after one failed.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Shortest time between two log lines about refused or failed connections.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
+/// Answer to a connection beyond the limit.
+const TOO_MANY_CONNECTIONS: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+/// Settings of a listener. They are read again for every connection, so that a reload applies.
+#[derive(Clone)]
+pub struct ListenerSettings {
+    /// Limits of each connection.
+    pub limits: HttpLimits,
+    /// Certificate and protocols; `None` serves plain HTTP.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+/// Accepts connections for ever. Each one is a task of `tasks` and is counted in `connections`.
+pub async fn accept<H: RequestHandler>(
+    listener: TcpListener,
+    connections: Arc<Connections>,
+    tasks: TaskTracker,
+    settings: impl Fn() -> ListenerSettings,
+    handler: impl Fn(SocketAddr) -> H,
+) {
+    let mut logged: Option<Instant> = None;
+    let mut should_log = move || {
+        let due = logged.is_none_or(|at| at.elapsed() > LOG_INTERVAL);
+        if due {
+            logged = Some(Instant::now());
+        }
+        due
+    };
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                // Usually the process is out of file descriptors: others must close first.
+                if should_log() {
+                    tracing::warn!("a connection could not be accepted: {e}");
+                }
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                continue;
+            }
+        };
+        let ListenerSettings { limits, tls } = settings();
+        let Some(connection) = connections.enter(peer.ip(), &limits) else {
+            if tls.is_none() {
+                let _ = socket2::SockRef::from(&stream).send(TOO_MANY_CONNECTIONS);
+            }
+            if should_log() {
+                tracing::warn!(peer = %peer.ip(), "too many connections: {} is refused", peer.ip());
+            }
+            continue;
+        };
+        let tls = tls.map(TlsAcceptor::from);
+        tasks.spawn(serve(handler(peer), connection, stream, tls, limits));
+    }
+}
+
+async fn serve<H: RequestHandler>(
+    handler: H,
+    connection: Connection,
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    limits: HttpLimits,
+) {
+    set_socket_options(&stream, &limits);
+    match tls {
+        None => serve_http(stream, handler, connection, limits).await,
+        Some(tls) => match tokio::time::timeout(limits.header_time, tls.accept(stream)).await {
+            Ok(Ok(stream)) => serve_http(stream, handler, connection, limits).await,
+            Ok(Err(e)) => tracing::debug!("a TLS handshake failed: {e}"),
+            Err(_) => tracing::debug!("a TLS handshake did not finish in time"),
+        },
+    }
+}
+
+/// Serves HTTP/1 unless the first bytes are the HTTP/2 preface.
+async fn serve_http<S: h1::Stream, H: RequestHandler>(
+    stream: S,
+    handler: H,
+    connection: Connection,
+    limits: HttpLimits,
+) {
+    let other = h1::serve(stream, BytesMut::new(), handler, connection, limits).await;
+    if let Some(h1::Handed { stream, read, handler, guest }) = other {
+        h2::serve(h2::Rewound::new(stream, read), handler, guest, limits).await;
+    }
+}
+
+/// Sets the socket options of a connection. They are best effort: without one the connection
+/// still works.
+fn set_socket_options(stream: &TcpStream, limits: &HttpLimits) {
+    // With Nagle's algorithm a small write waits for an acknowledgement, up to 40 ms.
+    let _ = stream.set_nodelay(true);
+    let socket = socket2::SockRef::from(stream);
+    let alive = socket2::TcpKeepalive::new().with_time(limits.stall);
+    let _ = socket.set_tcp_keepalive(&alive);
+    // Closes the connection of a machine that vanished without a FIN.
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_user_timeout(Some(limits.stall));
+}

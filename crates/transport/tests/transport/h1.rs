@@ -1,0 +1,195 @@
+//! Answers over HTTP/1: where they end, and which connections carry another request.
+
+use bytes::Bytes;
+use canon::Reach;
+use http::Request;
+use http_body_util::BodyExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use transport::{Answer, Client, Lost, Outbound, Pieces, Proxies};
+
+/// A provider that gives every request on every connection the same answer.
+struct Provider {
+    address: String,
+    connections: Arc<AtomicUsize>,
+}
+
+/// What it does behind an answer.
+#[derive(Clone, Copy, PartialEq)]
+enum Then {
+    Waits,
+    Closes,
+    /// Answers one request and hears the next one only to close.
+    HangsUp,
+    /// Answers before it has read the body.
+    Hurries,
+}
+
+impl Provider {
+    async fn start(answer: &'static str, then: Then) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(serve(stream, answer, then));
+            }
+        });
+        Self { address, connections }
+    }
+
+    async fn ask(&self, client: &Client, body: usize) -> Result<Answer, Lost> {
+        let pieces = Pieces::new(vec![Bytes::from(vec![b'x'; body]), Bytes::from_static(b"end")]);
+        let request = Request::post(format!("http://{}/v1/x", self.address)).body(pieces).unwrap();
+        client.send(request, false).await
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+async fn serve(mut stream: TcpStream, answer: &'static str, then: Then) {
+    let mut read = Vec::new();
+    for turn in 0.. {
+        let Some(length) = request(&mut stream, &mut read, then).await else { return };
+        if turn == 1 && then == Then::HangsUp {
+            return;
+        }
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        if then == Then::Hurries {
+            body(&mut stream, &mut read, length).await;
+        }
+        if then == Then::Closes {
+            return;
+        }
+    }
+}
+
+/// Reads a request; tells how long its body is.
+async fn request(stream: &mut TcpStream, read: &mut Vec<u8>, then: Then) -> Option<usize> {
+    let head = loop {
+        if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
+            break read.drain(..at + 4).collect::<Vec<u8>>();
+        }
+        if stream.read_buf(read).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let head = String::from_utf8(head).unwrap();
+    let (_, length) = head.split_once("content-length: ")?;
+    let length = length.split_once('\r')?.0.parse().unwrap();
+    if then != Then::Hurries {
+        body(stream, read, length).await;
+    }
+    Some(length)
+}
+
+async fn body(stream: &mut TcpStream, read: &mut Vec<u8>, length: usize) {
+    while read.len() < length {
+        if stream.read_buf(read).await.unwrap_or(0) == 0 {
+            return;
+        }
+    }
+    let body: Vec<u8> = read.drain(..length).collect();
+    assert!(body.ends_with(b"end"));
+}
+
+fn client() -> Client {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    Client::net(Duration::from_secs(5), &Outbound::new(&Proxies::default(), &[]).unwrap())
+}
+
+async fn text(answer: Answer) -> Result<String, String> {
+    let collected = answer.body.collect().await.map_err(|e| e.to_string())?;
+    Ok(String::from_utf8(collected.to_bytes().to_vec()).unwrap())
+}
+
+const LENGTH: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+const CHUNKS: &str =
+    "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+
+#[tokio::test]
+async fn a_connection_carries_the_next_request_if_its_answer_ended_where_it_said() {
+    for (answer, then, kept) in [
+        (LENGTH, Then::Waits, true),
+        (CHUNKS, Then::Waits, true),
+        (
+            "HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+            Then::Waits,
+            true,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello",
+            Then::Waits,
+            false,
+        ),
+        ("HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nhello", Then::Waits, false),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello and more", Then::Waits, false),
+        ("HTTP/1.1 200 OK\r\n\r\nhello", Then::Closes, false),
+    ] {
+        let provider = Provider::start(answer, then).await;
+        let client = client();
+        for _ in 0..3 {
+            let answer = provider.ask(&client, 10).await.unwrap();
+            assert_eq!(text(answer).await.unwrap(), "hello");
+        }
+        assert_eq!(provider.connections(), if kept { 1 } else { 3 }, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_ends_too_early_is_broken() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nx",
+    ] {
+        let provider = Provider::start(answer, Then::Closes).await;
+        let answer = provider.ask(&client(), 10).await.unwrap();
+        assert!(text(answer).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn trailers_are_told() {
+    let answer = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\
+                  grpc-status: 13\r\n\r\n";
+    let provider = Provider::start(answer, Then::Waits).await;
+    let client = client();
+    for _ in 0..2 {
+        let answer = provider.ask(&client, 10).await.unwrap();
+        let collected = answer.body.collect().await.unwrap();
+        assert_eq!(collected.trailers().unwrap()["grpc-status"], "13");
+    }
+    assert_eq!(provider.connections(), 1);
+}
+
+#[tokio::test]
+async fn what_was_lost_on_a_kept_connection_is_told_from_what_was_heard() {
+    let provider = Provider::start(LENGTH, Then::HangsUp).await;
+    let client = client();
+    text(provider.ask(&client, 10).await.unwrap()).await.unwrap();
+    assert_eq!(provider.ask(&client, 10).await.unwrap_err().reach, Reach::Stale);
+    let provider = Provider::start("nonsense\r\n\r\n", Then::Waits).await;
+    assert_eq!(provider.ask(&client, 10).await.unwrap_err().reach, Reach::Sent);
+    let gone = Provider { address: "127.0.0.1:1".to_owned(), connections: Arc::default() };
+    assert_eq!(gone.ask(&client, 10).await.unwrap_err().reach, Reach::Nothing);
+}
+
+#[tokio::test]
+async fn an_answer_may_come_before_the_request_is_through() {
+    let provider = Provider::start(CHUNKS, Then::Hurries).await;
+    let client = client();
+    for _ in 0..2 {
+        let answer = provider.ask(&client, 32 << 20).await.unwrap();
+        assert_eq!(text(answer).await.unwrap(), "hello");
+    }
+    // What was left of the request went nowhere, so its connection did not carry another.
+    assert_eq!(provider.connections(), 2);
+}

@@ -1,0 +1,11 @@
+//! Tests of the HTTP/1 client against real sockets.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops when its setup fails"
+)]
+
+mod h1;
