@@ -3,7 +3,11 @@
 //! Each use case is one typed function with its rights, its checks and its line in the audit log.
 //! The command line, the JSON API and the console call these functions; nothing else writes.
 
+mod account_admin;
 mod account_links;
+mod actor;
+mod error;
+pub mod keys;
 pub mod names;
 mod new_key;
 pub mod one_time_link;
@@ -11,19 +15,27 @@ pub mod password;
 pub mod random;
 mod rights;
 mod stored_config;
+mod version;
 
+pub use account_admin::AccountAdmin;
 pub use account_links::{hash_password, invite_link, names_objection, reset_link};
+pub use actor::Actor;
+pub use error::AdminError;
+pub use keys::{KeyChange, KeyDraft, ShownKey};
 pub use new_key::NewKey;
 pub use rights::{TeamDeed, administers, may_change, may_give, may_in_team};
 pub use stored_config::StoredConfig;
+pub use version::{ReadVersion, version_of};
 
 use access::limits::Pacing;
 use relay::Engine;
 use std::sync::Arc;
-use store::{KeyRecord, Store, Vault};
+use store::{Store, Vault};
 
 /// The parts administration works on.
 pub struct Admin {
+    /// Accounts, teams, keys.
+    pub accounts: AccountAdmin,
     /// The part of the gateway that serves calls.
     pub engine: Arc<Engine>,
     /// Accounts, keys, usage, settings.
@@ -34,15 +46,4 @@ pub struct Admin {
     pub stored: StoredConfig,
     /// Rate limits of keys and accounts.
     pub limiter: Arc<Pacing>,
-}
-
-impl Admin {
-    /// Makes this node use a new or changed key at once, and tells the other nodes of it.
-    pub fn key_changed(&self, record: KeyRecord) {
-        self.engine.keys.put(record);
-        if let Some(shared) = self.limiter.shared() {
-            let shared = Arc::clone(shared);
-            self.engine.tasks.spawn(async move { shared.tell_news().await });
-        }
-    }
 }

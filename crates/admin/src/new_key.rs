@@ -2,9 +2,10 @@
 
 use access::keys::{KeyRing, NewToken, hash};
 use canon::Money;
-use store::{KeyRecord, Limits};
+use store::{KeyRecord, KeyScope, Limits};
 
-/// What a new key is to be.
+/// What a new key is to be. It makes calls unless [`KeyRecord::make_admin`] turns its record into
+/// one for administration.
 #[derive(Clone, Debug)]
 pub struct NewKey {
     /// Its name.
@@ -32,6 +33,7 @@ impl NewKey {
             account_id: account_id.to_owned(),
             made_by: None,
             name,
+            scope: KeyScope::Call,
             hash: hash(ring.pepper(), &token.text),
             old_hash: None,
             old_until: None,

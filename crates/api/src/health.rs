@@ -27,7 +27,7 @@ pub(super) async fn ready(
     }
 }
 
-/// Metrics, for a key of an owner or administrator. Without a key they have their own listener.
+/// Metrics, for an admin key of an owner or administrator. Without a key they have their own listener.
 pub(super) async fn metrics(asked: ApiRequest) -> Result<Response, Fault> {
     let account = asked.state.store.account(&asked.key.record.account_id).await;
     let account = account.map_err(|e| Fault::internal(e.to_string()))?;

@@ -32,6 +32,7 @@ pub(super) async fn show(asked: ApiRequest) -> Result<Response, Fault> {
     let body = json!({
         "id": record.id,
         "name": record.name,
+        "scope": record.scope.word(),
         "cap_usd": standing.cap.map(|cap| cap.to_string()),
         "spent_usd": standing.spent.to_string(),
         "held_usd": standing.held.to_string(),

@@ -65,7 +65,7 @@ pub(super) async fn show(state: Arc<ApiState>, _: Request<Body>) -> Result<Respo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::surfaces::{addresses, fits};
+    use crate::routes::{addresses, fits};
 
     fn described() -> Vec<(String, String, bool)> {
         let paths = DOCUMENT.get("paths").and_then(Value::as_object).unwrap();

@@ -8,6 +8,7 @@ use http::header::HeaderValue;
 use http::{Method, Request};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use store::KeyScope;
 
 use crate::request::{ApiRequest, HandlerFuture};
 use crate::state::ApiState;
@@ -21,10 +22,27 @@ use crate::{
 pub(crate) enum Handler {
     /// Anyone.
     Public(fn(Arc<ApiState>, Request<Body>) -> HandlerFuture),
-    /// Whoever has a good key.
-    Keyed(fn(ApiRequest) -> HandlerFuture),
-    /// Whoever has a good key, within its limits: what costs money.
-    Paid(fn(ApiRequest) -> HandlerFuture),
+    /// A good key of the right scope.
+    Keyed(KeyedHandler),
+}
+
+/// A handler that takes a key.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyedHandler {
+    pub(crate) handler: fn(ApiRequest) -> HandlerFuture,
+    /// True for what costs money: the limits of the key hold.
+    pub(crate) paid: bool,
+    /// The scope the key must have; `None` is either.
+    pub(crate) scope: Option<KeyScope>,
+}
+
+impl Handler {
+    pub(crate) const fn keyed(self) -> Option<KeyedHandler> {
+        match self {
+            Self::Public(_) => None,
+            Self::Keyed(handler) => Some(handler),
+        }
+    }
 }
 
 /// One address.
@@ -34,24 +52,38 @@ pub(crate) struct Route {
     pub(crate) handler: Handler,
 }
 
-macro_rules! keyed {
-    ($method:ident $path:literal => $handler:path) => {
+macro_rules! guarded {
+    ($paid:literal, $scope:expr, $method:ident $path:literal => $handler:path) => {
         Route {
             method: Method::$method,
             path: $path,
-            handler: Handler::Keyed(|asked| Box::pin($handler(asked))),
+            handler: Handler::Keyed(KeyedHandler {
+                handler: |asked| Box::pin($handler(asked)),
+                paid: $paid,
+                scope: $scope,
+            }),
         }
     };
 }
 
+/// A good key of either scope: the description of the key itself.
+macro_rules! known {
+    ($($route:tt)*) => { guarded!(false, None, $($route)*) };
+}
+
+/// A key made for calls.
+macro_rules! keyed {
+    ($($route:tt)*) => { guarded!(false, Some(KeyScope::Call), $($route)*) };
+}
+
+/// A key made for calls, within its limits: what costs money.
 macro_rules! paid {
-    ($method:ident $path:literal => $handler:path) => {
-        Route {
-            method: Method::$method,
-            path: $path,
-            handler: Handler::Paid(|asked| Box::pin($handler(asked))),
-        }
-    };
+    ($($route:tt)*) => { guarded!(true, Some(KeyScope::Call), $($route)*) };
+}
+
+/// A key made for administration. The handler checks the role of its account.
+macro_rules! admin {
+    ($($route:tt)*) => { guarded!(false, Some(KeyScope::Admin), $($route)*) };
 }
 
 macro_rules! public {
@@ -94,49 +126,49 @@ pub(crate) fn table() -> Vec<Route> {
         keyed!(GET "/v1/models/{*rest}" => models::get),
         keyed!(GET "/v1beta/models" => models::list_native),
         keyed!(GET "/v1beta/models/{*rest}" => models::get_native),
-        keyed!(GET "/v1/key" => key::show),
+        known!(GET "/v1/key" => key::show),
         keyed!(GET "/v1/usage/{request_id}" => key::receipt),
-        keyed!(GET "/metrics" => health::metrics),
-        keyed!(GET "/api/admin/keys" => admin::list_keys),
-        keyed!(POST "/api/admin/keys" => admin::create_key),
-        keyed!(GET "/api/admin/keys/{id}" => admin::get_key),
-        keyed!(PATCH "/api/admin/keys/{id}" => admin::change_key),
-        keyed!(DELETE "/api/admin/keys/{id}" => admin::revoke_key),
-        keyed!(POST "/api/admin/keys/{id}/rotate" => admin::rotate_key),
-        keyed!(GET "/api/admin/users" => admin::list_users),
-        keyed!(POST "/api/admin/users" => admin::create_user),
-        keyed!(GET "/api/admin/users/{id}" => admin::get_user),
-        keyed!(PATCH "/api/admin/users/{id}" => admin::change_user),
-        keyed!(POST "/api/admin/users/{id}/reset" => admin::reset_user),
-        keyed!(GET "/api/admin/providers" => admin::list_providers),
-        keyed!(GET "/api/admin/providers/{id}" => admin::get_provider),
-        keyed!(PUT "/api/admin/providers/{id}" => admin::put_provider),
-        keyed!(DELETE "/api/admin/providers/{id}" => admin::delete_provider),
-        keyed!(POST "/api/admin/providers/{id}/credentials" => admin::add_credential),
-        keyed!(DELETE "/api/admin/providers/{id}/credentials/{cid}" => admin::delete_credential),
-        keyed!(POST "/api/admin/providers/{id}/check" => admin::check_provider),
-        keyed!(GET "/api/admin/models" => admin::list_models),
-        keyed!(GET "/api/admin/models/{*rest}" => admin::get_model),
-        keyed!(PUT "/api/admin/models/{*rest}" => admin::put_model),
-        keyed!(DELETE "/api/admin/models/{*rest}" => admin::delete_model),
-        keyed!(GET "/api/admin/directory" => admin::directory),
-        keyed!(GET "/api/admin/vault" => admin::get_vault),
-        keyed!(POST "/api/admin/vault/rekey" => admin::rekey_vault),
-        keyed!(GET "/api/admin/users/{id}/terms" => admin::get_terms),
-        keyed!(PUT "/api/admin/users/{id}/terms" => admin::set_terms),
-        keyed!(POST "/api/admin/users/{id}/sign-out" => admin::sign_user_out),
-        keyed!(GET "/api/admin/usage" => admin::usage),
-        keyed!(GET "/api/admin/teams" => admin::list_teams),
-        keyed!(POST "/api/admin/teams" => admin::create_team),
-        keyed!(GET "/api/admin/teams/{id}" => admin::get_team),
-        keyed!(PATCH "/api/admin/teams/{id}" => admin::change_team),
-        keyed!(DELETE "/api/admin/teams/{id}" => admin::close_team),
-        keyed!(PUT "/api/admin/teams/{id}/members/{account_id}" => admin::put_member),
-        keyed!(DELETE "/api/admin/teams/{id}/members/{account_id}" => admin::remove_member),
-        keyed!(GET "/api/admin/audit" => admin::audit),
-        keyed!(GET "/api/admin/settings" => admin::settings),
-        keyed!(PATCH "/api/admin/settings" => admin::set_settings),
-        keyed!(GET "/api/admin/health" => admin::health),
+        admin!(GET "/metrics" => health::metrics),
+        admin!(GET "/api/admin/keys" => admin::list_keys),
+        admin!(POST "/api/admin/keys" => admin::create_key),
+        admin!(GET "/api/admin/keys/{id}" => admin::get_key),
+        admin!(PATCH "/api/admin/keys/{id}" => admin::change_key),
+        admin!(DELETE "/api/admin/keys/{id}" => admin::revoke_key),
+        admin!(POST "/api/admin/keys/{id}/rotate" => admin::rotate_key),
+        admin!(GET "/api/admin/users" => admin::list_users),
+        admin!(POST "/api/admin/users" => admin::create_user),
+        admin!(GET "/api/admin/users/{id}" => admin::get_user),
+        admin!(PATCH "/api/admin/users/{id}" => admin::change_user),
+        admin!(POST "/api/admin/users/{id}/reset" => admin::reset_user),
+        admin!(GET "/api/admin/providers" => admin::list_providers),
+        admin!(GET "/api/admin/providers/{id}" => admin::get_provider),
+        admin!(PUT "/api/admin/providers/{id}" => admin::put_provider),
+        admin!(DELETE "/api/admin/providers/{id}" => admin::delete_provider),
+        admin!(POST "/api/admin/providers/{id}/credentials" => admin::add_credential),
+        admin!(DELETE "/api/admin/providers/{id}/credentials/{cid}" => admin::delete_credential),
+        admin!(POST "/api/admin/providers/{id}/check" => admin::check_provider),
+        admin!(GET "/api/admin/models" => admin::list_models),
+        admin!(GET "/api/admin/models/{*rest}" => admin::get_model),
+        admin!(PUT "/api/admin/models/{*rest}" => admin::put_model),
+        admin!(DELETE "/api/admin/models/{*rest}" => admin::delete_model),
+        admin!(GET "/api/admin/directory" => admin::directory),
+        admin!(GET "/api/admin/vault" => admin::get_vault),
+        admin!(POST "/api/admin/vault/rekey" => admin::rekey_vault),
+        admin!(GET "/api/admin/users/{id}/terms" => admin::get_terms),
+        admin!(PUT "/api/admin/users/{id}/terms" => admin::set_terms),
+        admin!(POST "/api/admin/users/{id}/sign-out" => admin::sign_user_out),
+        admin!(GET "/api/admin/usage" => admin::usage),
+        admin!(GET "/api/admin/teams" => admin::list_teams),
+        admin!(POST "/api/admin/teams" => admin::create_team),
+        admin!(GET "/api/admin/teams/{id}" => admin::get_team),
+        admin!(PATCH "/api/admin/teams/{id}" => admin::change_team),
+        admin!(DELETE "/api/admin/teams/{id}" => admin::close_team),
+        admin!(PUT "/api/admin/teams/{id}/members/{account_id}" => admin::put_member),
+        admin!(DELETE "/api/admin/teams/{id}/members/{account_id}" => admin::remove_member),
+        admin!(GET "/api/admin/audit" => admin::audit),
+        admin!(GET "/api/admin/settings" => admin::settings),
+        admin!(PATCH "/api/admin/settings" => admin::set_settings),
+        admin!(GET "/api/admin/health" => admin::health),
         public!(GET "/api/models" => catalog::list),
         public!(GET "/files/{name}" => files::get),
         public!(GET "/healthz" => health::alive),
@@ -148,10 +180,7 @@ pub(crate) fn table() -> Vec<Route> {
 /// Every address of the API: its method, its path with parameters in braces, and whether it takes a
 /// key. For the test that knocks at every door.
 pub fn addresses() -> Vec<(Method, &'static str, bool)> {
-    let keyed = |route: &Route| match route.handler {
-        Handler::Keyed(_) | Handler::Paid(_) => true,
-        Handler::Public(_) => false,
-    };
+    let keyed = |route: &Route| route.handler.keyed().is_some();
     table().iter().map(|route| (route.method.clone(), route.path, keyed(route))).collect()
 }
 
@@ -245,6 +274,21 @@ mod tests {
         }
         for path in ["/v1/models", "/v1/models/", "/v1/modelsx/a", "//v1/models/a"] {
             assert!(!fits("/v1/models/{*rest}", path), "{path}");
+        }
+    }
+
+    #[test]
+    fn exactly_administration_and_metrics_need_an_admin_key() {
+        for route in table() {
+            let Some(KeyedHandler { paid, scope, .. }) = route.handler.keyed() else { continue };
+            let admin = route.path.starts_with("/api/admin/") || route.path == "/metrics";
+            let expected = match route.path {
+                "/v1/key" => None,
+                _ if admin => Some(KeyScope::Admin),
+                _ => Some(KeyScope::Call),
+            };
+            assert_eq!(scope, expected, "{} {}", route.method, route.path);
+            assert!(!paid || scope == Some(KeyScope::Call), "{} {}", route.method, route.path);
         }
     }
 

@@ -15,10 +15,11 @@ use relay::{RequestId, Voice};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use store::KeyScope;
 use tower::ServiceExt as _;
 
 use crate::request::{ApiRequest, HandlerFuture};
-use crate::routes::{Handler, Route, RouteTable, fits, table};
+use crate::routes::{Handler, KeyedHandler, Route, RouteTable, fits, table};
 use crate::state::ApiState;
 
 /// The API, and behind it the pages of the console.
@@ -74,14 +75,12 @@ async fn run(
     let voice = Voice::of(request.uri().path(), request.headers());
     let outcome = match door {
         Handler::Public(handler) => handler(state, request).await,
-        Handler::Keyed(handler) | Handler::Paid(handler) => {
-            let key =
-                match carrier::key_of(&state.engine.keys, request.uri(), request.headers()).await {
-                    Ok(key) => key,
-                    Err(fault) => return refused(fault, voice, &id, request).await,
-                };
-            let paid = matches!(door, Handler::Paid(_));
-            return with_key((&state, &key, &id), voice, (handler, paid), peer, request).await;
+        Handler::Keyed(door) => {
+            let keys = &state.engine.keys;
+            return match carrier::key_of(keys, request.uri(), request.headers()).await {
+                Ok(key) => with_key((&state, &key, &id), voice, door, peer, request).await,
+                Err(fault) => refused(fault, voice, &id, request).await,
+            };
         }
     };
     outcome.unwrap_or_else(|fault| voice.answer(&fault, &id.0))
@@ -110,35 +109,33 @@ pub async fn serve_as(
     let door = find(&request, "/");
     let key =
         state.engine.keys.by_id(key).await.ok().filter(|key| key.is_live(state.clock().now()));
-    let (handler, paid) = match door {
-        Some(Handler::Paid(handler)) => (handler, true),
-        Some(Handler::Keyed(handler)) => (handler, false),
-        Some(Handler::Public(_)) | None => return nothing_here(request).await,
-    };
+    let Some(door) = door.and_then(Handler::keyed) else { return nothing_here(request).await };
     match key {
-        Some(key) => with_key((&state, &key, &id), voice, (handler, paid), peer, request).await,
+        Some(key) => with_key((&state, &key, &id), voice, door, peer, request).await,
         None => voice.answer(&Fault::new(Trouble::NoKey, "this key does not work any more"), &id.0),
     }
 }
 
 /// Answers a request of the console's for administration, in the name of somebody signed in: the
-/// same handlers, rights and notes as for a key of theirs.
+/// same handlers, rights and notes as for an admin key of theirs.
+///
+/// The handlers get a stand-in key. It exists for this request alone: its text is dropped here, and
+/// it is neither stored nor on the ring, so no request from outside can carry it.
 pub async fn administer(
     state: Arc<ApiState>,
     account: &store::Account,
     request: Request<Body>,
 ) -> Response {
-    let (handler, paid) = match find(&request, "/api/admin/") {
-        Some(Handler::Paid(handler)) => (handler, true),
-        Some(Handler::Keyed(handler)) => (handler, false),
-        Some(Handler::Public(_)) | None => return nothing_here(request).await,
-    };
+    let door = find(&request, "/api/admin/").and_then(Handler::keyed);
+    let Some(door) = door else { return nothing_here(request).await };
     let id = RequestId(state.engine.ids.next(state.clock().now()));
     let key = NewKey { name: "console".to_owned(), cap: None, models: vec![], expires: None };
     let answered = match key.make(&account.id, &state.engine.keys, state.clock().now()) {
-        Ok((record, _)) => {
+        Ok((mut record, _)) => {
+            record.scope = KeyScope::Admin;
             let key = state.engine.keys.stand_in(record);
-            keyed((&state, &key, &id), Ok(()), handler, paid, request).await
+            let allowed = check_scope(&key, door);
+            keyed((&state, &key, &id), allowed, door, request).await
         }
         Err(error) => Err(Fault::internal(error.to_string())),
     };
@@ -149,13 +146,14 @@ pub async fn administer(
 async fn with_key(
     (state, key, id): (&Arc<ApiState>, &Arc<Key>, &RequestId),
     voice: Voice,
-    (handler, paid): (fn(ApiRequest) -> HandlerFuture, bool),
+    door: KeyedHandler,
     peer: SocketAddr,
     request: Request<Body>,
 ) -> Response {
-    let allowed =
-        limits::check_address(&state.config().trusted_proxies, key, peer, request.headers());
-    let answered = keyed((state, key, id), allowed, handler, paid, request).await;
+    let proxies = &state.config().trusted_proxies;
+    let allowed = limits::check_address(proxies, key, peer, request.headers())
+        .and_then(|()| check_scope(key, door));
+    let answered = keyed((state, key, id), allowed, door, request).await;
     let mut response = answered.unwrap_or_else(|fault| voice.answer(&fault, &id.0));
     let left = state.limiter.left(key);
     if let Some(origin) = voice.origin() {
@@ -164,14 +162,32 @@ async fn with_key(
     response
 }
 
+/// Refuses a key that was made for something else.
+fn check_scope(key: &Key, door: KeyedHandler) -> Result<(), Fault> {
+    let say = match (door.scope, key.record.scope) {
+        (None, KeyScope::Call | KeyScope::Admin)
+        | (Some(KeyScope::Call), KeyScope::Call)
+        | (Some(KeyScope::Admin), KeyScope::Admin) => return Ok(()),
+        (Some(KeyScope::Admin), KeyScope::Call) => {
+            "this key has the scope `call` and cannot administrate; make one for it with \
+             `portunus keys create --scope admin`"
+        }
+        (Some(KeyScope::Call), KeyScope::Admin) => {
+            "this key has the scope `admin` and cannot make calls; make one for them with \
+             `portunus keys create`"
+        }
+    };
+    Err(Fault::new(Trouble::Forbidden, say))
+}
+
 /// A request with a good key: from where it may come, within its limits, and once if it says so.
 async fn keyed(
     (state, key, id): (&Arc<ApiState>, &Arc<Key>, &RequestId),
     allowed: Result<(), Fault>,
-    handler: fn(ApiRequest) -> HandlerFuture,
-    paid: bool,
+    door: KeyedHandler,
     request: Request<Body>,
 ) -> Result<Response, Fault> {
+    let KeyedHandler { handler, paid, scope: _ } = door;
     let entered = match allowed {
         Ok(()) if paid => {
             // What is shed costs no look at limits, which may ask other nodes, and is not counted.

@@ -94,6 +94,20 @@ impl Wrongs {
         self.0.entry(field.to_owned()).or_insert_with(|| why.into());
     }
 
+    /// Adds an objection of administration, whose fields are named as in the JSON API.
+    pub(crate) fn add_api_field(&mut self, field: &str, why: impl Into<String>) {
+        let name = match field {
+            "cap_usd" => "cap",
+            "expires_in" => "expires",
+            "budget.most_usd" | "budget.per" => "budget",
+            "limits.rpm" => "rpm",
+            "limits.tpm" => "tpm",
+            "limits.concurrency" => "concurrency",
+            other => other,
+        };
+        self.add(name, why);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

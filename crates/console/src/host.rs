@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use admin::AccountAdmin;
 use axum::body::Body;
 use axum::response::Response;
-use canon::Money;
 use catalog::Catalog;
 use http::Request;
 use ledger::Micros;
-use store::{Account, KeyRecord, Vault};
+use store::{Account, Vault};
 
 pub use config::{IdentityProvider, Mail};
 
@@ -47,17 +47,8 @@ pub trait Host: Send + Sync + 'static {
     /// The time.
     fn now(&self) -> Micros;
 
-    /// Makes a key that is not stored yet: its record, and its text, which is shown once. The
-    /// error is for the log.
-    fn new_key(&self, account_id: &str, ask: KeyAsk) -> Result<(KeyRecord, String), String>;
-
-    /// A new value for a key: its hash, and its text, which is shown once. The error is for the
-    /// log.
-    fn new_value(&self, key_id: &str) -> Result<(Vec<u8>, String), String>;
-
-    /// Whether a text is an address or a network that keys can be bound to. The error is for
-    /// whoever wrote it.
-    fn check_network(&self, text: &str) -> Result<(), String>;
+    /// Administration of accounts, teams and keys.
+    fn accounts(&self) -> &AccountAdmin;
 
     /// Where secrets that must be had again are sealed.
     fn vault(&self) -> &Vault;
@@ -74,20 +65,4 @@ pub trait Host: Send + Sync + 'static {
     /// Sends a request to a provider of identities. Redirects are not followed, and the answer is
     /// small. The error is for the log.
     fn fetch(&self, request: Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>>;
-
-    /// Tells that a key was stored or changed, so that calls learn of it at once.
-    fn key_changed(&self, record: KeyRecord);
-}
-
-/// What a new key is to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyAsk {
-    /// What its owner calls it.
-    pub name: String,
-    /// The most it may spend; `None` is unlimited.
-    pub cap: Option<Money>,
-    /// The models it may use; empty is all.
-    pub models: Vec<String>,
-    /// When it ends.
-    pub expires: Option<Micros>,
 }

@@ -38,7 +38,7 @@ mod totp;
 mod trouble;
 
 pub use csv::csv_line;
-pub use host::{Host, IdentityProvider, KeyAsk, Later, Mail};
+pub use host::{Host, IdentityProvider, Later, Mail};
 pub use routes::{Guard, Route, router, routes};
 
 use axum::response::{IntoResponse, Response};

@@ -14,7 +14,7 @@ use crate::links::{self, Note};
 use crate::shell::{see_other, sent_to};
 use crate::trouble::Trouble;
 use admin::random;
-use admin::{TeamDeed, administers, may_change, may_in_team};
+use admin::{Actor, TeamDeed, administers, may_change, may_in_team};
 
 const MINUTE: Micros = 60 * 1_000_000;
 const DAY: Micros = 24 * 60 * MINUTE;
@@ -42,6 +42,11 @@ pub(crate) struct Signed {
 }
 
 impl Signed {
+    /// Them, as administration knows who asks.
+    pub(crate) fn actor(&self) -> Actor {
+        Actor::Person(self.account.clone())
+    }
+
     /// Whether this account administers the gateway.
     pub(crate) const fn administers(&self) -> bool {
         administers(&self.account)

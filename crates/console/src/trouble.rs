@@ -1,5 +1,6 @@
 //! What can be wrong with a request for a page, and the page that says so.
 
+use admin::AdminError;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use maud::html;
@@ -47,6 +48,22 @@ impl From<StoreError> for Trouble {
             | StoreError::Missing(_)
             | StoreError::Newer { .. }
             | StoreError::Other(_) => Self::Broken,
+        }
+    }
+}
+
+impl From<AdminError> for Trouble {
+    fn from(error: AdminError) -> Self {
+        match error {
+            AdminError::Forbidden(_) => Self::Forbidden,
+            AdminError::Invalid { message, .. } => Self::Not(message),
+            AdminError::NotFound(_) => Self::NotFound,
+            AdminError::Stale => Self::Not(error.to_string()),
+            AdminError::Store(error) => error.into(),
+            AdminError::Internal(note) => {
+                tracing::error!("a console page could not be made: {note}");
+                Self::Broken
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use access::idempotency::Idempotency;
 use access::keys::KeyRing;
 use access::limits::{Pacing, Shared};
-use admin::{Admin, NewKey, StoredConfig};
+use admin::{AccountAdmin, Actor, Admin, KeyDraft, StoredConfig};
 use api::{ApiState, Memory, Tasks};
 use config::{Config, Stored};
 use http::HeaderValue;
@@ -12,7 +12,7 @@ use relay::{Engine, EngineParts, Files, Funds, Ids, node_name};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Account, Role, Store, Vault};
+use store::{Account, KeyScope, Limits, Owner, Role, Store, Vault};
 use telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -107,7 +107,15 @@ impl App {
             tasks: tasks.clone(),
             instance: HeaderValue::from_str(&access::keys::word(16)?)?,
         }));
+        let accounts = AccountAdmin {
+            store: store.clone(),
+            clock: Arc::clone(&clock),
+            keys: Arc::clone(&engine.keys),
+            shared: limiter.shared().cloned(),
+            tasks: tasks.clone(),
+        };
         let admin = Arc::new(Admin {
+            accounts,
             engine: Arc::clone(&engine),
             store: store.clone(),
             vault,
@@ -200,11 +208,19 @@ impl App {
         }
         let word = access::keys::word(32)?;
         self.store.put_setting(SETUP, &word).await?;
-        let key = NewKey { name: "first key".to_owned(), cap: None, models: vec![], expires: None };
-        let (record, text) = key.make(&owner.id, &self.engine.keys, self.clock.now())?;
-        self.store.add_key(&record).await?;
-        self.engine.keys.put(record);
-        Ok(Some(FirstStart { key: text }))
+        let draft = KeyDraft {
+            scope: KeyScope::Call,
+            name: "first key".to_owned(),
+            cap: None,
+            models: Vec::new(),
+            expires: None,
+            limits: Limits::default(),
+            ips: Vec::new(),
+            budget: None,
+        };
+        let owner = Owner::Person(owner);
+        let made = self.admin.accounts.create_key(&Actor::Operator, &owner, draft).await?;
+        Ok(Some(FirstStart { key: made.text }))
     }
 
     /// The address of the set-up page, while it has not been used.

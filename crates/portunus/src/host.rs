@@ -1,22 +1,19 @@
 //! What the console needs of the gateway.
 
+use admin::AccountAdmin;
 use axum::body::Body;
 use axum::response::Response;
 use catalog::Catalog;
-use console::{Host, IdentityProvider, KeyAsk, Later, Mail};
+use console::{Host, IdentityProvider, Later, Mail};
 use http::Request;
 use http_body_util::{BodyExt as _, Limited};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Account, KeyRecord, Vault};
+use store::{Account, Vault};
 use transport::{Client, Pieces};
 
-use admin::NewKey;
-
 use crate::app::App;
-use access::keys::{NewToken, hash};
-use config::Net;
 
 /// How long a provider of identities may take, and how much it may say.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -56,19 +53,8 @@ impl Host for App {
         Box::pin(async move { api::administer(Arc::clone(&self.api), &account, request).await })
     }
 
-    fn new_key(&self, account_id: &str, ask: KeyAsk) -> Result<(KeyRecord, String), String> {
-        let KeyAsk { name, cap, models, expires } = ask;
-        let key = NewKey { name, cap, models, expires };
-        key.make(account_id, &self.engine.keys, self.clock.now()).map_err(|e| e.to_string())
-    }
-
-    fn new_value(&self, key_id: &str) -> Result<(Vec<u8>, String), String> {
-        let token = NewToken::with_id(key_id.to_owned()).map_err(|e| e.to_string())?;
-        Ok((hash(self.engine.keys.pepper(), &token.text), token.text))
-    }
-
-    fn check_network(&self, text: &str) -> Result<(), String> {
-        Net::read(text).map(|_| ())
+    fn accounts(&self) -> &AccountAdmin {
+        &self.admin.accounts
     }
 
     fn vault(&self) -> &Vault {
@@ -102,10 +88,6 @@ impl Host for App {
                 Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
             }
         })
-    }
-
-    fn key_changed(&self, record: KeyRecord) {
-        self.admin.key_changed(record);
     }
 }
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use canon::{Money, Usage};
 use ledger::{Entry, Outcome};
 use store::{
-    Account, By, EntryFilter, KeyRecord, Limits, Micros, Rank, Role, Step, Store, StoreError,
-    UsageFilter, UsageView, UsageWish,
+    Account, By, EntryFilter, KeyRecord, KeyScope, Limits, Micros, Rank, Role, Step, Store,
+    StoreError, UsageFilter, UsageView, UsageWish,
 };
 
 const DAY: Micros = 86_400_000_000;
@@ -69,6 +69,7 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
             account_id: format!("account-{}", rank(number ^ 99, ACCOUNTS)),
             made_by: None,
             name: "a key".to_owned(),
+            scope: KeyScope::Call,
             hash: number.to_be_bytes().to_vec(),
             old_hash: None,
             old_until: None,

@@ -10,6 +10,36 @@ use sqlx::FromRow;
 use crate::db::{clean, from_json, number, on_reader, on_writer, to_json, unknown_word};
 use crate::{BudgetTerms, Limits, Store, StoreError};
 
+/// The life of an admin key whose maker names none.
+const ADMIN_KEY_LIFE: Micros = 30 * 24 * 3_600 * 1_000_000;
+
+/// The purpose a key was made for. It never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyScope {
+    /// Calls of models. Administration is refused.
+    Call,
+    /// Administration, with the rights of the key's account. Calls are refused.
+    Admin,
+}
+
+impl KeyScope {
+    /// Every scope.
+    pub const ALL: [Self; 2] = [Self::Call, Self::Admin];
+
+    /// The word in records, JSON and flags.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The scope with that word.
+    pub fn by_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.word() == word)
+    }
+}
+
 /// A key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
@@ -21,6 +51,8 @@ pub struct KeyRecord {
     pub made_by: Option<String>,
     /// What its owner calls it.
     pub name: String,
+    /// The purpose it was made for.
+    pub scope: KeyScope,
     /// The keyed hash of the secret.
     pub hash: Vec<u8>,
     /// The hash before the last rotation.
@@ -51,6 +83,17 @@ pub struct KeyRecord {
     pub last_used: Option<Micros>,
 }
 
+impl KeyRecord {
+    /// Makes a new record one for administration. It has no money to spend, so that a route that
+    /// forgot to look at the scope would still spend nothing, and it ends after 30 days unless its
+    /// maker named a time.
+    pub fn make_admin(&mut self, now: Micros) {
+        self.scope = KeyScope::Admin;
+        self.cap = Some(Money::ZERO);
+        self.expires = self.expires.or(Some(now.saturating_add(ADMIN_KEY_LIFE)));
+    }
+}
+
 /// A key as a row.
 #[derive(FromRow)]
 struct KeyRow {
@@ -58,6 +101,7 @@ struct KeyRow {
     account_id: String,
     made_by: Option<String>,
     name: String,
+    scope: String,
     hash: Vec<u8>,
     old_hash: Option<Vec<u8>>,
     old_until: Option<Micros>,
@@ -93,6 +137,7 @@ impl TryFrom<KeyRow> for KeyRecord {
             account_id: row.account_id,
             made_by: row.made_by,
             name: row.name,
+            scope: KeyScope::by_word(&row.scope).ok_or_else(|| unknown_word(&row.scope))?,
             hash: row.hash,
             old_hash: row.old_hash,
             old_until: row.old_until,
@@ -119,7 +164,8 @@ impl TryFrom<KeyRow> for KeyRecord {
 macro_rules! key_columns {
     () => {
         "id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, revoked, \
-         rpm, tpm, concurrency, ips, budget, budget_period, created, changed, last_used, made_by"
+         rpm, tpm, concurrency, ips, budget, budget_period, created, changed, last_used, made_by, \
+         scope"
     };
 }
 
@@ -130,7 +176,7 @@ macro_rules! key_selection {
         "SELECT id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, \
          COALESCE(revoked, (SELECT a.changed FROM accounts a WHERE a.id = keys.account_id \
          AND a.disabled)) AS revoked, rpm, tpm, concurrency, ips, budget, budget_period, created, \
-         changed, last_used, made_by FROM keys"
+         changed, last_used, made_by, scope FROM keys"
     };
 }
 
@@ -145,7 +191,7 @@ const ADD: &str = concat!(
     "INSERT INTO keys (",
     key_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-     $17, $18, NULL, $19)"
+     $17, $18, NULL, $19, $20)"
 );
 const GET: &str = concat!(key_selection!(), " WHERE id = $1");
 const ALL: &str = concat!(key_selection!(), " ORDER BY created, id");
@@ -195,6 +241,7 @@ impl Store {
                 .bind(key.created)
                 .bind(key.changed)
                 .bind(key.made_by.as_deref().map(clean))
+                .bind(key.scope.word())
                 .execute(pool)
                 .await
                 .map_err(StoreError::naming("key id", "account"))?;
@@ -269,7 +316,7 @@ impl Store {
     /// Writes what an owner edits: name, cap, budget, models, expiry, limits, addresses. `changed` is the
     /// time of the edit. False when there is no such key.
     ///
-    /// Everything else in the record is ignored, so that an edit made from an old copy undoes
+    /// Everything else in the record is ignored, the scope included, so that an edit made from an old copy undoes
     /// neither a revocation nor a rotation nor any spending.
     pub async fn update_key(&self, key: &KeyRecord) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {

@@ -47,7 +47,7 @@ pub use factors::{Factor, FactorKind};
 pub use idempotent::{CallName, Claim, Claimed, KeptAnswer};
 pub use identities::Identity;
 pub use kept::Kept;
-pub use keys::KeyRecord;
+pub use keys::{KeyRecord, KeyScope};
 pub use leases::LeaseTotal;
 pub use ledger::Micros;
 pub use limits::{BudgetTerms, Limits};

@@ -1,5 +1,6 @@
 //! A gateway of one test's own, and a client that shows exactly what came back.
 
+use admin::NewKey;
 use bytes::Bytes;
 use config::{Config, Given};
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -12,7 +13,9 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use store::Role;
 use tokio::net::TcpListener;
+use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use transport::{Names, SystemNames};
 
@@ -20,10 +23,11 @@ use transport::{Names, SystemNames};
 pub struct Gateway {
     /// Where it listens.
     pub url: String,
-    /// Its first key.
+    /// Its first key, for calls.
     pub key: String,
     /// Its inside.
     pub app: Arc<App>,
+    admin: OnceCell<String>,
     client: Client<HttpConnector, Full<Bytes>>,
     serving: Option<JoinHandle<()>>,
     folder: Folder,
@@ -85,6 +89,7 @@ impl Gateway {
             url: format!("http://{address}"),
             key,
             app,
+            admin: OnceCell::new(),
             client: Client::builder(TokioExecutor::new()).build_http(),
             serving: Some(serving),
             folder,
@@ -113,7 +118,28 @@ impl Gateway {
         self.ask(Method::GET, path)
     }
 
-    /// Any request with the gateway's first key.
+    /// An admin key of the first owner, made when it is first needed.
+    pub async fn admin_key(&self) -> &str {
+        let make = async {
+            let (store, now) = (&self.app.store, self.app.clock.now());
+            let accounts = store.accounts().await.expect("the accounts");
+            let owner = accounts.into_iter().find(|one| one.role == Role::Owner);
+            self.admin_key_of(&owner.expect("an owner").id, now).await
+        };
+        self.admin.get_or_init(|| make).await
+    }
+
+    /// A new admin key of that account, made at that time.
+    pub async fn admin_key_of(&self, account_id: &str, now: i64) -> String {
+        let name = "administration".to_owned();
+        let key = NewKey { name, cap: None, models: Vec::new(), expires: None };
+        let (mut record, text) = key.make(account_id, &self.app.engine.keys, now).expect("a key");
+        record.make_admin(now);
+        self.app.store.add_key(&record).await.expect("a stored key");
+        text
+    }
+
+    /// Any request with the gateway's first key, or with its admin key where one is needed.
     pub fn ask(&self, method: Method, path: &str) -> Ask<'_> {
         let request = Request::builder()
             .method(method)
@@ -122,7 +148,8 @@ impl Gateway {
             .header("content-type", "application/json")
             .body(Bytes::new())
             .expect("a request");
-        Ask { gateway: self, request }
+        let admin = path.starts_with("/api/admin/") || path == "/metrics";
+        Ask { gateway: self, request, admin }
     }
 
     /// Waits until everything settled is in the store.
@@ -152,6 +179,8 @@ fn read(config: &str, given: &Given) -> Config {
 pub struct Ask<'a> {
     gateway: &'a Gateway,
     request: Request<Bytes>,
+    /// True while it is to go with the gateway's admin key.
+    admin: bool,
 }
 
 impl Ask<'_> {
@@ -165,6 +194,7 @@ impl Ask<'_> {
     /// With that header, in place of one of the same name.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.admin &= name != "authorization";
         self.request.headers_mut().insert(name, value.parse().expect("a header"));
         self
     }
@@ -172,6 +202,7 @@ impl Ask<'_> {
     /// Without that header.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {
+        self.admin &= name != "authorization";
         self.request.headers_mut().remove(name);
         self
     }
@@ -190,7 +221,11 @@ impl Ask<'_> {
     }
 
     /// Sends it and reads the whole answer. A body that ends abnormally is told as such.
-    pub async fn send(self) -> Got {
+    pub async fn send(mut self) -> Got {
+        if self.admin {
+            let key = self.gateway.admin_key().await.to_owned();
+            self = self.key(&key);
+        }
         let response =
             self.gateway.client.request(self.request.map(Full::new)).await.expect("an answer");
         let (head, mut body) = response.into_parts();

@@ -264,8 +264,8 @@ impl KeyRing {
         key
     }
 
-    /// What stands in the place of a key where somebody signed in asks: it is of their account, but
-    /// on no ring and without money, so that no call comes with it.
+    /// Stands in the place of a key where somebody signed in asks. It is of their account, but on no
+    /// ring and without money, so that no request from outside comes with it.
     pub fn stand_in(&self, record: KeyRecord) -> Arc<Key> {
         Arc::new(Key {
             purse: Purse::new(&record.id, Some(Money::ZERO), Money::ZERO),

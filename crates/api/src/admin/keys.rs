@@ -1,39 +1,39 @@
-//! Keys of all accounts: list, make, change, rotate, revoke.
+//! Keys of all accounts: list, create, change, rotate, revoke.
 
+use ::admin::{KeyChange, KeyDraft};
+use access::keys::described;
 use axum::response::Response;
 use canon::{Fault, Money};
+use config::duration;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Account, BudgetTerms, KeyRecord, Limits, Owner};
+use store::{BudgetTerms, KeyRecord, KeyScope, Limits};
 
-use super::{
-    ApiRequest, admin, away, body, id_in, invalid, may_change, missing, note, sent, thing,
-    unchanged,
-};
+use super::{actor, away, body, failed, id_in, if_match, invalid, missing, sent, thing};
 use crate::query::pairs;
+use crate::request::ApiRequest;
 use crate::state::ApiState;
-use ::admin::NewKey;
-use access::keys::{Key, NewToken, hash, told};
-use config::Net;
-use config::duration;
 
 const AT: &str = "/api/admin/keys/";
 
-/// What can be said of a key; what is left out stays as it is.
+/// The body of a new key or of a change. A field that is left out stays as it is.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct KeyBody {
     #[serde(default)]
     account_id: Option<String>,
     #[serde(default)]
     name: Option<String>,
+    /// `call` or `admin`; a key keeps it for good.
+    #[serde(default)]
+    scope: Option<String>,
     /// `null` is unlimited.
     #[serde(default, deserialize_with = "sent")]
     cap_usd: Option<Option<String>>,
     #[serde(default)]
     models: Option<Vec<String>>,
-    /// How long it lives from now, such as `30d`; `null` is for ever.
+    /// Life from now, such as `30d`; `null` is for ever.
     #[serde(default, deserialize_with = "sent")]
     expires_in: Option<Option<String>>,
     #[serde(default)]
@@ -74,38 +74,31 @@ pub(super) struct Budget {
     per: String,
 }
 
-impl Wish {
-    /// Makes the record what is wished.
-    fn apply(self, record: &mut KeyRecord, now: i64) -> Result<(), Fault> {
-        let Self { account_id: _, name, cap_usd, models, expires_in, limits, ips, budget } = self;
-        if let Some(name) = name {
-            if name.trim().is_empty() || name.len() > 200 {
-                return Err(invalid("name", "must have 1 to 200 bytes"));
-            }
-            record.name = name;
-        }
-        if let Some(cap) = cap_usd {
-            record.cap = cap.map(|text| amount("cap_usd", &text)).transpose()?;
-        }
-        if let Some(models) = models {
-            record.models = models;
-        }
-        if let Some(life) = expires_in {
-            record.expires = life.map(|text| later(&text, now)).transpose()?;
-        }
-        if let Some(pace) = limits {
-            record.limits = pace.limits()?;
-        }
-        if let Some(ips) = ips {
-            for text in &ips {
-                Net::read(text).map_err(|why| invalid("ips", why))?;
-            }
-            record.ips = ips;
-        }
-        if let Some(budget) = budget {
-            record.budget = budget.map(terms).transpose()?;
-        }
-        Ok(())
+impl KeyBody {
+    fn into_change(self, now: i64) -> Result<KeyChange, Fault> {
+        let Self {
+            account_id: _,
+            name,
+            scope: _,
+            cap_usd,
+            models,
+            expires_in,
+            limits,
+            ips,
+            budget,
+        } = self;
+        let cap = cap_usd.map(|cap| cap.map(|text| amount("cap_usd", &text)).transpose());
+        let expires = expires_in.map(|life| life.map(|text| later(&text, now)).transpose());
+        let budget = budget.map(|budget| budget.map(terms).transpose());
+        Ok(KeyChange {
+            name,
+            cap: cap.transpose()?,
+            models,
+            expires: expires.transpose()?,
+            limits: limits.map(Pace::limits).transpose()?,
+            ips,
+            budget: budget.transpose()?,
+        })
     }
 }
 
@@ -132,7 +125,7 @@ pub(super) fn terms(Budget { most_usd, per }: Budget) -> Result<BudgetTerms, Fau
 }
 
 pub(crate) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
-    admin(&asked.state, &asked.key).await?;
+    actor(&asked.state, &asked.key).await?;
     let query = pairs(asked.request.uri().query().unwrap_or_default());
     let account = query.into_iter().find(|(name, _)| name == "account_id").map(|(_, id)| id);
     let store = &asked.state.store;
@@ -141,120 +134,109 @@ pub(crate) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
         None => store.keys().await,
     };
     let now = asked.state.clock().now();
-    Ok(super::list(keys.map_err(away)?.iter().map(|key| told(key, now)).collect()))
-}
-
-/// The key of a path, the account it belongs to and who asks.
-async fn find(state: &ApiState, key: &Key, id: String) -> Result<(Account, KeyRecord), Fault> {
-    let who = admin(state, key).await?;
-    let record = state.store.key(&id).await.map_err(away)?.ok_or_else(|| missing("key"))?;
-    Ok((who, record))
-}
-
-/// Who owns what belongs to that account, if whoever asks may change it: what is a team's they may.
-async fn owned(state: &ApiState, who: &Account, account_id: &str) -> Result<Owner, Fault> {
-    let owner = state.store.owner(account_id).await.map_err(away)?;
-    let owner = owner.ok_or_else(|| invalid("account_id", "there is no such account"))?;
-    match &owner {
-        Owner::Person(account) => may_change(who, account)?,
-        Owner::Team(_) => {}
-    }
-    Ok(owner)
+    Ok(super::list(keys.map_err(away)?.iter().map(|key| described(key, now)).collect()))
 }
 
 pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
-    let (_, record) = find(&asked.state, &asked.key, id_in(&asked, AT, "")).await?;
-    Ok(thing(StatusCode::OK, &told(&record, asked.state.clock().now())))
+    actor(&asked.state, &asked.key).await?;
+    let record = asked.state.store.key(&id_in(&asked, AT, "")).await.map_err(away)?;
+    Ok(shown(&asked.state, &record.ok_or_else(|| missing("key"))?))
 }
 
 pub(crate) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
-    let who = admin(&asked.state, &asked.key).await?;
-    let ApiRequest { state, request, .. } = asked;
-    let wish: Wish = body(request).await?;
-    let now = state.clock().now();
-    let owner = wish.account_id.clone().unwrap_or_else(|| who.id.clone());
-    let owner = owned(&state, &who, &owner).await?;
-    if wish.name.is_none() {
-        return Err(invalid("name", "is required"));
+    let actor = actor(&asked.state, &asked.key).await?;
+    let ApiRequest { state, key, request, .. } = asked;
+    let mut wanted: KeyBody = body(request).await?;
+    let scope = match wanted.scope.as_deref() {
+        None => KeyScope::Call,
+        Some(word) => {
+            KeyScope::by_word(word).ok_or_else(|| invalid("scope", "write call or admin"))?
+        }
+    };
+    let owner = wanted.account_id.take().unwrap_or_else(|| key.record.account_id.clone());
+    let owner = state.store.owner(&owner).await.map_err(away)?;
+    let owner = owner.ok_or_else(|| invalid("account_id", "there is no such account"))?;
+    let KeyChange { name, cap, models, expires, limits, ips, budget } =
+        wanted.into_change(state.clock().now())?;
+    let name = name.ok_or_else(|| invalid("name", "is required"))?;
+    let cap = match (scope, cap) {
+        (KeyScope::Call, None) => {
+            return Err(invalid("cap_usd", "is required: an amount, or null for unlimited"));
+        }
+        (KeyScope::Admin, Some(Some(cap))) if cap != Money::ZERO => {
+            return Err(invalid("cap_usd", "an admin key cannot spend"));
+        }
+        (KeyScope::Call | KeyScope::Admin, cap) => cap.flatten(),
+    };
+    if scope == KeyScope::Admin && expires == Some(None) {
+        return Err(invalid("expires_in", "an admin key must have an end"));
     }
-    if wish.cap_usd.is_none() {
-        let say = "is required: an amount, or null for unlimited";
-        return Err(invalid("cap_usd", say));
-    }
-    let key = NewKey { name: String::new(), cap: None, models: vec![], expires: None };
-    let made = key.make(owner.id(), &state.engine.keys, now);
-    let (mut record, text) = made.map_err(|e| Fault::internal(e.to_string()))?;
-    wish.apply(&mut record, now)?;
-    record.made_by = Some(who.id.clone());
-    state.store.add_key(&record).await.map_err(away)?;
-    note(&state, &who, "key.create", &record.id, &record.name).await;
-    state.admin.key_changed(record.clone());
-    let mut value = told(&record, now);
+    let draft = KeyDraft {
+        scope,
+        name,
+        cap,
+        models: models.unwrap_or_default(),
+        expires: expires.flatten(),
+        limits: limits.unwrap_or_default(),
+        ips: ips.unwrap_or_default(),
+        budget: budget.flatten(),
+    };
+    let made = state.admin.accounts.create_key(&actor, &owner, draft).await.map_err(failed)?;
+    let mut value = described(&made.record, state.clock().now());
     if let Value::Object(fields) = &mut value {
-        fields.insert("key".to_owned(), Value::from(text));
+        fields.insert("key".to_owned(), Value::from(made.text));
     }
     Ok(thing(StatusCode::CREATED, &value))
 }
 
 pub(crate) async fn change(asked: ApiRequest) -> Result<Response, Fault> {
-    let (who, mut record) = find(&asked.state, &asked.key, id_in(&asked, AT, "")).await?;
+    let (actor, id) = (actor(&asked.state, &asked.key).await?, id_in(&asked, AT, ""));
     let ApiRequest { state, request, .. } = asked;
-    owned(&state, &who, &record.account_id).await?;
-    let now = state.clock().now();
-    unchanged(request.headers(), &told(&record, now))?;
-    let wish: Wish = body(request).await?;
-    if wish.account_id.as_ref().is_some_and(|id| *id != record.account_id) {
+    let read = if_match(&request);
+    let wanted: KeyBody = body(request).await?;
+    let now = state.store.key(&id).await.map_err(away)?.ok_or_else(|| missing("key"))?;
+    if wanted.account_id.as_ref().is_some_and(|id| *id != now.account_id) {
         return Err(invalid("account_id", "a key stays with its account"));
     }
-    wish.apply(&mut record, now)?;
-    record.changed = now;
-    state.store.update_key(&record).await.map_err(away)?;
-    note(&state, &who, "key.change", &record.id, &record.name).await;
-    fresh(&state, &record.id).await
+    if wanted.scope.as_ref().is_some_and(|word| word != now.scope.word()) {
+        return Err(invalid("scope", "a key keeps the scope it was made with"));
+    }
+    let change = wanted.into_change(state.clock().now())?;
+    let accounts = &state.admin.accounts;
+    let changed = accounts.change_key(&actor, &id, read.as_read(), change).await;
+    Ok(shown(&state, &changed.map_err(failed)?))
 }
 
 pub(crate) async fn revoke(asked: ApiRequest) -> Result<Response, Fault> {
-    let (who, record) = find(&asked.state, &asked.key, id_in(&asked, AT, "")).await?;
-    let state = asked.state;
-    owned(&state, &who, &record.account_id).await?;
-    unchanged(asked.request.headers(), &told(&record, state.clock().now()))?;
-    if state.store.revoke_key(&record.id, state.clock().now()).await.map_err(away)? {
-        note(&state, &who, "key.revoke", &record.id, &record.name).await;
-    }
-    fresh(&state, &record.id).await
+    let (actor, id) = (actor(&asked.state, &asked.key).await?, id_in(&asked, AT, ""));
+    let (state, read) = (asked.state, if_match(&asked.request));
+    let revoked = state.admin.accounts.revoke_key(&actor, &id, read.as_read()).await;
+    Ok(shown(&state, &revoked.map_err(failed)?))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Overlap {
-    /// How long the old value works on.
+struct RotateBody {
+    /// Time the old value goes on working.
     #[serde(default)]
     overlap: Option<String>,
 }
 
 pub(crate) async fn rotate(asked: ApiRequest) -> Result<Response, Fault> {
-    let (who, record) = find(&asked.state, &asked.key, id_in(&asked, AT, "/rotate")).await?;
+    let (actor, id) = (actor(&asked.state, &asked.key).await?, id_in(&asked, AT, "/rotate"));
     let ApiRequest { state, request, .. } = asked;
-    owned(&state, &who, &record.account_id).await?;
-    let Overlap { overlap } = body(request).await?;
-    let now = state.clock().now();
-    let until = later(overlap.as_deref().unwrap_or("24h"), now)?;
-    let token = NewToken::with_id(record.id.clone()).map_err(|e| Fault::internal(e.to_string()))?;
-    let new = hash(state.engine.keys.pepper(), &token.text);
-    if !state.store.rotate_key(&record.id, &new, until, now).await.map_err(away)? {
-        return Err(Fault::invalid("", "the key is revoked"));
-    }
-    note(&state, &who, "key.rotate", &record.id, &record.name).await;
-    fresh(&state, &record.id).await?;
+    let RotateBody { overlap } = body(request).await?;
+    let until = later(overlap.as_deref().unwrap_or("24h"), state.clock().now())?;
+    let rotated = state.admin.accounts.rotate_key(&actor, &id, until).await.map_err(failed)?;
     let value = json!({
-        "id": record.id, "name": record.name, "key": token.text, "old_until": super::time(until),
+        "id": rotated.record.id,
+        "name": rotated.record.name,
+        "key": rotated.text,
+        "old_until": super::time(until),
     });
     Ok(thing(StatusCode::OK, &value))
 }
 
-/// The key as the store has it now; callers learn of it at once.
-async fn fresh(state: &ApiState, id: &str) -> Result<Response, Fault> {
-    let record = state.store.key(id).await.map_err(away)?.ok_or_else(|| missing("key"))?;
-    state.admin.key_changed(record.clone());
-    Ok(thing(StatusCode::OK, &told(&record, state.clock().now())))
+fn shown(state: &ApiState, record: &KeyRecord) -> Response {
+    thing(StatusCode::OK, &described(record, state.clock().now()))
 }

@@ -1,4 +1,4 @@
-//! `/api/admin`: administration in JSON, for a key of an owner's or administrator's account.
+//! `/api/admin`: administration in JSON, for an admin key of an owner's or administrator's account.
 //!
 //! Everything that can be changed carries an `ETag`; a change that names one with `If-Match` is
 //! made only if nobody changed the thing in between. Every change is in the audit log.
@@ -37,7 +37,7 @@ pub(super) use users::{change as change_user, create as create_user, get as get_
 pub(super) use users::{list as list_users, reset as reset_user};
 pub(super) use vault::{get as get_vault, rekey as rekey_vault};
 
-use aws_lc_rs::digest::{SHA256, digest};
+use ::admin::{Actor, AdminError, ReadVersion, version_of};
 use axum::body::{Body, to_bytes};
 use axum::response::Response;
 use canon::{Fault, Trouble};
@@ -118,24 +118,42 @@ async fn body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Fault> {
     })
 }
 
-/// The word that stands for a thing as it is now.
-fn tag(value: &Value) -> String {
-    let hash = digest(&SHA256, value.to_string().as_bytes());
-    let hex: String = hash.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    format!("\"{hex}\"")
-}
-
 /// Agrees to a change unless it was meant for the thing as it was before somebody else changed it.
 fn unchanged(headers: &HeaderMap, now: &Value) -> Result<(), Fault> {
-    let Some(wanted) = headers.get(IF_MATCH) else { return Ok(()) };
-    let tag = tag(now);
-    let fits = |one: &str| one.trim() == "*" || one.trim().trim_start_matches("W/") == tag;
-    match wanted.to_str() {
-        Ok(text) if text.split(',').any(fits) => Ok(()),
-        Ok(_) | Err(_) => Err(Fault::new(
-            Trouble::Stale,
-            "it was changed since you looked; get it again and repeat your change",
-        )),
+    let read = headers.get(IF_MATCH).map(|value| value.to_str().unwrap_or_default());
+    ReadVersion(read).check(now).map_err(failed)
+}
+
+/// The value of `If-Match`, kept beyond its request.
+struct IfMatch(Option<String>);
+
+impl IfMatch {
+    fn as_read(&self) -> ReadVersion<'_> {
+        ReadVersion(self.0.as_deref())
+    }
+}
+
+fn if_match(request: &Request<Body>) -> IfMatch {
+    let read = request.headers().get(IF_MATCH);
+    IfMatch(read.map(|value| value.to_str().unwrap_or_default().to_owned()))
+}
+
+/// The key that asks, with the account whose rights it has.
+async fn actor(state: &ApiState, key: &Key) -> Result<Actor, Fault> {
+    let account = admin(state, key).await?;
+    Ok(Actor::Key { account, record: Box::new(key.record.clone()) })
+}
+
+/// A refusal of administration, as the API tells it.
+fn failed(error: AdminError) -> Fault {
+    match error {
+        AdminError::Forbidden(message) => Fault::new(Trouble::Forbidden, message),
+        AdminError::Invalid { field, message } if field.is_empty() => Fault::invalid("", message),
+        AdminError::Invalid { field, message } => invalid(field, message),
+        AdminError::NotFound(what) => missing(what),
+        AdminError::Stale => Fault::new(Trouble::Stale, error.to_string()),
+        AdminError::Store(error) => away(error),
+        AdminError::Internal(note) => Fault::internal(note),
     }
 }
 
@@ -167,7 +185,7 @@ fn thing_of(status: StatusCode, thing: &Thing) -> Response {
 fn tagged(status: StatusCode, shown: &Value, stable: &Value) -> Response {
     let mut response = relay::json(shown.to_string());
     *response.status_mut() = status;
-    if let Ok(tag) = HeaderValue::from_str(&tag(stable)) {
+    if let Ok(tag) = HeaderValue::from_str(&version_of(stable)) {
         response.headers_mut().insert(ETAG, tag);
     }
     response

@@ -12,7 +12,7 @@ use super::{admin, away, body, id_in, invalid, missing, note, sent, tagged, unch
 use crate::query::pairs;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use access::keys::told_budget;
+use access::keys::described_budget;
 
 const AT: &str = "/api/admin/teams/";
 
@@ -109,7 +109,7 @@ fn told(team: &Team, money: AccountTerms, limits: Limits) -> Value {
         "name": team.name,
         "disabled": team.disabled,
         "cap_usd": cap.map(|cap| cap.to_string()),
-        "budget": budget.map(told_budget),
+        "budget": budget.map(described_budget),
         "limits": { "rpm": rpm, "tpm": tpm, "concurrency": concurrency },
         "created_at": super::time(team.created),
     })
@@ -228,7 +228,7 @@ async fn set_disabled(
     let action = if disabled { "team.disable" } else { "team.enable" };
     note(state, who, action, &team.id, &team.name).await;
     for key in state.store.keys_of(&team.id).await.map_err(away)? {
-        state.admin.key_changed(key);
+        state.admin.accounts.key_changed(key);
     }
     Ok(())
 }
@@ -286,7 +286,7 @@ pub(crate) async fn remove_member(asked: ApiRequest) -> Result<Response, Fault> 
             if state.store.revoke_key(&key.id, state.clock().now()).await.map_err(away)? {
                 note(&state, &who, "key.revoke", &key.id, &key.name).await;
                 if let Some(record) = state.store.key(&key.id).await.map_err(away)? {
-                    state.admin.key_changed(record);
+                    state.admin.accounts.key_changed(record);
                 }
             }
         }

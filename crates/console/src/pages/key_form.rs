@@ -1,17 +1,19 @@
 //! The form of a key: what it may do, read from and shown in fields.
 
 use canon::Money;
+use config::Net;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use ledger::{Micros, Period};
 use maud::{Markup, html};
-use store::{BudgetTerms, KeyRecord, Limits};
+use store::{BudgetTerms, KeyRecord, KeyScope, Limits};
 
 use crate::desk::Desk;
 use crate::form::{Fields, Input, Wrongs, described, notes};
 use crate::trouble::Trouble;
 use admin::names::disguised;
+use admin::{KeyChange, KeyDraft};
 
 const DAY: Micros = 24 * 3_600 * 1_000_000;
 const LONGEST_NAME: usize = 60;
@@ -25,6 +27,7 @@ const LARGEST_CAP: Money = Money::nanos(1_000_000_000_000_000);
 
 /// What a key may do.
 pub(super) struct Terms {
+    pub(super) scope: KeyScope,
     pub(super) name: String,
     pub(super) cap: Option<Money>,
     pub(super) expires: Option<Micros>,
@@ -51,13 +54,21 @@ impl Terms {
         } else if disguised(name) {
             heed("name", "This name holds characters that cannot be seen.".to_owned());
         }
-        let cap = cap(fields.short("cap", FAR_TOO_LONG)?, fields.ticked("unlimited"));
+        let scope = before.map_or_else(|| scope_of(fields), |before| before.scope);
+        let cap = match scope {
+            KeyScope::Call => cap(fields.short("cap", FAR_TOO_LONG)?, fields.ticked("unlimited")),
+            KeyScope::Admin => Ok(Some(Money::ZERO)),
+        };
         let expires = match before {
             None => days(fields.short("days", FAR_TOO_LONG)?)
                 .map(|days| days.map(|days| desk.now().saturating_add(days.saturating_mul(DAY)))),
             Some(before) => {
                 date(fields.short("expires", FAR_TOO_LONG)?, before.expires, desk.now())
             }
+        };
+        let expires = match (scope, before, expires) {
+            (KeyScope::Admin, Some(_), Ok(None)) => Err("An admin key must have an end."),
+            (KeyScope::Admin | KeyScope::Call, _, expires) => expires,
         };
         let limit = |field| limit(fields.get(field).trim());
         let limits = (limit("rpm"), limit("tpm"), limit("concurrency"));
@@ -83,12 +94,13 @@ impl Terms {
             heed("ips", format!("At most {MOST_NETWORKS} addresses and networks, please."));
         }
         for text in &ips {
-            if let Err(why) = desk.host.check_network(text) {
+            if let Err(why) = Net::read(text) {
                 heed("ips", why.chars().take(200).collect());
             }
         }
         let mut take = |field: &'static str, why: &str| heed(field, why.to_owned());
         Ok(Self {
+            scope,
             name: name.to_owned(),
             cap: cap.unwrap_or_else(|why| {
                 take("cap", why);
@@ -121,17 +133,30 @@ impl Terms {
         })
     }
 
-    /// Gives a key these terms.
-    pub(super) fn apply(self, record: &mut KeyRecord) {
-        let Self { name, cap, expires, models, limits, ips, budget } = self;
-        record.name = name;
-        record.cap = cap;
-        record.expires = expires;
-        record.models = models;
-        record.limits = limits;
-        record.ips = ips;
-        record.budget = budget;
+    /// A new key of these terms.
+    pub(super) fn into_draft(self) -> KeyDraft {
+        let Self { scope, name, cap, expires, models, limits, ips, budget } = self;
+        KeyDraft { scope, name, cap, models, expires, limits, ips, budget }
     }
+
+    /// These terms for a key that exists.
+    pub(super) fn into_change(self) -> KeyChange {
+        let Self { scope: _, name, cap, expires, models, limits, ips, budget } = self;
+        KeyChange {
+            name: Some(name),
+            cap: Some(cap),
+            models: Some(models),
+            expires: Some(expires),
+            limits: Some(limits),
+            ips: Some(ips),
+            budget: Some(budget),
+        }
+    }
+}
+
+/// The scope of the key a form asks for. A form without one asks for calls.
+pub(super) fn scope_of(fields: &Fields) -> KeyScope {
+    KeyScope::by_word(fields.get("scope")).unwrap_or(KeyScope::Call)
 }
 
 /// The fields as they are for a key.
@@ -244,7 +269,70 @@ fn listed(text: &str) -> Vec<String> {
 }
 
 /// The fields of the form.
-pub(super) fn show(fields: &Fields, wrongs: &Wrongs, editing: bool) -> Markup {
+pub(super) fn show(scope: KeyScope, fields: &Fields, wrongs: &Wrongs, editing: bool) -> Markup {
+    match scope {
+        KeyScope::Call => show_call(fields, wrongs, editing),
+        KeyScope::Admin => show_admin(fields, wrongs, editing),
+    }
+}
+
+/// The fields of an admin key, which spends nothing.
+fn show_admin(fields: &Fields, wrongs: &Wrongs, editing: bool) -> Markup {
+    html! {
+        input type="hidden" name="scope" value=(KeyScope::Admin.word());
+        p.muted { "Scope " strong { "admin" } ": it opens /api/admin and /metrics with the rights of \
+            its account, and makes no calls." }
+        (Input {
+            name: "name",
+            label: "Name",
+            value: fields.get("name"),
+            required: true,
+            focus: true,
+            help: Some("Where it is used, for example: provisioning, monitoring."),
+            ..Input::default()
+        }.show(wrongs))
+        (end(fields, wrongs, editing, ["A day in UTC.", "Leave empty for 30 days."]))
+        (addresses(fields, wrongs))
+    }
+}
+
+/// The field that says when a key ends, with its help in an edit and for a new key.
+fn end(fields: &Fields, wrongs: &Wrongs, editing: bool, help: [&'static str; 2]) -> Markup {
+    let [edit_help, new_help] = help;
+    html! {
+        @if editing {
+            (Input {
+                name: "expires",
+                label: "Expires at the end of",
+                kind: "date",
+                value: fields.get("expires"),
+                help: Some(edit_help),
+                ..Input::default()
+            }.show(wrongs))
+        } @else {
+            (Input {
+                name: "days",
+                label: "Expires after days",
+                value: fields.get("days"),
+                mode: Some("numeric"),
+                help: Some(new_help),
+                ..Input::default()
+            }.show(wrongs))
+        }
+    }
+}
+
+fn addresses(fields: &Fields, wrongs: &Wrongs) -> Markup {
+    lines(
+        "ips",
+        "Allowed addresses",
+        "One address or network per line, such as 10.0.0.0/8. Leave empty for anywhere.",
+        fields,
+        wrongs,
+    )
+}
+
+fn show_call(fields: &Fields, wrongs: &Wrongs, editing: bool) -> Markup {
     let further = ["rpm", "tpm", "concurrency", "budget", "ips"];
     let open = further.iter().any(|f| wrongs.of(f).is_some() || !fields.get(f).is_empty());
     html! {
@@ -277,37 +365,16 @@ pub(super) fn show(fields: &Fields, wrongs: &Wrongs, editing: bool) -> Markup {
                 ..Input::default()
             }.show(wrongs))
         }
-        @if editing {
-            (Input {
-                name: "expires",
-                label: "Expires at the end of",
-                kind: "date",
-                value: fields.get("expires"),
-                help: Some("A day in UTC. Leave empty for a key that does not expire."),
-                ..Input::default()
-            }.show(wrongs))
-        } @else {
-            (Input {
-                name: "days",
-                label: "Expires after days",
-                value: fields.get("days"),
-                mode: Some("numeric"),
-                help: Some("Leave empty for a key that does not expire."),
-                ..Input::default()
-            }.show(wrongs))
-        }
+        (end(fields, wrongs, editing, [
+            "A day in UTC. Leave empty for a key that does not expire.",
+            "Leave empty for a key that does not expire.",
+        ]))
         (lines("models", "Models", "One id per line. Leave empty to allow every model.", fields, wrongs))
         details open[open] {
             summary { "Limits, budget and addresses" }
             div.further {
                 (pace(fields, wrongs))
-                (lines(
-                    "ips",
-                    "Allowed addresses",
-                    "One address or network per line, such as 10.0.0.0/8. Leave empty for anywhere.",
-                    fields,
-                    wrongs,
-                ))
+                (addresses(fields, wrongs))
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use catalog::Kind;
 use maud::{Markup, html};
-use store::KeyRecord;
+use store::{KeyRecord, KeyScope};
 
 use super::{Tab, copyable, tabs};
 use crate::desk::Desk;
@@ -23,6 +23,8 @@ pub(super) fn shown_once(
         chats.find(|model| allowed(&model.id)).map(|model| model.id.clone())
     });
     let mut shown = Vec::new();
+    // An admin key makes no calls, so that no client's example fits it.
+    let model = model.filter(|_| record.scope == KeyScope::Call);
     if let Some(model) = &model {
         let format = formats.iter().find(|format| format.suits(Kind::Chat));
         shown.extend(format.map(|format| ("curl", "curl", format.curl(&url, model, text))));
@@ -41,7 +43,10 @@ pub(super) fn shown_once(
         }
     }
     let environment = snippet::environment(&url, text, &formats);
-    if !environment.is_empty() {
+    if record.scope == KeyScope::Admin {
+        let list = format!("curl {url}/api/admin/keys -H \"Authorization: Bearer {text}\"");
+        shown.push(("curl", "curl", list));
+    } else if !environment.is_empty() {
         shown.push(("env", "Environment", environment));
     }
     let shown: Vec<Tab> = shown

@@ -2,28 +2,30 @@
 
 use std::sync::Arc;
 
+use admin::{AdminError, ReadVersion, ShownKey};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
 use ledger::Micros;
 use maud::html;
-use store::{KeyRecord, Owner};
+use store::{KeyRecord, KeyScope, Owner};
 
+use super::account::prove;
 use super::key_form::{self, Terms};
 use super::key_shown::shown_once;
 use super::overview::KeyState;
 use crate::desk::Desk;
 use crate::fields::another_look;
-use crate::form::{Fields, Wrongs};
+use crate::form::{Asked, Fields, Wrongs};
 use crate::session::Signed;
 use crate::shell::{Shell, good, page, sent_to};
 use crate::trouble::Trouble;
-use crate::{KeyAsk, acting, address, show};
+use crate::{acting, address, show};
 
+/// The form of a new admin key.
+const NEW_ADMIN: &str = "/console/keys/new?scope=admin";
 const HOUR: Micros = 3_600 * 1_000_000;
-/// How many keys that are not revoked an account may have.
-const MOST_KEYS: usize = 100;
 /// How long an old value may work on after a rotation: the word in the form, what it says, and how
 /// long it is.
 const OVERLAPS: [(&str, &str, Micros); 4] = [
@@ -38,12 +40,53 @@ pub(crate) async fn list(signed: Signed) -> Response {
     sent_to(&signed.at("/console"))
 }
 
-/// `GET /console/keys/new`
-pub(crate) async fn ask(signed: Signed) -> Result<Response, Trouble> {
-    if !signed.may_make_keys() {
-        return Err(Trouble::Forbidden);
+/// `GET /console/keys/new`, with `?scope=admin` for one that administrates.
+pub(crate) async fn ask(
+    State(desk): State<Arc<Desk>>,
+    signed: Signed,
+    Asked(asked): Asked,
+) -> Result<Response, Trouble> {
+    if let Some(way) = before_making(&desk, &signed, key_form::scope_of(&asked)).await? {
+        return Ok(way);
     }
-    Ok(form(StatusCode::OK, &signed, &Fields::default(), &Wrongs::default()))
+    let fields = Fields::of(vec![("scope", key_form::scope_of(&asked).word().to_owned())]);
+    Ok(form(StatusCode::OK, &signed, &fields, &Wrongs::default()))
+}
+
+/// Refuses those who may not make a key of that scope, and sends those who are to make an admin key
+/// by the page where they prove who they are. A team does not administrate.
+async fn before_making(
+    desk: &Desk,
+    signed: &Signed,
+    scope: KeyScope,
+) -> Result<Option<Response>, Trouble> {
+    match scope {
+        KeyScope::Call if signed.may_make_keys() => Ok(None),
+        KeyScope::Admin if may_make_admin_keys(signed) => {
+            prove::first(desk, signed, NEW_ADMIN).await
+        }
+        KeyScope::Call | KeyScope::Admin => Err(Trouble::Forbidden),
+    }
+}
+
+const fn may_make_admin_keys(signed: &Signed) -> bool {
+    signed.administers() && signed.team.is_none()
+}
+
+/// Sends those who are to change an admin key by the page where they prove who they are.
+async fn before_changing(
+    desk: &Desk,
+    signed: &Signed,
+    key: &KeyRecord,
+    page: &str,
+) -> Result<Option<Response>, Trouble> {
+    match key.scope {
+        KeyScope::Call => Ok(None),
+        KeyScope::Admin => {
+            let next = format!("/console/keys/{}/{page}", address::value(&key.id));
+            prove::first(desk, signed, &next).await
+        }
+    }
 }
 
 /// `POST /console/keys`
@@ -52,52 +95,49 @@ pub(crate) async fn create(
     signed: Signed,
     fields: Fields,
 ) -> Result<Response, Trouble> {
-    if !signed.may_make_keys() {
-        return Err(Trouble::Forbidden);
+    if let Some(way) = before_making(&desk, &signed, key_form::scope_of(&fields)).await? {
+        return Ok(way);
     }
     let mut wrongs = Wrongs::default();
     let terms = Terms::read(&desk, &fields, None, &mut wrongs)?;
-    let own = desk.store.keys_of(signed.acts_for()).await?;
-    if own.iter().filter(|key| key.revoked.is_none()).count() >= MOST_KEYS {
-        wrongs.add("name", format!("An account may have {MOST_KEYS} keys. Revoke one first."));
-    }
     if !wrongs.is_empty() {
         return Ok(form(StatusCode::BAD_REQUEST, &signed, &fields, &wrongs));
     }
-    let ask = KeyAsk {
-        name: terms.name.clone(),
-        cap: terms.cap,
-        models: terms.models.clone(),
-        expires: terms.expires,
+    let owner = desk.store.owner(signed.acts_for()).await?.ok_or(Trouble::NotFound)?;
+    let made = desk.host.accounts().create_key(&signed.actor(), &owner, terms.into_draft()).await;
+    let ShownKey { record, text } = match made {
+        Ok(made) => made,
+        Err(AdminError::Invalid { field, message }) => {
+            wrongs.add_api_field(&field, message);
+            return Ok(form(StatusCode::BAD_REQUEST, &signed, &fields, &wrongs));
+        }
+        Err(error) => return Err(error.into()),
     };
-    let (mut record, text) = desk.host.new_key(signed.acts_for(), ask).map_err(broken)?;
-    terms.apply(&mut record);
-    record.made_by = Some(signed.account.id.clone());
-    desk.store.add_key(&record).await?;
-    desk.host.key_changed(record.clone());
-    desk.note(&signed.account.id, "key.create", &record.id, &record.name).await;
     let body = shown_once(&desk, &record, &text, "Your new key", &signed.at("/console"));
     Ok(good(&Shell::signed("Your new key", &signed), &body))
 }
 
-fn broken(error: String) -> Trouble {
-    tracing::error!("a key could not be made: {error}");
-    Trouble::Broken
-}
-
 fn form(status: StatusCode, signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Response {
     let home = signed.at("/console");
+    let scope = key_form::scope_of(fields);
+    let title = match scope {
+        KeyScope::Call => "New key",
+        KeyScope::Admin => "New admin key",
+    };
     let body = html! {
         section.card {
             p.crumbs { a href=(home) { "Console" } " / Keys" }
-            h1 { "New key" @if let Some(team) = &signed.team { " of " bdi { (team.name) } } }
+            h1 { (title) @if let Some(team) = &signed.team { " of " bdi { (team.name) } } }
             (another_look(wrongs))
             form method="post" action=(signed.at("/console/keys")) {
-                (key_form::show(fields, wrongs, false))
+                (key_form::show(scope, fields, wrongs, false))
                 div.actions {
                     button.button type="submit" { "Create key" }
                     a.button.quiet href=(home) { "Cancel" }
                 }
+            }
+            @if may_make_admin_keys(signed) && scope == KeyScope::Call {
+                p.beside { a href=(NEW_ADMIN) { "Make an admin key instead" } }
             }
         }
     };
@@ -114,6 +154,9 @@ pub(crate) async fn edit(
     if key.revoked.is_some() {
         return Ok(sent_to(&home));
     }
+    if let Some(way) = before_changing(&desk, &signed, &key, "edit").await? {
+        return Ok(way);
+    }
     let fields = key_form::fields_of(&key);
     Ok(edit_form(StatusCode::OK, &signed, (&key, &home), &fields, &Wrongs::default()))
 }
@@ -125,9 +168,12 @@ pub(crate) async fn change(
     id: Result<Path<String>, PathRejection>,
     fields: Fields,
 ) -> Result<Response, Trouble> {
-    let (mut key, home) = find(&desk, &signed, id).await?;
+    let (key, home) = find(&desk, &signed, id).await?;
     if key.revoked.is_some() {
         return Ok(sent_to(&home));
+    }
+    if let Some(way) = before_changing(&desk, &signed, &key, "edit").await? {
+        return Ok(way);
     }
     let mut wrongs = Wrongs::default();
     let terms = Terms::read(&desk, &fields, Some(&key), &mut wrongs)?;
@@ -135,11 +181,17 @@ pub(crate) async fn change(
         let status = StatusCode::BAD_REQUEST;
         return Ok(edit_form(status, &signed, (&key, &home), &fields, &wrongs));
     }
-    terms.apply(&mut key);
-    key.changed = desk.now();
-    desk.store.update_key(&key).await?;
-    tell(&desk, &key.id).await?;
-    desk.note(&signed.account.id, "key.edit", &key.id, &key.name).await;
+    let accounts = desk.host.accounts();
+    let change = terms.into_change();
+    match accounts.change_key(&signed.actor(), &key.id, ReadVersion::default(), change).await {
+        Ok(_) => {}
+        Err(AdminError::Invalid { field, message }) => {
+            wrongs.add_api_field(&field, message);
+            let status = StatusCode::BAD_REQUEST;
+            return Ok(edit_form(status, &signed, (&key, &home), &fields, &wrongs));
+        }
+        Err(error) => return Err(error.into()),
+    }
     Ok(sent_to(&home))
 }
 
@@ -158,7 +210,7 @@ fn edit_form(
             p.muted { code { "sk-pt-" (key.id) "-…" } " · spent " (show::money(key.spent)) }
             (another_look(wrongs))
             form method="post" action={ (here) "/edit" } {
-                (key_form::show(fields, wrongs, true))
+                (key_form::show(key.scope, fields, wrongs, true))
                 div.actions {
                     button.button type="submit" { "Save" }
                     a.button.quiet href=(home) { "Cancel" }
@@ -182,6 +234,9 @@ pub(crate) async fn ask_rotate(
     let (key, home) = find(&desk, &signed, id).await?;
     if key.revoked.is_some() {
         return Ok(sent_to(&home));
+    }
+    if let Some(way) = before_changing(&desk, &signed, &key, "rotate").await? {
+        return Ok(way);
     }
     let body = html! {
         section.card {
@@ -218,28 +273,26 @@ pub(crate) async fn rotate(
     fields: Fields,
 ) -> Result<Response, Trouble> {
     let (key, home) = find(&desk, &signed, id).await?;
+    if let Some(way) = before_changing(&desk, &signed, &key, "rotate").await? {
+        return Ok(way);
+    }
     let wanted = fields.get("overlap");
     let overlap = OVERLAPS.iter().find(|(word, _, _)| *word == wanted);
     let (_, _, overlap) =
         overlap.ok_or(Trouble::Bad("`overlap` is one of: day, hour, week, none."))?;
-    let (hash, text) = desk.host.new_value(&key.id).map_err(broken)?;
-    let now = desk.now();
-    if !desk.store.rotate_key(&key.id, &hash, now.saturating_add(*overlap), now).await? {
+    if key.revoked.is_some() {
         return Ok(sent_to(&home));
     }
-    tell(&desk, &key.id).await?;
-    desk.note(&signed.account.id, "key.rotate", &key.id, &key.name).await;
+    let until = desk.now().saturating_add(*overlap);
+    let rotated = desk.host.accounts().rotate_key(&signed.actor(), &key.id, until).await;
+    let ShownKey { record: key, text } = match rotated {
+        Ok(rotated) => rotated,
+        // It was revoked at this very moment.
+        Err(AdminError::Invalid { .. }) => return Ok(sent_to(&home)),
+        Err(error) => return Err(error.into()),
+    };
     let body = shown_once(&desk, &key, &text, "The new value", &home);
     Ok(good(&Shell::signed("The new value", &signed), &body))
-}
-
-/// Tells running calls of a change. Read back: the store decides what the record says, and the ring
-/// must agree with it.
-async fn tell(desk: &Desk, id: &str) -> Result<(), Trouble> {
-    if let Some(record) = desk.store.key(id).await? {
-        desk.host.key_changed(record);
-    }
-    Ok(())
 }
 
 /// The key with that id, if the account may see and change it, and where it is listed. To others it
@@ -317,9 +370,7 @@ pub(crate) async fn revoke(
 
 /// Revokes a key, of which was checked before that it may be.
 pub(super) async fn end(desk: &Desk, signed: &Signed, key: &KeyRecord) -> Result<(), Trouble> {
-    if desk.store.revoke_key(&key.id, desk.now()).await? {
-        tell(desk, &key.id).await?;
-        desk.note(&signed.account.id, "key.revoke", &key.id, &key.name).await;
-    }
+    let accounts = desk.host.accounts();
+    accounts.revoke_key(&signed.actor(), &key.id, ReadVersion::default()).await?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use axum::response::Response;
 use canon::Money;
 use ledger::{Entry, Micros, Outcome};
 use maud::{Markup, html};
-use store::{EntryFilter, KeyRecord, Owner, Team};
+use store::{EntryFilter, KeyRecord, KeyScope, Owner, Team};
 
 use crate::address;
 use crate::desk::Desk;
@@ -41,10 +41,11 @@ impl KeyState {
             Self::Revoked
         } else if key.expires.is_some_and(|end| end <= now) {
             Self::Expired
-        } else if key.cap.is_some_and(|cap| key.spent >= cap) {
-            Self::CapReached
         } else {
-            Self::Active
+            match key.scope {
+                KeyScope::Call if key.cap.is_some_and(|cap| key.spent >= cap) => Self::CapReached,
+                KeyScope::Call | KeyScope::Admin => Self::Active,
+            }
         }
     }
 
@@ -223,6 +224,10 @@ fn key_row(key: &KeyRecord, whose: &Whose, signed: &Signed, now: Micros) -> Mark
             th scope="row" {
                 span.name { bdi { (key.name) } }
                 code.token { "sk-pt-" (key.id) "-…" }
+                @match key.scope {
+                    KeyScope::Call => {},
+                    KeyScope::Admin => span.small { span.badge.warn { "admin" } },
+                }
                 @if let Some(other) = other { span.small.muted { "of " bdi { (other.name()) } } }
                 @if let Some(maker) = maker { span.small.muted { "made by " bdi { (maker) } } }
                 @if !key.models.is_empty() {
@@ -231,7 +236,12 @@ fn key_row(key: &KeyRecord, whose: &Whose, signed: &Signed, now: Micros) -> Mark
                     }
                 }
             }
-            td.spent data-label="Spent" { (spent(key.spent, key.cap)) }
+            td.spent data-label="Spent" {
+                @match key.scope {
+                    KeyScope::Call => (spent(key.spent, key.cap)),
+                    KeyScope::Admin => span.muted { "makes no calls" },
+                }
+            }
             td data-label="Last use" {
                 @match key.last_used {
                     Some(at) => (show::when(at, now)),

@@ -11,7 +11,7 @@ use axum::response::Response;
 use catalog::Kind;
 use http::{HeaderMap, Uri, header};
 use maud::{Markup, html};
-use store::{KeyRecord, Owner};
+use store::{KeyRecord, KeyScope, Owner};
 
 use super::overview::KeyState;
 use crate::assets;
@@ -54,7 +54,8 @@ pub(crate) async fn show(
         None => Owner::Person(signed.account.clone()),
     };
     let mut keys = desk.store.keys_of(owner.id()).await?;
-    let usable = |key: &KeyRecord| KeyState::of(key, now) == KeyState::Active;
+    let usable =
+        |key: &KeyRecord| KeyState::of(key, now) == KeyState::Active && key.scope == KeyScope::Call;
     keys.retain(|key| usable(key) && signed.may_change_key(key, &owner));
     let models: Vec<Choice> = desk.catalog(|catalog| {
         let served = catalog.iter().filter(|model| model.kind != Kind::Embedding);

@@ -239,7 +239,7 @@ async fn set_disabled(
         desk.note(&signed.account.id, action, &team.id, &team.name).await;
         // Calls learn of it at once, and not only when the nodes next look.
         for key in desk.store.keys_of(&team.id).await? {
-            desk.host.key_changed(key);
+            desk.host.accounts().key_changed(key);
         }
     }
     Ok(sent_to(&address(&team)))

@@ -26,7 +26,7 @@ fn code(secret: &str, at: i64) -> String {
 }
 
 fn now(gateway: &Gateway) -> i64 {
-    ledger::Clock::now(&gateway.host.clock)
+    ledger::Clock::now(&*gateway.host.clock)
 }
 
 /// Adds an app with codes: its secret and the recovery codes.

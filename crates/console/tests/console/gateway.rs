@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use access::keys::KeyRing;
+use admin::AccountAdmin;
 use argon2::password_hash::PasswordHasher;
 use axum::Router;
 use axum::body::Body;
@@ -12,13 +14,14 @@ use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{Money, Usage};
 use catalog::{Catalog, Directory, Kind, Lane, Model, Prices};
-use console::{Host, IdentityProvider, KeyAsk, Later, Mail};
+use console::{Host, IdentityProvider, Later, Mail};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use ledger::{Clock, Entry, Micros, Outcome, TestClock};
 use parking_lot::Mutex;
-use store::{Account, KeyRecord, Limits, Role, Store, Vault};
+use store::{Account, KeyRecord, KeyScope, Limits, Role, Store, Vault};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use crate::office::Office;
@@ -33,9 +36,8 @@ pub(crate) const ODD: &str = "acme/<script>alert(1)</script>'\"&:x";
 pub(crate) struct Keeper {
     catalog: Catalog,
     url: &'static str,
-    pub(crate) clock: TestClock,
-    pub(crate) changed: Mutex<Vec<KeyRecord>>,
-    made: AtomicUsize,
+    pub(crate) clock: Arc<TestClock>,
+    accounts: AccountAdmin,
     /// Whether mail can be sent, where it goes, and where it comes out again.
     pub(crate) mail: AtomicBool,
     outgoing: UnboundedSender<Mail>,
@@ -48,6 +50,11 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
+    /// A key as calls know it.
+    pub(crate) fn known(&self, id: &str) -> Option<KeyRecord> {
+        self.accounts.keys.get(id).map(|key| key.record.clone())
+    }
+
     /// The next mail.
     pub(crate) async fn mail(&self) -> Mail {
         self.incoming.lock().await.recv().await.unwrap()
@@ -102,22 +109,8 @@ impl Host for Keeper {
         self.clock.now()
     }
 
-    fn new_key(&self, account_id: &str, ask: KeyAsk) -> Result<(KeyRecord, String), String> {
-        let id = format!("made{:04}", self.made.fetch_add(1, Ordering::Relaxed));
-        let text = format!("sk-pt-{id}-secretsecretsecret");
-        Ok((key(&id, account_id, &ask.name, ask.cap, ask.models, ask.expires), text))
-    }
-
-    fn new_value(&self, key_id: &str) -> Result<(Vec<u8>, String), String> {
-        Ok((vec![8; 32], format!("sk-pt-{key_id}-newnewnew")))
-    }
-
-    fn check_network(&self, text: &str) -> Result<(), String> {
-        let address = text.split('/').next().unwrap();
-        address
-            .parse::<std::net::IpAddr>()
-            .map(|_| ())
-            .map_err(|_| format!("`{text}` is no address"))
+    fn accounts(&self) -> &AccountAdmin {
+        &self.accounts
     }
 
     fn vault(&self) -> &Vault {
@@ -141,10 +134,6 @@ impl Host for Keeper {
         let provider = self.provider.lock().clone();
         Box::pin(async move { provider.ok_or("nobody there".to_owned())?.answer(&request) })
     }
-
-    fn key_changed(&self, record: KeyRecord) {
-        self.changed.lock().push(record);
-    }
 }
 
 pub(crate) fn key(
@@ -160,6 +149,7 @@ pub(crate) fn key(
         account_id: account_id.to_owned(),
         made_by: Some(account_id.to_owned()),
         name: name.to_owned(),
+        scope: KeyScope::Call,
         hash: vec![7; 32],
         old_hash: None,
         old_until: None,
@@ -309,12 +299,20 @@ impl Gateway {
             lanes: vec![Lane::new("secret-upstream", "x")],
         });
         let (outgoing, incoming) = unbounded_channel();
+        let clock = Arc::new(TestClock::at(START));
+        let keys = KeyRing::load(store.clone(), Arc::clone(&clock) as Arc<dyn Clock>, "pepper");
+        let accounts = AccountAdmin {
+            store: store.clone(),
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            keys: Arc::new(keys.await.unwrap()),
+            shared: None,
+            tasks: TaskTracker::new(),
+        };
         let host = Arc::new(Keeper {
             catalog: Catalog::new(models),
             url,
-            clock: TestClock::at(START),
-            changed: Mutex::default(),
-            made: AtomicUsize::new(0),
+            clock,
+            accounts,
             mail: AtomicBool::new(false),
             outgoing,
             incoming: tokio::sync::Mutex::new(incoming),

@@ -184,7 +184,7 @@ async fn without_mail_the_page_says_whom_to_ask() {
     assert_eq!(asked(&gateway, "anna").await.status, StatusCode::FORBIDDEN);
     assert!(gateway.store.links_for(Purpose::Reset).await.unwrap().is_empty());
     let anna = gateway.store.account_by_login("anna").await.unwrap().unwrap();
-    let now = ledger::Clock::now(&gateway.host.clock);
+    let now = ledger::Clock::now(&*gateway.host.clock);
     let link = admin::reset_link(&gateway.store, &anna, now).await.unwrap();
     let cookie = gateway.open(&link, "/reset/new").await;
     let fields = [("password", NEW), ("again", NEW)];

@@ -1,18 +1,20 @@
 //! `portunus keys`: make, list, change, revoke and rotate API keys. A running gateway learns within a
 //! second.
 
-use clap::{ArgGroup, Args, Subcommand};
-use ledger::{Clock as _, Period, SystemClock};
+use clap::error::ErrorKind;
+use clap::{ArgGroup, Args, CommandFactory as _, Subcommand};
+use ledger::{Clock, Period, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
-use store::{AccountTerms, BudgetTerms, KeyRecord, Limits, Owner, Store};
+use store::{AccountTerms, BudgetTerms, KeyScope, Limits, Owner, Role, Store};
+use tokio_util::task::TaskTracker;
 
 use super::{Common, say};
-use admin::NewKey;
+use admin::{AccountAdmin, Actor, KeyChange, KeyDraft, ReadVersion, ShownKey};
 
 use crate::app::{open_store, owner_of, pepper};
-use access::keys::{KeyRing, NewToken, hash, state, told, told_budget};
+use access::keys::{KeyRing, described, described_budget, state};
 use access::limits::Shared;
 use config::Net;
 use config::duration;
@@ -20,21 +22,24 @@ use config::duration;
 #[derive(Debug, Subcommand)]
 pub(super) enum Keys {
     /// Make a key; its value is shown once
-    #[command(group(ArgGroup::new("money").required(true).args(["unlimited", "cap"])))]
+    #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
     Create {
         /// What it is for
         #[arg(long)]
         name: String,
+        /// `call` for models, or `admin` for /api/admin and /metrics; an admin key makes no calls
+        #[arg(long, value_name = "SCOPE", default_value = "call", value_parser = scope)]
+        scope: KeyScope,
         /// Without a spending cap
         #[arg(long)]
         unlimited: bool,
-        /// The most it may spend, in USD
+        /// The most it may spend, in USD; a key for calls needs this or --unlimited
         #[arg(long, value_name = "USD")]
         cap: Option<canon::Money>,
         /// Only these models
         #[arg(long, value_delimiter = ',', value_name = "A,B")]
         models: Vec<String>,
-        /// How long it lives, such as 30d
+        /// How long it lives, such as 30d; an admin key lives 30d if not given
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
         /// The account or team it belongs to; the owner's, if not given
@@ -136,6 +141,11 @@ struct Limit(Option<u32>);
 pub(super) struct Budget(Option<BudgetTerms>);
 
 const NONE: &str = "none";
+const CANNOT_SPEND: &str = "an admin key cannot spend: leave out --cap and --unlimited";
+
+fn scope(text: &str) -> Result<KeyScope, String> {
+    KeyScope::by_word(text).ok_or_else(|| "write `call` or `admin`".to_owned())
+}
 
 fn limit(text: &str) -> Result<Limit, String> {
     match text.parse() {
@@ -181,56 +191,26 @@ impl PaceTerms {
     }
 }
 
-impl Terms {
-    /// Changes what is named.
-    fn apply(self, record: &mut KeyRecord) {
-        let Self { pace, ips, budget } = self;
-        pace.apply(&mut record.limits);
-        if !ips.is_empty() {
-            record.ips = ips.into_iter().filter(|text| text != NONE).collect();
-        }
-        if let Some(Budget(budget)) = budget {
-            record.budget = budget;
-        }
-    }
-}
-
 pub(super) async fn run(common: &Common, command: Keys) -> anyhow::Result<ExitCode> {
+    if let Keys::Create { scope: KeyScope::Call, unlimited: false, cap: None, .. } = command {
+        let say = "a key for calls needs --cap <USD> or --unlimited";
+        let wrong = super::Arguments::command().error(ErrorKind::MissingRequiredArgument, say);
+        let _ = wrong.print();
+        return Ok(ExitCode::from(2));
+    }
     let config = common.load()?;
     let store = open_store(&config).await?;
     let pepper = pepper(&config, &store).await?;
-    let outcome = match command {
-        Keys::Create { name, unlimited: _, cap, models, expires, account, terms } => {
-            let key =
-                NewKey { name, cap, models, expires: expires.as_deref().map(later).transpose()? };
-            create(common, &store, &pepper, key, account.as_deref(), terms).await
-        }
-        Keys::Set { id, name, unlimited, cap, models, expires, terms } => {
-            let Some(mut record) = store.key(&id).await? else {
-                anyhow::bail!("there is no key `{id}` to change; see portunus keys list");
-            };
-            record.name = name.unwrap_or(record.name);
-            record.cap = if unlimited { None } else { cap.or(record.cap) };
-            if !models.is_empty() {
-                record.models = models.into_iter().filter(|model| model != "all").collect();
-            }
-            match expires.as_deref() {
-                None => {}
-                Some("never") => record.expires = None,
-                Some(time) => record.expires = Some(later(time)?),
-            }
-            terms.apply(&mut record);
-            set(common, &store, record).await
-        }
-        Keys::Account { name, unlimited, cap, budget, pace } => {
-            let change = Change { unlimited, cap, budget, pace };
-            account(common, &store, name.as_deref(), &change).await
-        }
-        Keys::List => list(common, &store).await,
-        Keys::Revoke { id } => revoke(common, &store, &id).await,
-        Keys::Rotate { id, overlap } => rotate(common, &store, &pepper, &id, &overlap).await,
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let admin = AccountAdmin {
+        keys: Arc::new(KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?),
+        store,
+        clock,
+        shared: None,
+        tasks: TaskTracker::new(),
     };
-    store.close().await;
+    let outcome = perform(common, &admin, command).await;
+    admin.store.close().await;
     if let Some(valkey) = config.valkey.as_ref().filter(|_| outcome.is_ok()) {
         // Running gateways hear of it at once instead of within a second.
         Shared::open(valkey, "cli".to_owned(), Arc::new(SystemClock))?.tell_news().await;
@@ -238,12 +218,79 @@ pub(super) async fn run(common: &Common, command: Keys) -> anyhow::Result<ExitCo
     outcome
 }
 
-async fn set(common: &Common, store: &Store, mut record: KeyRecord) -> anyhow::Result<ExitCode> {
-    not_negative(record.cap)?;
-    record.changed = SystemClock.now();
-    store.update_key(&record).await?;
+async fn perform(common: &Common, admin: &AccountAdmin, command: Keys) -> anyhow::Result<ExitCode> {
+    match command {
+        Keys::Create { name, scope, unlimited, cap, models, expires, account, terms } => {
+            not_negative(cap)?;
+            if scope == KeyScope::Admin {
+                let spends = unlimited || cap.is_some_and(|cap| cap != canon::Money::ZERO);
+                anyhow::ensure!(!spends, CANNOT_SPEND);
+            }
+            let Terms { pace, ips, budget } = terms;
+            let mut limits = Limits::default();
+            pace.apply(&mut limits);
+            let draft = KeyDraft {
+                scope,
+                name,
+                cap,
+                models,
+                expires: expires.as_deref().map(later).transpose()?,
+                limits,
+                ips: ips.into_iter().filter(|text| text != NONE).collect(),
+                budget: budget.and_then(|Budget(budget)| budget),
+            };
+            create(common, admin, account.as_deref(), draft).await
+        }
+        Keys::Set { id, name, unlimited, cap, models, expires, terms } => {
+            not_negative(cap)?;
+            let Some(record) = admin.store.key(&id).await? else {
+                anyhow::bail!("there is no key `{id}` to change; see portunus keys list");
+            };
+            if record.scope == KeyScope::Admin {
+                let spends = unlimited || cap.is_some_and(|cap| cap != canon::Money::ZERO);
+                anyhow::ensure!(!spends, CANNOT_SPEND);
+                let never = expires.as_deref() == Some("never");
+                anyhow::ensure!(!never, "--expires: an admin key must have an end");
+            }
+            let Terms { pace, ips, budget } = terms;
+            let mut limits = record.limits;
+            pace.apply(&mut limits);
+            let change = KeyChange {
+                name,
+                cap: if unlimited { Some(None) } else { cap.map(Some) },
+                models: (!models.is_empty())
+                    .then(|| models.into_iter().filter(|model| model != "all").collect()),
+                expires: match expires.as_deref() {
+                    None => None,
+                    Some("never") => Some(None),
+                    Some(time) => Some(Some(later(time)?)),
+                },
+                limits: Some(limits),
+                ips: (!ips.is_empty())
+                    .then(|| ips.into_iter().filter(|text| text != NONE).collect()),
+                budget: budget.map(|Budget(budget)| budget),
+            };
+            set(common, admin, &id, change).await
+        }
+        Keys::Account { name, unlimited, cap, budget, pace } => {
+            let change = Change { unlimited, cap, budget, pace };
+            account(common, &admin.store, name.as_deref(), &change).await
+        }
+        Keys::List => list(common, &admin.store).await,
+        Keys::Revoke { id } => revoke(common, admin, &id).await,
+        Keys::Rotate { id, overlap } => rotate(common, admin, &id, &overlap).await,
+    }
+}
+
+async fn set(
+    common: &Common,
+    admin: &AccountAdmin,
+    id: &str,
+    change: KeyChange,
+) -> anyhow::Result<ExitCode> {
+    let record = admin.change_key(&Actor::Operator, id, ReadVersion::default(), change).await?;
     if common.json {
-        say(&told(&record, SystemClock.now()).to_string());
+        say(&described(&record, SystemClock.now()).to_string());
     } else {
         say(&format!("The key {} is changed; running gateways know within seconds.", record.id));
     }
@@ -325,7 +372,7 @@ fn show_account(
             "account": name,
             "cap_usd": cap.map(|cap| cap.to_string()),
             "spent_usd": spent.to_string(),
-            "budget": budget.map(told_budget),
+            "budget": budget.map(described_budget),
             "limits": { "rpm": rpm, "tpm": tpm, "concurrency": concurrency },
         });
         return say(&told.to_string());
@@ -364,54 +411,79 @@ fn later(text: &str) -> anyhow::Result<i64> {
 
 async fn create(
     common: &Common,
-    store: &Store,
-    pepper: &str,
-    key: NewKey,
+    admin: &AccountAdmin,
     account: Option<&str>,
-    terms: Terms,
+    draft: KeyDraft,
 ) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(!key.name.trim().is_empty(), "--name must not be empty");
-    not_negative(key.cap)?;
-    let now = SystemClock.now();
-    let owner = owner_of(store, now).await?;
-    let ring = KeyRing::load(store.clone(), Arc::new(SystemClock), pepper).await?;
+    anyhow::ensure!(!draft.name.trim().is_empty(), "--name must not be empty");
+    let owner = owner_of(&admin.store, SystemClock.now()).await?;
     let account = match account {
-        Some(name) => find_account(store, name).await?,
+        Some(name) => find_account(&admin.store, name).await?,
         None => Owner::Person(owner),
     };
-    let (mut record, text) = key.make(account.id(), &ring, now)?;
-    terms.apply(&mut record);
-    store.add_key(&record).await?;
+    let named_end = draft.expires.is_some();
+    if draft.scope == KeyScope::Admin {
+        may_administrate(&account)?;
+    }
+    let ShownKey { record, text } = admin.create_key(&Actor::Operator, &account, draft).await?;
     if common.json {
-        let mut shown = told(&record, SystemClock.now());
+        let mut shown = described(&record, SystemClock.now());
         if let Some(shown) = shown.as_object_mut() {
             shown.insert("key".to_owned(), Value::from(text));
         }
         say(&shown.to_string());
     } else {
         say(&format!("{text}\n\nThis is the only time the key `{}` is shown.", record.name));
+        match record.scope {
+            KeyScope::Call => {}
+            KeyScope::Admin => {
+                let end = if named_end {
+                    ""
+                } else {
+                    " It ends in 30 days, since --expires was not given."
+                };
+                say(&format!("It administrates and cannot make calls.{end}"));
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses an admin key for an account without the right to administrate.
+fn may_administrate(owner: &Owner) -> anyhow::Result<()> {
+    let may = match owner {
+        Owner::Person(account) => match account.role {
+            Role::Owner | Role::Admin => true,
+            Role::Member | Role::Viewer => false,
+        },
+        Owner::Team(_) => false,
+    };
+    anyhow::ensure!(may, "--scope admin: `{}` does not administrate", owner.name());
+    Ok(())
 }
 
 async fn list(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
     let keys = store.keys().await?;
     if common.json {
         for key in &keys {
-            say(&told(key, SystemClock.now()).to_string());
+            say(&described(key, SystemClock.now()).to_string());
         }
         return Ok(ExitCode::SUCCESS);
     }
     if keys.is_empty() {
         say("There are no keys. Make one with: portunus keys create --name NAME --unlimited");
     } else {
-        say(&format!("{:12}  {:8}  {:>14}  {:>14}  name", "id", "state", "spent $", "cap $"));
+        say(&format!(
+            "{:12}  {:8}  {:5}  {:>14}  {:>14}  name",
+            "id", "state", "scope", "spent $", "cap $"
+        ));
     }
     for key in &keys {
         say(&format!(
-            "{:12}  {:8}  {:>14}  {:>14}  {}",
+            "{:12}  {:8}  {:5}  {:>14}  {:>14}  {}",
             key.id,
             state(key, SystemClock.now()),
+            key.scope.word(),
             key.spent,
             key.cap.map_or_else(|| "unlimited".to_owned(), |cap| cap.to_string()),
             key.name
@@ -420,10 +492,12 @@ async fn list(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn revoke(common: &Common, store: &Store, id: &str) -> anyhow::Result<ExitCode> {
-    if !store.revoke_key(id, SystemClock.now()).await? {
+async fn revoke(common: &Common, admin: &AccountAdmin, id: &str) -> anyhow::Result<ExitCode> {
+    let known = admin.store.key(id).await?.filter(|key| key.revoked.is_none());
+    if known.is_none() {
         anyhow::bail!("there is no key `{id}` to revoke; see portunus keys list");
     }
+    admin.revoke_key(&Actor::Operator, id, ReadVersion::default()).await?;
     if common.json {
         say(&json!({ "id": id, "revoked": true }).to_string());
     } else {
@@ -434,24 +508,20 @@ async fn revoke(common: &Common, store: &Store, id: &str) -> anyhow::Result<Exit
 
 async fn rotate(
     common: &Common,
-    store: &Store,
-    pepper: &str,
+    admin: &AccountAdmin,
     id: &str,
     overlap: &str,
 ) -> anyhow::Result<ExitCode> {
     let until = later(overlap)?;
-    let ring = KeyRing::load(store.clone(), Arc::new(SystemClock), pepper).await?;
-    let token = NewToken::with_id(id.to_owned())?;
-    let new = hash(ring.pepper(), &token.text);
-    if !store.rotate_key(id, &new, until, SystemClock.now()).await? {
+    let known = admin.store.key(id).await?.filter(|key| key.revoked.is_none());
+    if known.is_none() {
         anyhow::bail!("there is no key `{id}` to rotate; see portunus keys list");
     }
+    let ShownKey { record, text } = admin.rotate_key(&Actor::Operator, id, until).await?;
     if common.json {
-        let record = store.key(id).await?;
-        let name = record.map(|record| record.name);
-        say(&json!({ "id": id, "name": name, "key": token.text }).to_string());
+        say(&json!({ "id": id, "name": record.name, "key": text }).to_string());
     } else {
-        say(&format!("{}\n\nThe old value works on for {overlap}.", token.text));
+        say(&format!("{text}\n\nThe old value works on for {overlap}."));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,23 +10,21 @@ async fn ask(gateway: &Gateway, method: Method, path: &str, body: Value, key: &s
     ask.header("content-type", "application/json").raw(body.to_string()).send().await
 }
 
-/// A key of an account with that role.
+/// An admin key of a new account with that role.
 async fn key_with(gateway: &Gateway, name: &str, role: Role) -> (String, String) {
     let now = gateway.app.clock.now();
     let owner = gateway.app.store.accounts().await.unwrap().remove(0);
     let id = format!("account-{name}");
     let account = store::Account { id, username: name.to_owned(), role, ..owner };
     gateway.app.store.add_account(&account).await.unwrap();
-    let new = admin::NewKey { name: name.to_owned(), cap: None, models: Vec::new(), expires: None };
-    let (record, text) = new.make(&account.id, &gateway.app.engine.keys, now).unwrap();
-    gateway.app.store.add_key(&record).await.unwrap();
+    let text = gateway.admin_key_of(&account.id, now).await;
     (account.id, text)
 }
 
 #[tokio::test]
 async fn administration_is_for_administrators_and_nobody_reaches_above_themselves() {
     let gateway = Gateway::start().await;
-    let owner = gateway.key.clone();
+    let owner = gateway.admin_key().await.to_owned();
     let (_, member) = key_with(&gateway, "member", Role::Member).await;
     let (_, viewer) = key_with(&gateway, "viewer", Role::Viewer).await;
     let (admin_id, admin) = key_with(&gateway, "admin", Role::Admin).await;
@@ -63,7 +61,7 @@ async fn administration_is_for_administrators_and_nobody_reaches_above_themselve
 #[tokio::test]
 async fn a_key_is_made_changed_rotated_and_revoked() {
     let gateway = Gateway::start().await;
-    let admin = gateway.key.clone();
+    let admin = gateway.admin_key().await.to_owned();
     let wish = json!({
         "name": "ci", "cap_usd": "5.00", "models": ["demo-chat"], "expires_in": "30d",
         "limits": { "rpm": 60 }, "ips": ["127.0.0.0/8"],
@@ -121,7 +119,7 @@ async fn a_key_is_made_changed_rotated_and_revoked() {
 #[tokio::test]
 async fn accounts_settings_and_what_there_is_to_see() {
     let gateway = Gateway::start().await;
-    let admin = gateway.key.clone();
+    let admin = gateway.admin_key().await.to_owned();
     let new = json!({ "name": "anna", "email": "anna@example.com", "role": "viewer" });
     let made = ask(&gateway, Method::POST, "/users", new.clone(), &admin).await;
     assert_eq!(made.status, 201, "{}", made.text());
@@ -164,7 +162,7 @@ async fn accounts_settings_and_what_there_is_to_see() {
 #[tokio::test]
 async fn the_keys_of_an_account_that_is_locked_out_stop_until_it_is_let_in_again() {
     let gateway = Gateway::start().await;
-    let admin = gateway.key.clone();
+    let admin = gateway.admin_key().await.to_owned();
     let (id, key) = key_with(&gateway, "anna", Role::Member).await;
     assert_eq!(gateway.get("/v1/key").key(&key).send().await.status, 200);
     let path = format!("/users/{id}");
@@ -181,4 +179,166 @@ async fn the_keys_of_an_account_that_is_locked_out_stop_until_it_is_let_in_again
         }
         assert_eq!(seen, status, "disabled: {disabled}");
     }
+}
+
+/// The gateway's accounts, keys and configuration, to see that nothing changed.
+async fn state(gateway: &Gateway) -> String {
+    let store = &gateway.app.store;
+    let (accounts, keys) = (store.accounts().await.unwrap(), store.keys().await.unwrap());
+    let (teams, terms) = (store.teams().await.unwrap(), store.account_terms().await.unwrap());
+    let settings = store.setting("signup").await.unwrap();
+    let configured = store.configured_revision().await.unwrap();
+    let audits = store.audits(100).await.unwrap().len();
+    format!("{accounts:?} {keys:?} {teams:?} {terms:?} {settings:?} {configured} {audits}")
+}
+
+fn id_of(key: &str) -> &str {
+    key.split('-').nth(2).unwrap()
+}
+
+#[tokio::test]
+async fn a_call_key_of_an_owner_administrates_nothing() {
+    let gateway = Gateway::start().await;
+    let key = gateway.key.clone();
+    let owner = gateway.app.store.accounts().await.unwrap().remove(0).id;
+    let (_, other) = key_with(&gateway, "other", Role::Admin).await;
+    let before = state(&gateway).await;
+    let mut tried = 0;
+    for (method, path, _) in portunus::addresses() {
+        if !path.starts_with("/api/admin/") && path != "/metrics" {
+            continue;
+        }
+        // Ids of things that are there: only the scope is in the way.
+        let id = if path.contains("/keys/") { id_of(&other) } else { owner.as_str() };
+        let path = path.replace("{id}", id).replace("{account_id}", &owner);
+        let path = path.replace("{cid}", "c").replace("{*rest}", "demo-chat");
+        let got = gateway.ask(method.clone(), &path).key(&key).raw("{}").send().await;
+        assert_eq!(got.status, 403, "{method} {path}: {}", got.text());
+        assert!(got.text().contains("portunus keys create --scope admin"), "{}", got.text());
+        tried += 1;
+    }
+    assert!(tried > 40, "{tried}");
+    // The attacks by name, each with a body that would do it.
+    for (method, path, body) in [
+        (Method::PATCH, format!("/keys/{}", id_of(&key)), json!({ "cap_usd": null })),
+        (Method::PATCH, format!("/keys/{}", id_of(&key)), json!({ "expires_in": null })),
+        (Method::PATCH, format!("/keys/{}", id_of(&key)), json!({ "scope": "admin" })),
+        (Method::POST, format!("/keys/{}/rotate", id_of(&other)), json!({ "overlap": "1h" })),
+        (Method::POST, "/keys".to_owned(), json!({ "name": "k", "scope": "admin" })),
+        (Method::POST, "/users".to_owned(), json!({ "name": "mallory", "role": "owner" })),
+        (Method::PUT, format!("/users/{owner}/terms"), json!({})),
+        (Method::POST, format!("/users/{owner}/reset"), json!({})),
+    ] {
+        let got = ask(&gateway, method.clone(), &path, body, &key).await;
+        assert_eq!(got.status, 403, "{method} {path}: {}", got.text());
+    }
+    assert_eq!(state(&gateway).await, before, "nothing changed");
+    assert_eq!(gateway.get("/v1/key").send().await.json()["scope"], "call");
+}
+
+#[tokio::test]
+async fn an_admin_key_makes_no_calls() {
+    let gateway = Gateway::start().await;
+    let key = gateway.admin_key().await.to_owned();
+    let mut tried = 0;
+    for (method, path, keyed) in portunus::addresses() {
+        if !keyed || path.starts_with("/api/admin/") || ["/metrics", "/v1/key"].contains(&path) {
+            continue;
+        }
+        let path = path.replace("{*rest}", "demo-chat:generateContent").replace("{id}", "x");
+        let path = path.replace("{request_id}", "req_1");
+        let got = gateway.ask(method.clone(), &path).key(&key).raw("{}").send().await;
+        assert_eq!(got.status, 403, "{method} {path}: {}", got.text());
+        assert!(got.text().contains("cannot make calls"), "{}", got.text());
+        tried += 1;
+    }
+    assert!(tried > 20, "{tried}");
+    let told = gateway.get("/v1/key").key(&key).send().await.json();
+    assert_eq!((&told["scope"], &told["cap_usd"]), (&json!("admin"), &json!("0.000000000")));
+    assert!(told["expires_at"].is_string(), "{told}");
+    assert_eq!(gateway.get("/metrics").key(&key).send().await.status, 200);
+}
+
+#[tokio::test]
+async fn no_key_raises_its_own_cap_changes_its_scope_or_lengthens_its_life() {
+    let gateway = Gateway::start().await;
+    let key = gateway.admin_key().await.to_owned();
+    let own = format!("/keys/{}", id_of(&key));
+    let first = format!("/keys/{}", id_of(&gateway.key));
+    let before = state(&gateway).await;
+    for change in [
+        json!({ "cap_usd": "5" }),
+        json!({ "cap_usd": null }),
+        json!({ "expires_in": "90d" }),
+        json!({ "expires_in": null }),
+        json!({ "scope": "call" }),
+        json!({ "ips": [] }),
+        json!({}),
+    ] {
+        let got = ask(&gateway, Method::PATCH, &own, change.clone(), &key).await;
+        assert_eq!(got.status, 403, "{change}: {}", got.text());
+    }
+    for (scope, field) in [("admin", "scope"), ("owner", "scope")] {
+        let got = ask(&gateway, Method::PATCH, &first, json!({ "scope": scope }), &key).await;
+        assert_eq!(got.status, 400, "{}", got.text());
+        assert_eq!(got.json()["field"], field);
+    }
+    assert_eq!(state(&gateway).await, before);
+    // Rotating itself changes its value, and nothing it may do.
+    let expires = gateway.get("/v1/key").key(&key).send().await.json()["expires_at"].clone();
+    let path = format!("{own}/rotate");
+    let rotated = ask(&gateway, Method::POST, &path, json!({ "overlap": "1s" }), &key).await;
+    assert_eq!(rotated.status, 200, "{}", rotated.text());
+    let new = rotated.json()["key"].as_str().unwrap().to_owned();
+    let told = gateway.get("/v1/key").key(&new).send().await.json();
+    assert_eq!((&told["expires_at"], &told["scope"]), (&expires, &json!("admin")));
+}
+
+#[tokio::test]
+async fn admin_keys_are_handed_out_by_owners_and_never_outlive_the_key_that_made_them() {
+    let gateway = Gateway::start().await;
+    let owner = gateway.admin_key().await.to_owned();
+    let (admin_id, admin) = key_with(&gateway, "admin", Role::Admin).await;
+    let (member_id, _) = key_with(&gateway, "member", Role::Member).await;
+    let make = async |wish: Value, key: &str| ask(&gateway, Method::POST, "/keys", wish, key).await;
+    let plain = json!({ "name": "robot", "scope": "admin" });
+    let refused = make(plain.clone(), &admin).await;
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    for (wish, status) in [
+        (json!({ "name": "x", "scope": "admin", "expires_in": "31d" }), 403),
+        (json!({ "name": "x", "scope": "admin", "expires_in": null }), 400),
+        (json!({ "name": "x", "scope": "admin", "cap_usd": "5" }), 400),
+        (json!({ "name": "x", "scope": "root", "cap_usd": "5" }), 400),
+        (json!({ "name": "x", "scope": "admin", "account_id": member_id }), 400),
+        (json!({ "name": "x", "scope": "call" }), 400),
+    ] {
+        let got = make(wish.clone(), &owner).await;
+        assert_eq!(got.status, status, "{wish}: {}", got.text());
+    }
+    let made = make(plain, &owner).await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    let (told, own) = (made.json(), gateway.get("/v1/key").key(&owner).send().await.json());
+    assert_eq!((&told["scope"], &told["expires_at"]), (&json!("admin"), &own["expires_at"]));
+    let text = told["key"].as_str().unwrap();
+    assert_eq!(ask(&gateway, Method::GET, "/keys", Value::Null, text).await.status, 200);
+    let short = json!({
+        "name": "short", "scope": "admin", "expires_in": "1d", "account_id": admin_id,
+    });
+    let short = make(short, &owner).await.json();
+    let (id, short) = (short["id"].as_str().unwrap(), short["key"].as_str().unwrap());
+    // Neither by a longer life nor by the value of a key that lives on.
+    let longer = json!({ "expires_in": "2d" });
+    let got = ask(&gateway, Method::PATCH, &format!("/keys/{id}"), longer, &admin).await;
+    assert_eq!(got.status, 403, "{}", got.text());
+    let path = format!("/keys/{}/rotate", id_of(&admin));
+    let got = ask(&gateway, Method::POST, &path, json!({}), short).await;
+    assert_eq!(got.status, 403, "{}", got.text());
+    let path = format!("/keys/{id}");
+    for (life, status) in [("2d", 200), ("31d", 403), ("1d", 200)] {
+        let change = json!({ "expires_in": life });
+        let got = ask(&gateway, Method::PATCH, &path, change, &owner).await;
+        assert_eq!(got.status, status, "{life}: {}", got.text());
+    }
+    let got = ask(&gateway, Method::PATCH, &path, json!({ "expires_in": null }), &owner).await;
+    assert_eq!(got.status, 400, "{}", got.text());
 }

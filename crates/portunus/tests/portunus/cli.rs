@@ -157,6 +157,36 @@ fn keys_are_made_listed_rotated_and_revoked_while_a_server_runs() {
 }
 
 #[test]
+fn an_admin_key_is_made_shown_and_always_ends() {
+    let folder = Folder::new("scopes");
+    let first = folder.json(&["keys", "create", "--name", "calls", "--unlimited", "--json"]);
+    assert_eq!((&first["scope"], &first["expires_at"]), (&json!("call"), &Value::Null));
+    let create = ["keys", "create", "--name", "robot", "--scope", "admin"];
+    let said = String::from_utf8(folder.run(&create).stdout).unwrap();
+    assert!(said.contains("30 days") && said.contains("cannot make calls"), "{said}");
+    let made = folder.json(&[&create[..], &["--expires", "2d", "--json"]].concat());
+    assert_eq!((&made["scope"], &made["cap_usd"]), (&json!("admin"), &json!("0.000000000")));
+    let (from, to) = (made["created_at"].as_str().unwrap(), made["expires_at"].as_str().unwrap());
+    let [from, to]: [jiff::Timestamp; 2] = [from, to].map(|time| time.parse().unwrap());
+    let life = to.as_second() - from.as_second();
+    assert!((2 * 86_400 - 5..=2 * 86_400).contains(&life), "{made}");
+    let said = String::from_utf8(folder.run(&[&create[..], &["--expires", "2d"]].concat()).stdout);
+    assert!(!said.unwrap().contains("30 days"));
+    let listed = String::from_utf8(folder.run(&["keys", "list"]).stdout).unwrap();
+    let scopes: Vec<_> = listed.lines().map(|line| line.split_whitespace().nth(2)).collect();
+    assert_eq!(scopes, ["scope", "call", "admin", "admin", "admin"].map(Some), "{listed}");
+    let id = made["id"].as_str().unwrap();
+    fails(&folder.run(&["keys", "set", id, "--expires", "never"]), 1, "must have an end");
+    for flags in [&["--cap", "5"][..], &["--unlimited"]] {
+        fails(&folder.run(&[&["keys", "set", id], flags].concat()), 1, "cannot spend");
+    }
+    fails(&folder.run(&[&create[..], &["--cap", "5"]].concat()), 1, "cannot spend");
+    assert_eq!(folder.json(&["keys", "set", id, "--expires", "3d", "--json"])["scope"], "admin");
+    folder.json(&["users", "create", "mia", "--json"]);
+    fails(&folder.run(&[&create[..], &["--account", "mia"]].concat()), 1, "`mia`");
+}
+
+#[test]
 fn what_cannot_be_is_told_in_one_line() {
     let folder = Folder::new("refusals");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -173,6 +203,8 @@ fn what_cannot_be_is_told_in_one_line() {
     fails(&folder.run(&["serve", "--config", "secret.toml"]), 1, "export NO_KEY=");
     fails(&folder.run(&["keys", "create", "--name", "x"]), 2, "--unlimited");
     fails(&folder.run(&["keys", "create", "--name", "x", "--cap", "much"]), 2, "--cap");
+    fails(&folder.run(&["keys", "create", "--name", "x", "--scope", "call"]), 2, "--unlimited");
+    fails(&folder.run(&["keys", "create", "--name", "x", "--scope", "root"]), 2, "--scope");
     fails(&folder.run(&["dance"]), 2, "dance");
     assert!(folder.run(&["check"]).status.success());
     assert!(folder.run(&["--version"]).status.success());

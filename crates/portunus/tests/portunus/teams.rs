@@ -21,7 +21,7 @@ async fn person(gateway: &Gateway, name: &str, role: Role) -> Account {
 /// A key of that account, made through the API.
 async fn key_of(gateway: &Gateway, account_id: &str) -> (String, String) {
     let wish = json!({ "name": "k", "cap_usd": null, "account_id": account_id });
-    let made = ask(gateway, Method::POST, "/keys", wish, &gateway.key).await;
+    let made = ask(gateway, Method::POST, "/keys", wish, gateway.admin_key().await).await;
     assert_eq!(made.status, 201, "{}", made.text());
     let told = made.json();
     let text = |name: &str| told[name].as_str().unwrap().to_owned();
@@ -29,7 +29,7 @@ async fn key_of(gateway: &Gateway, account_id: &str) -> (String, String) {
 }
 
 async fn team(gateway: &Gateway, wish: Value) -> String {
-    let made = ask(gateway, Method::POST, "/teams", wish, &gateway.key).await;
+    let made = ask(gateway, Method::POST, "/teams", wish, gateway.admin_key().await).await;
     assert_eq!(made.status, 201, "{}", made.text());
     made.json()["id"].as_str().unwrap().to_owned()
 }
@@ -37,7 +37,7 @@ async fn team(gateway: &Gateway, wish: Value) -> String {
 #[tokio::test]
 async fn a_team_is_made_changed_and_closed() {
     let gateway = Gateway::start().await;
-    let admin = gateway.key.clone();
+    let admin = gateway.admin_key().await.to_owned();
     let wish = json!({
         "name": "Night shift", "cap_usd": "5.00", "limits": { "rpm": 60 },
         "budget": { "most_usd": "1.00", "per": "week" },
@@ -118,7 +118,7 @@ async fn a_team_is_made_changed_and_closed() {
 #[tokio::test]
 async fn members_come_and_go_and_their_keys_stay_unless_revoked() {
     let gateway = Gateway::start().await;
-    let admin = gateway.key.clone();
+    let admin = gateway.admin_key().await.to_owned();
     let id = team(&gateway, json!({ "name": "Crew" })).await;
     let other = team(&gateway, json!({ "name": "Other crew" })).await;
     let anna = person(&gateway, "anna", Role::Member).await;
@@ -176,9 +176,12 @@ async fn only_administrators_administer_teams_whatever_their_seat() {
     let gateway = Gateway::start().await;
     let admin = person(&gateway, "ada", Role::Admin).await;
     let id = team(&gateway, json!({ "name": "Crew" })).await;
-    let mut keys = vec![(key_of(&gateway, &id).await.1, 403, "the team itself")];
-    keys.push((key_of(&gateway, &admin.id).await.1, 0, "an administrator"));
-    keys.push((gateway.key.clone(), 0, "the owner"));
+    // Keys of the right scope: it is the account that may or may not.
+    let now = gateway.app.clock.now();
+    let mut keys = vec![(gateway.admin_key_of(&id, now).await, 403, "the team itself")];
+    keys.push((gateway.admin_key_of(&admin.id, now).await, 0, "an administrator"));
+    let owner = gateway.admin_key().await.to_owned();
+    keys.push((owner.clone(), 0, "the owner"));
     for (name, role, seat) in [
         ("max", Role::Member, Some("manager")),
         ("mia", Role::Member, Some("member")),
@@ -188,11 +191,10 @@ async fn only_administrators_administer_teams_whatever_their_seat() {
         let account = person(&gateway, name, role).await;
         if let Some(seat) = seat {
             let path = format!("/teams/{id}/members/{}", account.id);
-            let got =
-                ask(&gateway, Method::PUT, &path, json!({ "role": seat }), &gateway.key).await;
+            let got = ask(&gateway, Method::PUT, &path, json!({ "role": seat }), &owner).await;
             assert_eq!(got.status, 200);
         }
-        keys.push((key_of(&gateway, &account.id).await.1, 403, name));
+        keys.push((gateway.admin_key_of(&account.id, now).await, 403, name));
     }
     let spare = person(&gateway, "spare", Role::Member).await;
     let member = format!("/members/{}", spare.id);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use canon::Money;
-use store::{KeyRecord, Limits, StoreError};
+use store::{KeyRecord, KeyScope, Limits, StoreError};
 
 use crate::on_both;
 use crate::place::Place;
@@ -19,6 +19,8 @@ on_both!(
     an_edit_from_an_old_copy_undoes_nothing,
     only_edits_count_as_changes,
     a_slow_clock_hides_no_edit,
+    keys_from_before_scopes_make_calls,
+    an_admin_key_ends_and_keeps_its_scope,
 );
 
 async fn any_key_comes_back_as_it_was_added(place: Arc<Place>) {
@@ -159,5 +161,36 @@ async fn a_slow_clock_hides_no_edit(place: Arc<Place>) {
     store.revoke_key(&key.id, 40).await.unwrap();
     let stored = store.keys_changed_since(51).await.unwrap();
     assert_eq!(stored.first().map(|key| (key.changed, key.revoked)), Some((51, Some(40))));
+    store.close().await;
+}
+
+async fn keys_from_before_scopes_make_calls(place: Arc<Place>) {
+    let store = place.open().await;
+    let old = some_key(&store).await;
+    store.close().await;
+    // The database as an older build left it.
+    place.meddle("ALTER TABLE keys DROP COLUMN scope").await;
+    place.meddle("DELETE FROM _sqlx_migrations WHERE version = 15").await;
+    let store = place.open().await;
+    assert_eq!(old.scope, KeyScope::Call);
+    assert_eq!(store.keys().await.unwrap(), [old]);
+    store.close().await;
+}
+
+async fn an_admin_key_ends_and_keeps_its_scope(place: Arc<Place>) {
+    let store = place.open().await;
+    let owner = some_key(&store).await.account_id;
+    let mut admin = key(&owner);
+    admin.make_admin(7);
+    assert_eq!((admin.cap, admin.expires), (Some(Money::ZERO), Some(7 + 30 * 86_400_000_000)));
+    store.add_key(&admin).await.unwrap();
+    assert_eq!(store.key(&admin.id).await.unwrap(), Some(admin.clone()));
+    let edited = KeyRecord { scope: KeyScope::Call, changed: 9, ..admin.clone() };
+    assert!(store.update_key(&edited).await.unwrap());
+    let stored = store.key(&admin.id).await.unwrap().unwrap();
+    assert_eq!(stored, KeyRecord { changed: 9, ..admin.clone() }, "the scope stays");
+    let endless = KeyRecord { expires: None, ..admin.clone() };
+    assert!(store.update_key(&endless).await.is_err());
+    assert!(store.add_key(&KeyRecord { id: id(), ..endless }).await.is_err());
     store.close().await;
 }

@@ -4,7 +4,7 @@ use canon::{Charge, Dimension, Money, Price, Usage};
 use ledger::{EndedBy, Entry, Outcome, Period, Try};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use store::{Account, BudgetTerms, KeyRecord, Limits, Role, Store};
+use store::{Account, BudgetTerms, KeyRecord, KeyScope, Limits, Role, Store};
 use uuid::Uuid;
 
 /// Checks a property from within a test's runtime.
@@ -46,6 +46,7 @@ pub(crate) fn key(account_id: &str) -> KeyRecord {
         account_id: account_id.to_owned(),
         made_by: Some(account_id.to_owned()),
         name: "a key".to_owned(),
+        scope: KeyScope::Call,
         hash: vec![1, 2, 3],
         old_hash: None,
         old_until: None,
@@ -173,10 +174,15 @@ prop_compose! {
         ips in prop::collection::vec(text(), 0..3),
         budget in prop::option::of((any::<i64>(), prop::sample::select(Period::ALL.to_vec()))),
         created: i64, changed in 0..i64::MAX, made_by in prop::option::of("\\PC{0,20}"),
+        scope in prop::sample::select(KeyScope::ALL.to_vec()),
     ) -> KeyRecord {
         let (rpm, tpm, concurrency) = limits;
+        let expires = match scope {
+            KeyScope::Call => expires,
+            KeyScope::Admin => expires.or(Some(1)),
+        };
         KeyRecord {
-            id: id(), account_id: account_id.clone(), made_by, name, hash, old_hash, old_until,
+            id: id(), account_id: account_id.clone(), made_by, name, scope, hash, old_hash, old_until,
             cap: cap.map(Money::nanos), spent: Money::ZERO,
             budget: budget.map(|(most, period)| BudgetTerms { most: Money::nanos(most), period }),
             models, expires, revoked,

@@ -15,16 +15,17 @@ pub fn state(key: &KeyRecord, now: i64) -> &'static str {
 }
 
 /// A budget.
-pub fn told_budget(BudgetTerms { most, period }: BudgetTerms) -> Value {
+pub fn described_budget(BudgetTerms { most, period }: BudgetTerms) -> Value {
     json!({ "most_usd": most.to_string(), "per": period.word() })
 }
 
 /// Everything about a key that may be shown.
-pub fn told(key: &KeyRecord, now: i64) -> Value {
+pub fn described(key: &KeyRecord, now: i64) -> Value {
     let time = |micros: i64| jiff::Timestamp::from_microsecond(micros).map(|t| t.to_string()).ok();
     json!({
         "id": key.id,
         "name": key.name,
+        "scope": key.scope.word(),
         "state": state(key, now),
         "cap_usd": key.cap.map(|cap| cap.to_string()),
         "spent_usd": key.spent.to_string(),
@@ -37,7 +38,7 @@ pub fn told(key: &KeyRecord, now: i64) -> Value {
             "concurrency": key.limits.concurrency,
         },
         "ips": key.ips,
-        "budget": key.budget.map(told_budget),
+        "budget": key.budget.map(described_budget),
         "expires_at": key.expires.and_then(time),
         "created_at": time(key.created),
         "last_used_at": key.last_used.and_then(time),

@@ -1,0 +1,68 @@
+//! The person or program that asks for a change.
+
+use store::{Account, KeyRecord, Role};
+
+use crate::error::AdminError;
+
+/// Who asks for a change. Every use case takes one, checks its rights and writes it into the audit
+/// log.
+#[derive(Clone, Debug)]
+pub enum Actor {
+    /// The operator on the machine, through the command line. May do everything.
+    Operator,
+    /// Somebody signed in to the console.
+    Person(Account),
+    /// A key of scope `admin`, through the JSON API, with the rights of its account.
+    Key {
+        /// The account of the key.
+        account: Account,
+        /// The key.
+        record: Box<KeyRecord>,
+    },
+}
+
+impl Actor {
+    /// The name of the operator in the audit log, where accounts have their id.
+    const OPERATOR: &str = "command line";
+
+    /// The account that acts; `None` for the operator.
+    pub const fn account(&self) -> Option<&Account> {
+        match self {
+            Self::Operator => None,
+            Self::Person(account) | Self::Key { account, .. } => Some(account),
+        }
+    }
+
+    /// The key that acts, where it is one.
+    pub fn key(&self) -> Option<&KeyRecord> {
+        match self {
+            Self::Operator | Self::Person(_) => None,
+            Self::Key { record, .. } => Some(record),
+        }
+    }
+
+    /// The actor as the audit log names it.
+    pub fn audit_name(&self) -> &str {
+        self.account().map_or(Self::OPERATOR, |account| &account.id)
+    }
+
+    /// Returns true if the actor administrates the gateway.
+    pub const fn is_admin(&self) -> bool {
+        match self {
+            Self::Operator => true,
+            Self::Person(account) | Self::Key { account, .. } => match account.role {
+                Role::Owner | Role::Admin => !account.disabled,
+                Role::Member | Role::Viewer => false,
+            },
+        }
+    }
+
+    /// Refuses an actor that does not administrate the gateway.
+    pub fn require_admin(&self) -> Result<(), AdminError> {
+        if self.is_admin() {
+            Ok(())
+        } else {
+            Err(AdminError::forbidden("administration is for administrators"))
+        }
+    }
+}

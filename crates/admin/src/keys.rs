@@ -1,0 +1,318 @@
+//! API keys: create, change, rotate, revoke.
+
+use access::keys::{NewToken, described, hash};
+use canon::Money;
+use config::Net;
+use ledger::Micros;
+use store::{BudgetTerms, KeyRecord, KeyScope, Limits, Owner, Role};
+
+use crate::account_admin::AccountAdmin;
+use crate::actor::Actor;
+use crate::error::AdminError;
+use crate::rights::{TeamDeed, may_change, may_in_team};
+use crate::version::ReadVersion;
+
+/// Keys that are not revoked, of one account, that it may make by itself.
+pub const MAX_KEYS: usize = 100;
+/// Bytes of a key's name.
+const MAX_NAME_BYTES: usize = 200;
+
+/// A key to be created.
+#[derive(Clone, Debug)]
+pub struct KeyDraft {
+    /// The purpose it is made for. It never changes.
+    pub scope: KeyScope,
+    /// Its name.
+    pub name: String,
+    /// The most it may spend; `None` is unlimited. Ignored for an admin key, which spends nothing.
+    pub cap: Option<Money>,
+    /// The models it may use; empty is all.
+    pub models: Vec<String>,
+    /// The time it ends. An admin key without one ends after 30 days.
+    pub expires: Option<Micros>,
+    /// Its rate limits.
+    pub limits: Limits,
+    /// The addresses it may be used from; empty is anywhere.
+    pub ips: Vec<String>,
+    /// The most it may spend in every period.
+    pub budget: Option<BudgetTerms>,
+}
+
+/// A change of a key. A field that is `None` stays as it is.
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "the fields are those of `KeyDraft`")]
+pub struct KeyChange {
+    pub name: Option<String>,
+    pub cap: Option<Option<Money>>,
+    pub models: Option<Vec<String>>,
+    pub expires: Option<Option<Micros>>,
+    pub limits: Option<Limits>,
+    pub ips: Option<Vec<String>>,
+    pub budget: Option<Option<BudgetTerms>>,
+}
+
+/// A key with its text, which is shown once and kept nowhere.
+#[derive(Debug)]
+pub struct ShownKey {
+    /// The key as it is stored.
+    pub record: KeyRecord,
+    /// Its text.
+    pub text: String,
+}
+
+impl AccountAdmin {
+    /// Creates a key that belongs to an account or a team.
+    pub async fn create_key(
+        &self,
+        actor: &Actor,
+        owner: &Owner,
+        draft: KeyDraft,
+    ) -> Result<ShownKey, AdminError> {
+        self.require_make_keys(actor, owner).await?;
+        let now = self.now();
+        let token = NewToken::draw().map_err(|e| AdminError::Internal(e.to_string()))?;
+        let KeyDraft { scope, name, cap, models, expires, limits, ips, budget } = draft;
+        let mut record = KeyRecord {
+            id: token.id,
+            account_id: owner.id().to_owned(),
+            made_by: actor.account().map(|account| account.id.clone()),
+            name,
+            scope: KeyScope::Call,
+            hash: hash(self.keys.pepper(), &token.text),
+            old_hash: None,
+            old_until: None,
+            cap,
+            spent: Money::ZERO,
+            budget,
+            models,
+            expires,
+            revoked: None,
+            limits,
+            ips,
+            created: now,
+            changed: now,
+            last_used: None,
+        };
+        match scope {
+            KeyScope::Call => {}
+            KeyScope::Admin => {
+                require_admin_owner(owner)?;
+                record.make_admin(now);
+                if expires.is_none() {
+                    // The default life must not outlive the key that asks for it.
+                    let end = actor.key().and_then(|key| key.expires);
+                    record.expires = record.expires.min(end.or(record.expires));
+                }
+                require_give_admin_key(actor, &record)?;
+            }
+        }
+        check(&record)?;
+        self.store.add_key(&record).await?;
+        self.audit(actor, "key.create", &record.id, &record.name).await;
+        self.key_changed(record.clone());
+        Ok(ShownKey { record, text: token.text })
+    }
+
+    /// Changes a key. Its scope and its owner stay.
+    pub async fn change_key(
+        &self,
+        actor: &Actor,
+        id: &str,
+        read: ReadVersion<'_>,
+        change: KeyChange,
+    ) -> Result<KeyRecord, AdminError> {
+        let mut record = self.key_for_change(actor, id).await?;
+        if actor.key().is_some_and(|key| key.id == record.id) {
+            return Err(AdminError::forbidden(
+                "a key cannot change itself; use the console or `portunus keys set`",
+            ));
+        }
+        read.check(&described(&record, self.now()))?;
+        let end = record.expires;
+        let KeyChange { name, cap, models, expires, limits, ips, budget } = change;
+        record.name = name.unwrap_or(record.name);
+        record.cap = cap.unwrap_or(record.cap);
+        record.models = models.unwrap_or(record.models);
+        record.expires = expires.unwrap_or(record.expires);
+        record.limits = limits.unwrap_or(record.limits);
+        record.ips = ips.unwrap_or(record.ips);
+        record.budget = budget.unwrap_or(record.budget);
+        match record.scope {
+            KeyScope::Call => {}
+            KeyScope::Admin => {
+                // `null` for the cap of an admin key means the only one it can have.
+                record.cap = record.cap.or(Some(Money::ZERO));
+                if record.expires.is_none() || record.expires > end {
+                    require_give_admin_key(actor, &record)?;
+                }
+            }
+        }
+        check(&record)?;
+        record.changed = self.now();
+        self.store.update_key(&record).await?;
+        self.audit(actor, "key.change", &record.id, &record.name).await;
+        self.reread(&record.id).await
+    }
+
+    /// Gives a key a new value. The old one works until `old_until`.
+    pub async fn rotate_key(
+        &self,
+        actor: &Actor,
+        id: &str,
+        old_until: Micros,
+    ) -> Result<ShownKey, AdminError> {
+        let record = self.key_for_change(actor, id).await?;
+        match record.scope {
+            // A new value is as good as a new admin key, unless the key rotates itself.
+            KeyScope::Admin if actor.key().is_none_or(|key| key.id != record.id) => {
+                require_give_admin_key(actor, &record)?;
+            }
+            KeyScope::Admin | KeyScope::Call => {}
+        }
+        let token = NewToken::with_id(record.id.clone());
+        let token = token.map_err(|e| AdminError::Internal(e.to_string()))?;
+        let new = hash(self.keys.pepper(), &token.text);
+        if !self.store.rotate_key(&record.id, &new, old_until, self.now()).await? {
+            return Err(AdminError::invalid("", "the key is revoked"));
+        }
+        self.audit(actor, "key.rotate", &record.id, &record.name).await;
+        Ok(ShownKey { record: self.reread(&record.id).await?, text: token.text })
+    }
+
+    /// Ends a key at once. A key that is revoked already stays so.
+    pub async fn revoke_key(
+        &self,
+        actor: &Actor,
+        id: &str,
+        read: ReadVersion<'_>,
+    ) -> Result<KeyRecord, AdminError> {
+        let record = self.key_for_change(actor, id).await?;
+        read.check(&described(&record, self.now()))?;
+        if self.store.revoke_key(&record.id, self.now()).await? {
+            self.audit(actor, "key.revoke", &record.id, &record.name).await;
+        }
+        self.reread(&record.id).await
+    }
+
+    /// Returns a key that the actor may change.
+    pub async fn key_for_change(&self, actor: &Actor, id: &str) -> Result<KeyRecord, AdminError> {
+        let record = self.store.key(id).await?.ok_or(AdminError::NotFound("key"))?;
+        let owner = self.store.owner(&record.account_id).await?;
+        let owner = owner.ok_or(AdminError::NotFound("key"))?;
+        let Some(account) = actor.account() else { return Ok(record) };
+        let may = match &owner {
+            Owner::Person(other) => may_change(account, other),
+            Owner::Team(team) => {
+                let own = record.made_by.as_ref() == Some(&account.id);
+                let deed = if own { TeamDeed::OwnKey } else { TeamDeed::OtherKey };
+                may_in_team(account, team, self.seat(&account.id, &team.id).await?, deed)
+            }
+        };
+        if may { Ok(record) } else { Err(not_yours()) }
+    }
+
+    /// Refuses an actor that may not make keys for that owner, or has made too many.
+    async fn require_make_keys(&self, actor: &Actor, owner: &Owner) -> Result<(), AdminError> {
+        let Some(account) = actor.account() else { return Ok(()) };
+        let may = match owner {
+            Owner::Person(other) => may_change(account, other),
+            Owner::Team(team) => {
+                let seat = self.seat(&account.id, &team.id).await?;
+                may_in_team(account, team, seat, TeamDeed::MakeKeys)
+            }
+        };
+        if !may {
+            return Err(not_yours());
+        }
+        match actor {
+            Actor::Operator | Actor::Key { .. } => Ok(()),
+            Actor::Person(_) => {
+                let own = self.store.keys_of(owner.id()).await?;
+                if own.iter().filter(|key| key.revoked.is_none()).count() < MAX_KEYS {
+                    return Ok(());
+                }
+                let message = format!("An account may have {MAX_KEYS} keys. Revoke one first.");
+                Err(AdminError::invalid("name", message))
+            }
+        }
+    }
+
+    async fn seat(
+        &self,
+        account_id: &str,
+        team_id: &str,
+    ) -> Result<Option<store::TeamRole>, AdminError> {
+        let seats = self.store.seats_of(account_id).await?;
+        Ok(seats.iter().find(|seat| seat.team.id == team_id).map(|seat| seat.role))
+    }
+
+    /// Reads a changed key back and makes this node use it: the store decides what it says.
+    async fn reread(&self, id: &str) -> Result<KeyRecord, AdminError> {
+        let record = self.store.key(id).await?.ok_or(AdminError::NotFound("key"))?;
+        self.key_changed(record.clone());
+        Ok(record)
+    }
+}
+
+/// The rules every key obeys, whoever made it.
+fn check(record: &KeyRecord) -> Result<(), AdminError> {
+    if record.name.trim().is_empty() || record.name.len() > MAX_NAME_BYTES {
+        return Err(AdminError::invalid("name", "must have 1 to 200 bytes"));
+    }
+    if record.cap.is_some_and(Money::is_negative) {
+        return Err(AdminError::invalid("cap_usd", "must not be below zero"));
+    }
+    if record.budget.is_some_and(|budget| budget.most.is_negative()) {
+        return Err(AdminError::invalid("budget.most_usd", "must not be below zero"));
+    }
+    for text in &record.ips {
+        Net::read(text).map_err(|why| AdminError::invalid("ips", why))?;
+    }
+    match record.scope {
+        KeyScope::Call => Ok(()),
+        KeyScope::Admin if record.cap != Some(Money::ZERO) => {
+            Err(AdminError::invalid("cap_usd", "an admin key cannot spend"))
+        }
+        KeyScope::Admin if record.expires.is_none() => {
+            Err(AdminError::invalid("expires_in", "an admin key must have an end"))
+        }
+        KeyScope::Admin => Ok(()),
+    }
+}
+
+/// Refuses an admin key, or a longer life of one, to an actor that could not have it already.
+///
+/// A key hands out none that outlives it: two admin keys could keep each other alive for ever.
+fn require_give_admin_key(actor: &Actor, given: &KeyRecord) -> Result<(), AdminError> {
+    let Actor::Key { account, record } = actor else { return actor.require_admin() };
+    match account.role {
+        Role::Owner => {}
+        Role::Admin | Role::Member | Role::Viewer => {
+            return Err(AdminError::forbidden(
+                "only an owner makes admin keys here; use the console or \
+                 `portunus keys create --scope admin`",
+            ));
+        }
+    }
+    if record.expires.is_some_and(|end| given.expires.is_none_or(|given| given > end)) {
+        return Err(AdminError::forbidden("an admin key hands out none that outlives it"));
+    }
+    Ok(())
+}
+
+/// Refuses an admin key for an account that does not administrate.
+fn require_admin_owner(owner: &Owner) -> Result<(), AdminError> {
+    match owner {
+        Owner::Person(account) => match account.role {
+            Role::Owner | Role::Admin => Ok(()),
+            Role::Member | Role::Viewer => {
+                Err(AdminError::invalid("scope", "this account does not administrate"))
+            }
+        },
+        Owner::Team(_) => Err(AdminError::invalid("scope", "a team does not administrate")),
+    }
+}
+
+fn not_yours() -> AdminError {
+    AdminError::forbidden("this belongs to somebody you may not change")
+}
