@@ -24,6 +24,7 @@ macro_rules! embedded {
             (11, "places", include_str!(concat!($folder, "0011_places.sql"))),
             (12, "teams", include_str!(concat!($folder, "0012_teams.sql"))),
             (14, "sums and tallies", include_str!(concat!($folder, "0014_sums_and_tallies.sql"))),
+            (15, "key scopes", include_str!(concat!($folder, "0015_key_scopes.sql"))),
         ]
     };
 }
@@ -66,6 +67,7 @@ mod tests {
         (11, "cdfb9c190cf4eff8", "35099aa84208c055"),
         (12, "406f5e51ef0fce14", "673537eccfc4bbd7"),
         (14, "14d9ef95eaa23524", "4e07922d87a4fdb8"),
+        (15, "13c6ae35795d6d6d", "13c6ae35795d6d6d"),
     ];
 
     #[tokio::test]
