@@ -1,14 +1,14 @@
-//! What was charged for what: the parts of a call's cost, exact, before they are rounded once.
+//! Parts of a call's cost, exact, before the sum is rounded once.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Money, Price};
 
-/// Something providers bill by.
+/// A quantity that providers bill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
-    /// Tokens of the prompt that are nothing else below.
+    /// Prompt tokens that no other input dimension counts.
     Input,
     /// Tokens of the prompt read from the cache.
     CachedInput,
@@ -20,9 +20,9 @@ pub enum Dimension {
     InputAudio,
     /// Tokens of the prompt that were images.
     InputImage,
-    /// Tokens of the answer that are nothing else below.
+    /// Answer tokens that no other output dimension counts.
     Output,
-    /// Tokens of thinking.
+    /// Thinking tokens.
     Thinking,
     /// Tokens of the answer that were audio.
     OutputAudio,
@@ -30,16 +30,16 @@ pub enum Dimension {
     OutputImage,
     /// The call itself.
     Request,
-    /// Searches.
+    /// Web searches.
     Search,
-    /// Pictures, by the piece.
+    /// Generated images, billed per image.
     Image,
     /// Seconds.
     Second,
 }
 
 impl Dimension {
-    /// The word on receipts and in exports.
+    /// Returns the word used on receipts and in exports.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -63,28 +63,29 @@ impl Dimension {
 /// One part of a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charge {
-    /// What was charged for.
+    /// The billed quantity.
+    #[serde(rename = "of")]
     pub of: Dimension,
-    /// How many of them.
+    /// Number of billed units.
     pub count: u64,
-    /// What one of them costs.
+    /// Price of one unit.
     pub price: Price,
 }
 
 impl Charge {
-    /// What this part comes to in picodollars, exact.
+    /// Returns the exact amount in picodollars.
     pub fn picos(&self) -> i128 {
         self.price.of(self.count)
     }
 
-    /// The same in dollars, with all twelve digits: `0.000360000000`.
+    /// Returns the amount in dollars with all twelve digits: `0.000360000000`.
     pub fn usd(&self) -> String {
         const DOLLAR: i128 = 1_000_000_000_000;
         let picos = self.picos();
         format!("{}.{:012}", picos / DOLLAR, picos % DOLLAR)
     }
 
-    /// What the parts come to together: rounded up once, for the whole call.
+    /// Returns the sum of the parts, rounded up once for the whole call.
     pub fn sum(charges: &[Self]) -> Money {
         Money::from_picos(charges.iter().map(Self::picos).fold(0, i128::saturating_add))
     }

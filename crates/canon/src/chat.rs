@@ -1,126 +1,127 @@
-//! A request for an answer: the conversation so far and how the answer should be.
+//! A chat request: the conversation so far and the options of the answer.
 
 use crate::{Extras, Origin, Part, Tool, ToolChoice};
 use serde_json::{Map, Value};
 
-/// A request in the middle language.
+/// A chat request, independent of any wire format.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chat {
     /// The model the caller asked for.
     pub model: String,
     /// The conversation, instructions included, in the caller's order.
     pub turns: Vec<Turn>,
-    /// What the model may call.
+    /// Tools the model may call.
     pub tools: Vec<Tool>,
-    /// Whether it must, may or must not call, and how many at once.
+    /// The caller's rule for tool calls: required, allowed or forbidden, and parallel or not.
     pub choice: ToolChoice,
-    /// How words are chosen and where the answer stops.
+    /// Sampling parameters, stop sequences and output limits.
     pub sampling: Sampling,
-    /// How much the model thinks and whether it shows it.
+    /// Thinking effort and visibility.
     pub thinking: Thinking,
-    /// The shape of the answer's text.
+    /// Format of the answer's text.
     pub format: Format,
-    /// The kinds of answer asked for; empty means the model's own default.
+    /// Requested output modalities; empty means the model's default.
     pub modalities: Vec<Modality>,
-    /// What pictures in the answer are to look like.
+    /// Requested shape of images in the answer.
     pub canvas: Canvas,
-    /// Whether the answer comes in pieces.
+    /// True if the answer is to be streamed.
     pub stream: bool,
-    /// What is kept between calls.
+    /// State that the provider keeps between calls.
     pub state: State,
-    /// What does not change the answer.
+    /// Options that do not change the answer itself.
     pub hints: Hints,
-    /// Fields only the caller's format knows.
+    /// Fields that only the caller's format defines.
     pub extras: Extras,
 }
 
-/// What pictures in an answer are to look like.
+/// Requested shape of generated images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Canvas {
-    /// Width to height, such as `16:9`.
+    /// Aspect ratio, width to height, for example `16:9`.
     pub ratio: Option<String>,
-    /// About how large, such as `2K`.
+    /// Approximate size, for example `2K`.
     pub size: Option<String>,
 }
 
 /// One turn of the conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
-    /// Whose turn it is.
+    /// Author of the turn.
     pub role: Role,
-    /// What was said, in order.
+    /// Content of the turn, in order.
     pub parts: Vec<Part>,
-    /// The speaker's name, where a format has one.
+    /// Name of the author, if the format has one.
     pub name: Option<String>,
-    /// Fields only the turn's own format knows.
+    /// Fields that only the turn's own format defines.
     pub extras: Extras,
 }
 
 impl Turn {
-    /// A turn without a name or extras.
+    /// Creates a turn without a name or extra fields.
     pub const fn new(role: Role, parts: Vec<Part>) -> Self {
         Self { role, parts, name: None, extras: Extras::none() }
     }
 }
 
-/// Whose turn it is. Results of tool calls are parts of the user's turn.
+/// Author of a turn. Results of tool calls are parts of the user's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Instructions of the operator.
     System,
-    /// Instructions of the application, where a format tells them apart.
+    /// Instructions of the application, in formats that distinguish them from the operator's.
     Developer,
-    /// The user, and the results of the tools run for the model.
+    /// The end user, and results of tools run for the model.
     User,
     /// The model.
     Assistant,
 }
 
-/// How words are chosen and where the answer stops.
+/// Sampling parameters, stop sequences and output limits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampling {
-    /// Randomness.
+    /// Sampling temperature.
     pub temperature: Option<f64>,
     /// Nucleus sampling.
     pub top_p: Option<f64>,
-    /// Sampling among the k best.
+    /// Sampling from the `k` most likely tokens.
     pub top_k: Option<i64>,
-    /// Discourages repeating topics.
+    /// Penalty on tokens that already occur in the text.
     pub presence_penalty: Option<f64>,
-    /// Discourages repeating words.
+    /// Penalty on tokens in proportion to their frequency in the text.
     pub frequency_penalty: Option<f64>,
-    /// Makes sampling repeatable.
+    /// Seed for repeatable sampling.
     pub seed: Option<i64>,
-    /// Texts that end the answer.
+    /// Sequences that end the answer.
     pub stop: Vec<String>,
-    /// The most tokens the answer may have, thinking included.
+    /// Maximum number of output tokens, thinking included.
     pub max_output: Option<u64>,
-    /// How many answers.
+    /// Number of answers to generate.
     pub candidates: Option<u32>,
-    /// Asks for the log probabilities of the tokens, with that many alternatives each.
+    /// Requests log probabilities, with this number of alternatives per token.
     pub logprobs: Option<u32>,
 }
 
-/// How much the model thinks and whether it shows it.
+/// Thinking effort and visibility.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thinking {
-    /// Effort as a level.
+    /// Effort as a named level.
     pub level: Option<Level>,
-    /// Effort as a number of tokens.
+    /// Effort as a token budget.
     pub budget: Option<u64>,
-    /// The model decides by itself.
+    /// True if the model chooses the effort itself.
     pub dynamic: bool,
-    /// What is shown of it.
+    /// Part of the thinking that is shown to the caller.
     pub show: Option<Show>,
 }
 
 impl Thinking {
-    /// Whether nothing was said about thinking.
+    /// Returns true if the request does not mention thinking.
     pub fn is_unset(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The budget this amounts to on the scale all formats share; `None` leaves it to the model.
+    /// Returns the budget in tokens on the scale that all formats share; `None` leaves it to the
+    /// model.
     pub const fn tokens(&self) -> Option<u64> {
         match (self.budget, self.level) {
             (Some(budget), _) => Some(budget),
@@ -129,13 +130,13 @@ impl Thinking {
         }
     }
 
-    /// The level this amounts to on the scale all formats share; `None` leaves it to the model.
+    /// Returns the level on the scale that all formats share; `None` leaves it to the model.
     pub fn as_level(&self) -> Option<Level> {
         self.level.or_else(|| self.budget.map(Level::from_tokens))
     }
 }
 
-/// Effort on the written scale. Budgets and levels translate into each other by it.
+/// Thinking effort. Budgets and levels are converted into each other by this scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// No thinking.
@@ -155,11 +156,11 @@ pub enum Level {
 }
 
 impl Level {
-    /// Every level, lowest first.
+    /// All levels, lowest first.
     pub const ALL: [Self; 7] =
         [Self::Off, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::XHigh, Self::Max];
 
-    /// The written word.
+    /// Returns the word used on the wire and in data files.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Off => "none",
@@ -172,12 +173,12 @@ impl Level {
         }
     }
 
-    /// The level of a word.
+    /// Returns the level with that word.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.word() == word)
     }
 
-    /// The budget that stands for the level.
+    /// Returns the token budget of the level.
     pub const fn tokens(self) -> u64 {
         match self {
             Self::Off => 0,
@@ -190,7 +191,8 @@ impl Level {
         }
     }
 
-    /// The highest level whose budget is not above that many tokens; a level is its own budget's.
+    /// Returns the highest level whose budget does not exceed `tokens`. The budget of a level
+    /// yields the same level.
     pub fn from_tokens(tokens: u64) -> Self {
         let mut found = if tokens == 0 { Self::Off } else { Self::Minimal };
         for level in Self::ALL {
@@ -202,12 +204,12 @@ impl Level {
     }
 }
 
-/// What is shown of the thinking.
+/// Part of the thinking that is shown to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Show {
     /// Nothing.
     Hidden,
-    /// A summary, as the model likes.
+    /// A summary; the model chooses its length.
     Auto,
     /// A short summary.
     Concise,
@@ -215,107 +217,108 @@ pub enum Show {
     Detailed,
 }
 
-/// The shape of the answer's text.
+/// Format of the answer's text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Format {
     /// Free text.
     #[default]
     Text,
-    /// Any JSON object.
+    /// Any JSON object, without a schema.
     Json,
-    /// JSON of a given shape.
+    /// JSON that follows a schema.
     Schema {
-        /// A name for the shape, where a format wants one.
+        /// Name of the schema, for formats that require one.
         name: Option<String>,
-        /// What the shape is for.
+        /// Purpose of the schema.
         description: Option<String>,
-        /// The shape.
+        /// The schema.
         schema: Schema,
-        /// Whether the shape is enforced.
+        /// True if the provider must enforce the schema.
         strict: Option<bool>,
     },
 }
 
-/// A JSON Schema, and the words it was first written in where those were another dialect of it.
+/// A JSON Schema (<https://json-schema.org/>), with the original text if the caller wrote it in
+/// another schema dialect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schema {
-    /// The shape as JSON Schema.
+    /// The schema as JSON Schema.
     pub json: Value,
-    /// The original, for the way back into its own format.
+    /// The original text and its format, for translation back into that format.
     pub verbatim: Option<(Origin, Value)>,
 }
 
 impl Schema {
-    /// A schema that was written as JSON Schema.
+    /// Creates a schema that was written as JSON Schema.
     pub const fn new(json: Value) -> Self {
         Self { json, verbatim: None }
     }
 }
 
-/// A kind of answer.
+/// An output modality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Modality {
     /// Text.
     Text,
-    /// Pictures.
+    /// Images.
     Image,
-    /// Sound.
+    /// Audio.
     Audio,
 }
 
-/// How closely a picture is looked at.
+/// Resolution at which the model reads an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Detail {
-    /// Coarsely.
+    /// Low resolution.
     Low,
-    /// Between the two, where a format knows it.
+    /// Medium resolution; not every format has it.
     Medium,
-    /// Closely.
+    /// High resolution.
     High,
-    /// In its own resolution.
+    /// Original resolution.
     Original,
 }
 
-/// What is kept between calls.
+/// State that the provider keeps between calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Whether the answer is kept for later calls.
+    /// True if the provider stores the answer for later calls.
     pub store: Option<bool>,
-    /// The kept answer this conversation goes on from.
+    /// Id of the stored answer that this conversation continues.
     pub previous: Option<String>,
-    /// Whether the call runs on without the caller waiting.
+    /// True if the call runs in the background.
     pub background: Option<bool>,
 }
 
-/// What does not change the answer.
+/// Options that do not change the answer itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hints {
-    /// The caller's own name for its end user.
+    /// The caller's identifier for its end user.
     pub user: Option<String>,
-    /// The caller's own notes.
+    /// Metadata supplied by the caller.
     pub metadata: Map<String, Value>,
-    /// How urgent the call is.
+    /// Requested service tier.
     pub tier: Option<Tier>,
-    /// Which prompts share a cache.
+    /// Key of the prompt cache that requests share.
     pub cache_key: Option<String>,
-    /// How wordy the answer should be: `low`, `medium`, `high`.
+    /// Requested verbosity: `low`, `medium` or `high`.
     pub verbosity: Option<String>,
 }
 
-/// How urgent a call is.
+/// A service tier: price and latency class of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Tier {
-    /// As the provider likes.
+    /// The provider chooses.
     Auto,
     /// The normal tier.
     Standard,
     /// Cheaper and slower.
     Flex,
-    /// Faster and dearer.
+    /// Faster and more expensive.
     Priority,
     /// Fastest.
     Fast,
-    /// A tier only one format knows, by its own word.
+    /// A tier that only one format defines, in that format's word.
     Other(Origin, String),
 }
 
@@ -324,14 +327,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_is_its_own_budget() {
+    fn every_level_is_the_level_of_its_budget() {
         for level in Level::ALL {
             assert_eq!(Level::from_tokens(level.tokens()), level);
         }
     }
 
     #[test]
-    fn a_budget_between_two_levels_is_the_lower_one() {
+    fn a_budget_between_two_levels_yields_the_lower_level() {
         assert_eq!(Level::from_tokens(1), Level::Minimal);
         assert_eq!(Level::from_tokens(8_191), Level::Low);
         assert_eq!(Level::from_tokens(1_000_000), Level::Max);

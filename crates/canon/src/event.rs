@@ -1,151 +1,152 @@
-//! An answer in pieces.
+//! Events of a streamed answer.
 //!
-//! A stream is numbered parts that open, grow and close. The grammar, checked by [`Grammar`]:
+//! A stream consists of numbered parts that open, grow and close. [`Grammar`] checks this grammar:
 //!
 //! ```text
 //! stream    := Begin (part | Count | Aside)* End+ Count* | … Fault
 //! part      := Open (Grow | Sealed)* Close
 //! ```
-//! Parts of one candidate are numbered from 0 without gaps in the order they open; several may be
-//! open at once. Every candidate ends once, after all its parts have closed. `Fault` ends the
-//! stream wherever it stands.
+//! Parts of one candidate are numbered from 0 without gaps, in the order in which they open. Several
+//! parts may be open at once. Every candidate ends once, after all its parts have closed. `Fault`
+//! may occur anywhere and ends the stream.
 
 use crate::{Citation, Fault, Finish, Logprob, Origin, Part, Seal, Usage};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// One piece of an answer.
+/// One event of a streamed answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The answer begins.
+    /// Start of the answer.
     Begin {
-        /// Its id, as the upstream gave it.
+        /// Id that the upstream assigned.
         id: Option<String>,
-        /// The model that answers.
+        /// Model that answers.
         model: Option<String>,
-        /// When, in seconds since 1970.
+        /// Creation time in Unix seconds.
         created: Option<i64>,
     },
-    /// A part begins.
+    /// Start of a part.
     Open(Place, Opening),
-    /// A part grows.
+    /// Content appended to a part.
     Grow(Place, Growth),
-    /// A part's seal has arrived. Whoever knows the seal of a text before its words tells it first:
-    /// some formats have a place for it only there.
+    /// Signature of a part. A sender that knows the signature of a text before its content sends
+    /// the signature first: some formats carry it only in the opening event.
     Sealed(Place, Seal),
-    /// A part is complete.
+    /// End of a part.
     Close(Place),
-    /// What was consumed so far; later counts replace earlier ones.
+    /// Usage so far. A later count replaces an earlier one.
     Count(Usage),
-    /// A field only the upstream's format knows, of the whole answer or of one candidate.
+    /// A field that only the upstream's format defines, of the whole answer or of one candidate.
     Aside {
-        /// The candidate it belongs to; `None` for the whole answer.
+        /// Candidate of the field; `None` for the whole answer.
         candidate: Option<u32>,
-        /// The format it is from.
+        /// Format that defines the field.
         origin: Origin,
-        /// The field.
+        /// Name of the field.
         name: String,
-        /// Its value; a later one replaces an earlier one.
+        /// Value of the field. A later value replaces an earlier one.
         value: Value,
     },
-    /// A candidate is complete.
+    /// End of a candidate.
     End {
-        /// Which.
+        /// Number of the candidate.
         candidate: u32,
-        /// Why.
+        /// Finish reason.
         finish: Finish,
     },
-    /// The answer broke off.
+    /// Error that ended the stream.
     Fault(Fault),
 }
 
-/// Where a part stands: its candidate and its number there.
+/// Position of a part: its candidate and its number within the candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
-    /// The candidate.
+    /// Number of the candidate.
     pub candidate: u32,
-    /// The number of the part.
+    /// Number of the part.
     pub slot: u32,
 }
 
 impl Place {
-    /// A part of the first candidate.
+    /// Returns the position of a part of the first candidate.
     pub const fn first(slot: u32) -> Self {
         Self { candidate: 0, slot }
     }
 }
 
-/// How a part begins.
+/// Start of a part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Opening {
     /// Text follows.
     Text,
-    /// Words of refusal follow.
+    /// A refusal follows.
     Refusal,
     /// Thinking follows.
     Thought,
-    /// Arguments of a call follow.
+    /// Arguments of a tool call follow.
     ToolCall {
-        /// The call's id.
+        /// Id of the call.
         id: String,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// Whether the arguments are free text.
+        /// True if the arguments are free text.
         custom: bool,
     },
-    /// The part is here as a whole; only a seal may follow.
+    /// The complete part. Only a signature may follow.
     Whole(Box<Part>),
 }
 
-/// How a part grows.
+/// Content appended to a part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Growth {
     /// More text, thinking or arguments.
     Text(String),
-    /// A source of the text.
+    /// A citation of the text.
     Citation(Citation),
     /// Log probabilities of the tokens.
     Logprobs(Vec<Logprob>),
-    /// A field only the part's own format knows.
+    /// A field that only the part's own format defines.
     Extra {
-        /// The format.
+        /// Format that defines the field.
         origin: Origin,
-        /// The field.
+        /// Name of the field.
         name: String,
-        /// Its value.
+        /// Value of the field.
         value: Value,
     },
 }
 
-/// Checks a stream of events against the grammar above; for tests and for distrust.
+/// Checks a stream of events against the grammar above. Used by tests and by readers of untrusted
+/// streams.
 #[derive(Debug, Default)]
 pub struct Grammar {
-    begun: bool,
-    over: bool,
-    slots: BTreeMap<u32, u32>,
+    started: bool,
+    failed: bool,
+    next_slots: BTreeMap<u32, u32>,
     open: Vec<Place>,
     ended: Vec<u32>,
 }
 
 impl Grammar {
-    /// Takes the next event; `Err` says which rule it breaks.
+    /// Checks the next event. `Err` names the broken rule.
     pub fn push(&mut self, event: &Event) -> Result<(), String> {
-        if self.over {
-            return Err(format!("{event:?} after the fault that ended the stream"));
+        if self.failed {
+            return Err(format!("{event:?} after the error that ended the stream"));
         }
         match event {
             Event::Fault(_) => {
-                self.over = true;
+                self.failed = true;
                 return Ok(());
             }
-            Event::Begin { .. } if self.begun => return Err("a second beginning".to_owned()),
+            Event::Begin { .. } if self.started => return Err("a second start".to_owned()),
             Event::Begin { .. } => {
-                self.begun = true;
+                self.started = true;
                 return Ok(());
             }
-            _ if !self.begun => return Err(format!("{event:?} before the beginning")),
+            _ if !self.started => return Err(format!("{event:?} before the start")),
             Event::Open(place, _) => {
-                let next = self.slots.entry(place.candidate).or_default();
+                let next = self.next_slots.entry(place.candidate).or_default();
                 if place.slot != *next {
                     return Err(format!("{place:?} opens, but the next slot is {next}"));
                 }
@@ -180,15 +181,16 @@ impl Grammar {
         Ok(())
     }
 
-    /// Whether the stream may end here: begun, and every candidate that spoke has ended.
+    /// Checks that the stream may end here: it has started, and every candidate with a part has
+    /// ended.
     pub fn finish(&self) -> Result<(), String> {
-        if self.over {
+        if self.failed {
             return Ok(());
         }
-        if !self.begun {
-            return Err("the stream never began".to_owned());
+        if !self.started {
+            return Err("the stream never started".to_owned());
         }
-        match self.slots.keys().find(|candidate| !self.ended.contains(candidate)) {
+        match self.next_slots.keys().find(|candidate| !self.ended.contains(candidate)) {
             Some(candidate) => Err(format!("candidate {candidate} never ended")),
             None => Ok(()),
         }

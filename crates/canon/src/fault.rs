@@ -1,64 +1,65 @@
-//! One error for the whole life of a call.
+//! The error type of a call, from admission to settlement.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// What went wrong, in the few kinds a caller can act on.
+/// Kind of an error. Each kind is one that a caller can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trouble {
-    /// The request breaks a rule: the caller must change it.
+    /// The request is invalid. The caller must change it.
     Invalid,
-    /// The prompt does not fit the model's window.
+    /// The prompt exceeds the model's context window.
     TooLong,
-    /// No key, or not a good one.
+    /// The API key is missing or invalid.
     NoKey,
-    /// The key may not do this.
+    /// The key lacks the permission.
     Forbidden,
-    /// No such path.
+    /// The path does not exist.
     NoPath,
-    /// The path exists, the method does not.
+    /// The path does not support the method.
     NoMethod,
-    /// No such model for this surface.
+    /// The model does not exist on this endpoint.
     NoModel,
-    /// No such thing: a response, a receipt, a task.
+    /// The object does not exist: a response, a receipt, a task.
     NotFound,
-    /// It was there, its time is over.
+    /// The object has expired.
     Gone,
-    /// The same request is already running.
+    /// An identical request is already running.
     Conflict,
-    /// It was changed since the caller looked at it.
+    /// The object changed since the caller read it.
     Stale,
-    /// More bytes than allowed.
+    /// The request body exceeds the size limit.
     TooLarge,
-    /// A content type that is not served here.
+    /// The content type is not supported.
     MediaType,
-    /// More headers, or longer ones, than allowed.
+    /// The request headers exceed the limits (RFC 6585, section 5).
     HeadTooLarge,
-    /// The caller expects of us what we do not do.
+    /// The `Expect` header asks for something the gateway does not support (RFC 9110, section
+    /// 10.1.1).
     Expectation,
-    /// A protocol that is not served here.
+    /// The requested protocol upgrade is not supported.
     Upgrade,
-    /// The caller took too long to send its request.
+    /// The caller took too long to send the request.
     SlowCaller,
-    /// Too many calls: wait and retry.
+    /// The rate limit is exceeded. A later retry may succeed.
     RateLimit,
-    /// The money is used up: a retry cannot help.
+    /// The spending cap or budget is used up. A retry cannot succeed.
     Quota,
-    /// The provider refused on grounds of policy.
+    /// The provider refused the request because of its content policy.
     Policy,
-    /// Our own defect. A count of these is a count of bugs.
+    /// A defect of the gateway. The number of these errors is a number of bugs.
     Internal,
     /// No lane could serve the call.
     Unavailable,
-    /// Too much work at this moment.
+    /// The gateway is overloaded.
     Overload,
     /// The answer took too long.
     Timeout,
-    /// The answer broke off after it had begun.
+    /// The answer broke off after it had started.
     Interrupted,
 }
 
-/// Whose trouble it is.
+/// Party responsible for an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blame {
     /// The caller's request.
@@ -69,43 +70,44 @@ pub enum Blame {
     Upstream,
 }
 
-/// How far a call to a provider got before it failed.
+/// Progress of a provider call before it failed. It decides if a retry is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// Nothing of it left, so nothing can have been done there.
+    /// Nothing was sent, so the provider cannot have processed anything.
     Nothing,
-    /// Nothing but a connection that the provider had closed meanwhile.
+    /// The request went to a pooled connection that the provider had already closed.
     Stale,
-    /// The provider sent it back and promises that nothing was done.
+    /// The provider refused the request and guarantees that it was not processed (RFC 9113, section
+    /// 8.7).
     Undone,
-    /// The provider may have begun to work; what became of it is unknown.
+    /// The provider may have started processing. The outcome is unknown.
     Sent,
     /// The provider answered with this status.
     Answered(u16),
 }
 
-/// An error: what it is, whose it is, whether to try again, and two sentences, one for the caller
-/// and one for our log.
+/// An error of a call. It carries its kind, the responsible party, the retry advice, a message for
+/// the caller and a note for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault(Box<Inner>);
+pub struct Fault(Box<ErrorFields>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Inner {
-    trouble: Trouble,
+struct ErrorFields {
+    kind: Trouble,
     blame: Blame,
-    say: Cow<'static, str>,
-    note: Option<String>,
+    message: Cow<'static, str>,
+    log_note: Option<String>,
     param: Option<String>,
     code: Option<Cow<'static, str>>,
     retry_after: Option<Duration>,
-    may_retry: bool,
-    reach: Option<Reach>,
+    is_retryable: bool,
+    progress: Option<Reach>,
 }
 
 impl Fault {
-    /// A fault with what is said to the caller.
-    pub fn new(trouble: Trouble, say: impl Into<Cow<'static, str>>) -> Self {
-        let (blame, may_retry) = match trouble {
+    /// Creates an error of that kind with a message for the caller.
+    pub fn new(kind: Trouble, message: impl Into<Cow<'static, str>>) -> Self {
+        let (blame, is_retryable) = match kind {
             Trouble::Invalid
             | Trouble::TooLong
             | Trouble::NoKey
@@ -130,130 +132,130 @@ impl Fault {
                 (Blame::Upstream, true)
             }
         };
-        Self(Box::new(Inner {
-            trouble,
+        Self(Box::new(ErrorFields {
+            kind,
             blame,
-            say: say.into(),
-            note: None,
+            message: message.into(),
+            log_note: None,
             param: None,
             code: None,
             retry_after: None,
-            may_retry,
-            reach: None,
+            is_retryable,
+            progress: None,
         }))
     }
 
-    /// A broken rule of the request, naming the JSON path of the field.
-    pub fn invalid(path: impl Into<String>, say: impl Into<Cow<'static, str>>) -> Self {
+    /// Creates an error for an invalid request, with the JSON path of the field.
+    pub fn invalid(path: impl Into<String>, message: impl Into<Cow<'static, str>>) -> Self {
         let path = path.into();
-        let mut fault = Self::new(Trouble::Invalid, say);
-        fault.0.param = (!path.is_empty()).then_some(path);
-        fault
+        let mut error = Self::new(Trouble::Invalid, message);
+        error.0.param = (!path.is_empty()).then_some(path);
+        error
     }
 
-    /// Our own defect; the caller learns nothing of its inside.
+    /// Creates an error for a defect of the gateway. The caller does not see the note.
     pub fn internal(note: impl Into<String>) -> Self {
         Self::new(Trouble::Internal, "the gateway hit a defect of its own; please retry").note(note)
     }
 
-    /// What our log is told besides.
+    /// Sets the note for the log.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
-        self.0.note = Some(note.into());
+        self.0.log_note = Some(note.into());
         self
     }
 
-    /// The field that is to blame.
+    /// Sets the JSON path of the invalid field.
     #[must_use]
     pub fn param(mut self, path: impl Into<String>) -> Self {
         self.0.param = Some(path.into());
         self
     }
 
-    /// A finer word than the trouble's own, for formats that have codes.
+    /// Sets an error code that is more specific than the kind, for formats that have codes.
     #[must_use]
     pub fn code(mut self, code: impl Into<Cow<'static, str>>) -> Self {
         self.0.code = Some(code.into());
         self
     }
 
-    /// When a retry makes sense.
+    /// Sets the time to wait before a retry.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.0.retry_after = Some(wait);
         self
     }
 
-    /// Whose trouble it is, when it is not the usual party's.
+    /// Sets the responsible party, if it is not the usual one of the kind.
     #[must_use]
     pub fn blame(mut self, blame: Blame) -> Self {
         self.0.blame = blame;
         self
     }
 
-    /// A retry cannot help.
+    /// Marks the error as not retryable.
     #[must_use]
     pub fn never_retry(mut self) -> Self {
-        self.0.may_retry = false;
+        self.0.is_retryable = false;
         self
     }
 
-    /// How far the call to a provider got.
+    /// Sets the progress of the provider call.
     #[must_use]
-    pub fn reach(mut self, reach: Reach) -> Self {
-        self.0.reach = Some(reach);
+    pub fn reach(mut self, progress: Reach) -> Self {
+        self.0.progress = Some(progress);
         self
     }
 
-    /// The kind of trouble.
+    /// Returns the kind of the error.
     pub fn trouble(&self) -> Trouble {
-        self.0.trouble
+        self.0.kind
     }
 
-    /// Whose trouble it is.
+    /// Party responsible for an error.
     pub fn blamed(&self) -> Blame {
         self.0.blame
     }
 
-    /// The sentence for the caller.
+    /// Returns the message for the caller.
     pub fn say(&self) -> &str {
-        &self.0.say
+        &self.0.message
     }
 
-    /// The sentence for our log.
+    /// Returns the note for the log.
     pub fn noted(&self) -> Option<&str> {
-        self.0.note.as_deref()
+        self.0.log_note.as_deref()
     }
 
-    /// The JSON path of the field to blame.
+    /// Returns the JSON path of the invalid field.
     pub fn path(&self) -> Option<&str> {
         self.0.param.as_deref()
     }
 
-    /// The finer word.
+    /// Returns the specific error code.
     pub fn detail(&self) -> Option<&str> {
         self.0.code.as_deref()
     }
 
-    /// How long to wait before a retry.
+    /// Returns the time to wait before a retry.
     pub fn wait(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// How far the call to a provider got, where that is known.
+    /// Returns the progress of the provider call, if known.
     pub fn reached(&self) -> Option<Reach> {
-        self.0.reach
+        self.0.progress
     }
 
-    /// Whether a retry may help.
+    /// Returns true if a retry may succeed.
     pub fn may_retry(&self) -> bool {
-        self.0.may_retry
+        self.0.is_retryable
     }
 }
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0.say)?;
+        write!(f, "{}", self.0.message)?;
         match &self.0.param {
             Some(path) => write!(f, " ({path})"),
             None => Ok(()),

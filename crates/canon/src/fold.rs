@@ -1,18 +1,18 @@
-//! Pieces into a whole answer, and a whole answer into pieces.
+//! Conversion between the events of a stream and a complete answer.
 
 use crate::{
     Candidate, Event, Extras, Fault, Growth, Kind, Logprob, Opening, Part, Place, Reply, Thought,
     ToolCall,
 };
 
-/// Puts an answer together from its pieces.
+/// Builds a complete answer from the events of a stream.
 #[derive(Debug, Default)]
 pub struct Fold {
     reply: Reply,
 }
 
 impl Fold {
-    /// Takes the next piece; a fault in the stream is the outcome of the whole.
+    /// Takes the next event. An error event ends the build with that error.
     pub fn push(&mut self, event: Event) -> Result<(), Fault> {
         match event {
             Event::Begin { id, model, created } => {
@@ -40,7 +40,7 @@ impl Fold {
             }
             Event::Grow(place, growth) => {
                 if let Some(part) = self.part(place) {
-                    grow(part, growth);
+                    append(part, growth);
                 }
             }
             Event::Sealed(place, seal) => {
@@ -63,7 +63,7 @@ impl Fold {
         Ok(())
     }
 
-    /// The whole answer.
+    /// Returns the complete answer.
     pub fn finish(mut self) -> Reply {
         self.reply.candidates.sort_by_key(|candidate| candidate.index);
         self.reply
@@ -84,7 +84,7 @@ impl Fold {
     }
 }
 
-fn grow(part: &mut Part, growth: Growth) {
+fn append(part: &mut Part, growth: Growth) {
     match growth {
         Growth::Text(more) => match &mut part.kind {
             Kind::Text { text, .. } | Kind::Refusal(text) => text.push_str(&more),
@@ -107,20 +107,20 @@ fn grow(part: &mut Part, growth: Growth) {
     }
 }
 
-/// A whole answer as the shortest stream that folds back into it.
+/// Converts a complete answer into the shortest stream that yields the same answer.
 pub fn unfold(reply: Reply) -> Vec<Event> {
     let Reply { id, model, created, candidates, usage, extras } = reply;
     let mut events = vec![Event::Begin { id, model, created }];
-    asides(None, extras, &mut events);
+    push_extras(None, extras, &mut events);
     for candidate in candidates {
         let Candidate { index, parts, finish, mut logprobs, extras } = candidate;
         for (slot, part) in (0..).zip(parts) {
             let place = Place { candidate: index, slot };
-            let spoken = matches!(part.kind, Kind::Text { .. });
-            let lent = if spoken { std::mem::take(&mut logprobs) } else { Vec::new() };
-            unfold_part(place, part, lent, &mut events);
+            let is_text = matches!(part.kind, Kind::Text { .. });
+            let of_text = if is_text { std::mem::take(&mut logprobs) } else { Vec::new() };
+            push_part(place, part, of_text, &mut events);
         }
-        asides(Some(index), extras, &mut events);
+        push_extras(Some(index), extras, &mut events);
         if let Some(finish) = finish {
             events.push(Event::End { candidate: index, finish });
         }
@@ -129,7 +129,7 @@ pub fn unfold(reply: Reply) -> Vec<Event> {
     events
 }
 
-fn asides(candidate: Option<u32>, extras: Extras, events: &mut Vec<Event>) {
+fn push_extras(candidate: Option<u32>, extras: Extras, events: &mut Vec<Event>) {
     for origin in crate::Origin::ALL {
         for (name, value) in extras.for_origin(origin).into_iter().flatten() {
             let (name, value) = (name.clone(), value.clone());
@@ -138,26 +138,26 @@ fn asides(candidate: Option<u32>, extras: Extras, events: &mut Vec<Event>) {
     }
 }
 
-fn unfold_part(place: Place, part: Part, logprobs: Vec<Logprob>, events: &mut Vec<Event>) {
+fn push_part(place: Place, part: Part, logprobs: Vec<Logprob>, events: &mut Vec<Event>) {
     let Part { kind, mut seal, cache, extras } = part;
-    let mut grown = Vec::new();
-    let early = if matches!(kind, Kind::Text { .. }) { seal.take() } else { None };
+    let mut deltas = Vec::new();
+    let early_signature = if matches!(kind, Kind::Text { .. }) { seal.take() } else { None };
     let opening = match kind {
         Kind::Text { text, citations } => {
-            grown.push(Growth::Text(text));
-            grown.extend(citations.into_iter().map(Growth::Citation));
+            deltas.push(Growth::Text(text));
+            deltas.extend(citations.into_iter().map(Growth::Citation));
             Opening::Text
         }
         Kind::Refusal(text) => {
-            grown.push(Growth::Text(text));
+            deltas.push(Growth::Text(text));
             Opening::Refusal
         }
         Kind::Thought(Thought { text, redacted: false }) => {
-            grown.push(Growth::Text(text));
+            deltas.push(Growth::Text(text));
             Opening::Thought
         }
         Kind::ToolCall(ToolCall { id, name, arguments, custom }) => {
-            grown.push(Growth::Text(arguments));
+            deltas.push(Growth::Text(arguments));
             Opening::ToolCall { id, name, custom }
         }
         kind @ (Kind::Thought(_)
@@ -171,17 +171,17 @@ fn unfold_part(place: Place, part: Part, logprobs: Vec<Logprob>, events: &mut Ve
         }
     };
     events.push(Event::Open(place, opening));
-    events.extend(early.map(|seal| Event::Sealed(place, seal)));
+    events.extend(early_signature.map(|seal| Event::Sealed(place, seal)));
     if !logprobs.is_empty() {
-        grown.push(Growth::Logprobs(logprobs));
+        deltas.push(Growth::Logprobs(logprobs));
     }
     for origin in crate::Origin::ALL {
         for (name, value) in extras.for_origin(origin).into_iter().flatten() {
-            grown.push(Growth::Extra { origin, name: name.clone(), value: value.clone() });
+            deltas.push(Growth::Extra { origin, name: name.clone(), value: value.clone() });
         }
     }
-    grown.retain(|growth| !matches!(growth, Growth::Text(text) if text.is_empty()));
-    events.extend(grown.into_iter().map(|growth| Event::Grow(place, growth)));
+    deltas.retain(|growth| !matches!(growth, Growth::Text(text) if text.is_empty()));
+    events.extend(deltas.into_iter().map(|growth| Event::Grow(place, growth)));
     events.extend(seal.map(|seal| Event::Sealed(place, seal)));
     events.push(Event::Close(place));
 }
@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_reply_unfolds_into_lawful_events_and_folds_back(
+        fn a_reply_survives_conversion_to_events_and_back(
             parts in prop::collection::vec(part(), 0..6),
             more in prop::collection::vec(part(), 0..3),
             input in 0_u64..9,

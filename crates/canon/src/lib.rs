@@ -1,14 +1,15 @@
-//! The middle language of the gateway.
+//! Canonical data model of the gateway: requests, replies, events, usage, losses, errors and money.
 //!
-//! Every wire format is read into these values and written from them, so that four formats need
-//! eight translations and not sixteen. Canon knows no JSON field name of any format, no HTTP, no
-//! provider and no async; it is plain data with the few rules that hold for all formats.
+//! Every wire format is read into these values and written from them. Four formats therefore need
+//! eight translations instead of sixteen. This crate knows no JSON field name of any format, no
+//! HTTP, no provider and no async code. It holds plain data and the few rules that apply to all
+//! formats.
 //!
-//! Two habits keep it honest:
-//! - a field enters canon when at least two formats can express it; until then it rides in
-//!   [`Extras`] or in [`Kind::Foreign`], bound to the format it came from;
-//! - nothing here implements `From` for a wire type: a translation returns [`Lossy`], because only
-//!   a return value can confess what it could not carry.
+//! Two rules apply:
+//! - A field enters this crate only when at least two formats can express it. Until then it stays
+//!   in [`Extras`] or [`Kind::Foreign`], bound to its format.
+//! - Nothing here implements `From` for a wire type. A translation returns [`Lossy`], because only
+//!   a return value can report what it could not carry.
 
 mod charge;
 mod chat;

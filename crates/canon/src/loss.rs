@@ -1,18 +1,18 @@
-//! What a translation could not carry.
+//! Losses: content that a translation could not carry.
 
 use std::fmt;
 
-/// One thing the target format has no place for.
+/// One item that the target format cannot express.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
-    /// What was lost, as a path in canon's words: `sampling.top_k`.
+    /// Path of the lost item in the canonical model: `sampling.top_k`.
     pub what: String,
-    /// Why, in one short sentence.
+    /// Reason, in one short sentence.
     pub why: String,
 }
 
 impl Loss {
-    /// A loss and its reason.
+    /// Creates a loss with its reason.
     pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self { what: what.into(), why: why.into() }
     }
@@ -24,44 +24,44 @@ impl fmt::Display for Loss {
     }
 }
 
-/// A translated value together with everything that did not make it.
+/// A translated value and the losses of its translation.
 pub type Lossy<T> = (T, Vec<Loss>);
 
-/// The list a translation writes its losses on; each is named once.
+/// List of losses of one translation. Each path occurs once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses(Vec<Loss>);
 
 impl Losses {
-    /// No loss so far.
+    /// Creates an empty list.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// Notes a loss, unless the same thing was noted before.
+    /// Adds a loss, unless its path is already listed.
     pub fn add(&mut self, what: &str, why: &str) {
         if !self.0.iter().any(|loss| loss.what == what) {
             self.0.push(Loss::new(what, why));
         }
     }
 
-    /// Notes a loss when the condition holds.
+    /// Adds a loss if the condition holds.
     pub fn add_if(&mut self, lost: bool, what: &str, why: &str) {
         if lost {
             self.add(what, why);
         }
     }
 
-    /// The list.
+    /// Returns the losses as a vector.
     pub fn into_vec(self) -> Vec<Loss> {
         self.0
     }
 
-    /// Whether nothing was lost.
+    /// Returns true if nothing was lost.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Every loss noted so far.
+    /// Returns an iterator over the losses.
     pub fn iter(&self) -> impl Iterator<Item = &Loss> {
         self.0.iter()
     }

@@ -1,7 +1,7 @@
 //! Money in integers: amounts in nanodollars, prices in picodollars per unit.
 //!
-//! No floating point ever touches an amount. A price times a count is a product in `i128`
-//! picodollars; the sum of a call's products is rounded up once, to the next nanodollar.
+//! Amounts are never floating point. A price times a count is an `i128` product in picodollars. The
+//! sum of a call's products is rounded up once, to the next nanodollar.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -16,42 +16,42 @@ use std::str::FromStr;
 pub struct Money(i64);
 
 impl Money {
-    /// Nothing.
+    /// Zero dollars.
     pub const ZERO: Self = Self(0);
-    /// The largest amount that can be told.
+    /// The largest amount that fits.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// An amount given in nanodollars.
+    /// Creates an amount from nanodollars.
     pub const fn nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// The amount in nanodollars.
+    /// Returns the amount in nanodollars.
     pub const fn as_nanos(self) -> i64 {
         self.0
     }
 
-    /// A sum of products of price and count, rounded up to the next nanodollar.
+    /// Converts picodollars to an amount, rounded up to the next nanodollar.
     ///
-    /// Saturates: an amount too large to tell is the largest one, which no cap allows.
+    /// Saturates: an amount that does not fit becomes the largest one, which no cap allows.
     pub fn from_picos(picos: i128) -> Self {
         let nanos = picos.div_euclid(1000) + i128::from(picos.rem_euclid(1000) != 0);
         Self(i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX }))
     }
 
-    /// The sum, or the largest amount when it does not fit.
+    /// Returns the sum, or the largest amount if the sum does not fit.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, or the smallest amount when it does not fit.
+    /// Returns the difference, or the smallest amount if the difference does not fit.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The sum; `None` when it does not fit.
+    /// Returns the sum; `None` if it does not fit.
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
             Some(sum) => Some(Self(sum)),
@@ -59,7 +59,7 @@ impl Money {
         }
     }
 
-    /// Whether the amount is below nothing.
+    /// Returns true if the amount is below zero.
     pub const fn is_negative(self) -> bool {
         self.0 < 0
     }
@@ -71,7 +71,7 @@ impl Sum for Money {
     }
 }
 
-/// Nine digits after the point, always: `0.000012500`.
+/// Always nine digits after the point: `0.000012500`.
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.0 < 0 { "-" } else { "" };
@@ -84,7 +84,7 @@ impl FromStr for Money {
     type Err = PriceError;
 
     fn from_str(text: &str) -> Result<Self, PriceError> {
-        decimal(text, 9).map(Self)
+        parse_decimal(text, 9).map(Self)
     }
 }
 
@@ -99,56 +99,56 @@ impl Price {
     /// Free of charge.
     pub const FREE: Self = Self(0);
 
-    /// A price given in picodollars per unit.
+    /// Creates a price from picodollars per unit.
     pub const fn picos(picos: i64) -> Self {
         Self(picos)
     }
 
-    /// The price in picodollars per unit.
+    /// Returns the price in picodollars per unit.
     pub const fn as_picos(self) -> i64 {
         self.0
     }
 
-    /// Reads dollars per million units: `"3.00"`. Six digits after the point are exact.
+    /// Parses dollars per million units: `"3.00"`. Up to six digits after the point are exact.
     pub fn per_million(text: &str) -> Result<Self, PriceError> {
-        decimal(text, 6).and_then(Self::not_negative)
+        parse_decimal(text, 6).and_then(Self::not_negative)
     }
 
-    /// Reads dollars per single unit: `"0.04"`. Twelve digits after the point are exact.
+    /// Parses dollars per unit: `"0.04"`. Up to twelve digits after the point are exact.
     pub fn per_unit(text: &str) -> Result<Self, PriceError> {
-        decimal(text, 12).and_then(Self::not_negative)
+        parse_decimal(text, 12).and_then(Self::not_negative)
     }
 
     fn not_negative(picos: i64) -> Result<Self, PriceError> {
         if picos < 0 { Err(PriceError::Negative) } else { Ok(Self(picos)) }
     }
 
-    /// The price of that many units in picodollars, exact.
+    /// Returns the exact price of that number of units in picodollars.
     pub fn of(self, units: u64) -> i128 {
         i128::from(self.0) * i128::from(units)
     }
 
-    /// Dollars per million units, for display: `3`, `0.0375`.
+    /// Formats the price as dollars per million units: `3`, `0.0375`.
     pub fn to_per_million(self) -> String {
-        plain(self.0, 6)
+        format_decimal(self.0, 6)
     }
 
-    /// Dollars per single unit, for display: `0.04`.
+    /// Formats the price as dollars per unit: `0.04`.
     pub fn to_per_unit(self) -> String {
-        plain(self.0, 12)
+        format_decimal(self.0, 12)
     }
 }
 
-/// Why a text is not an amount.
+/// Error of parsing an amount or a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceError {
     /// Not of the form `12` or `12.34`.
     NotADecimal,
-    /// More digits after the point than can be kept exactly.
+    /// More digits after the point than the unit can hold exactly.
     TooFine,
-    /// More than can be held.
+    /// Larger than the type can hold.
     TooLarge,
-    /// A price below zero.
+    /// A negative price.
     Negative,
 }
 
@@ -165,15 +165,15 @@ impl fmt::Display for PriceError {
 
 impl std::error::Error for PriceError {}
 
-/// Reads a decimal number as an integer of `10^-digits`.
-fn decimal(text: &str, digits: usize) -> Result<i64, PriceError> {
+/// Parses a decimal number as an integer multiple of `10^-digits`.
+fn parse_decimal(text: &str, digits: usize) -> Result<i64, PriceError> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text),
     };
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let plain = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
-    if whole.is_empty() || !plain(whole) || !plain(fraction) || text.ends_with('.') {
+    let is_digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || !is_digits(whole) || !is_digits(fraction) || text.ends_with('.') {
         return Err(PriceError::NotADecimal);
     }
     let fraction = fraction.trim_end_matches('0');
@@ -185,8 +185,8 @@ fn decimal(text: &str, digits: usize) -> Result<i64, PriceError> {
     Ok(if negative { -value } else { value })
 }
 
-/// Writes an integer of `10^-digits` without needless zeros.
-fn plain(value: i64, digits: u32) -> String {
+/// Formats an integer multiple of `10^-digits` without trailing zeros.
+fn format_decimal(value: i64, digits: u32) -> String {
     let unit = 10_u64.pow(digits);
     let all = value.unsigned_abs();
     let sign = if value < 0 { "-" } else { "" };
@@ -200,7 +200,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_million_tokens_cost_what_the_list_says() {
+    fn a_million_tokens_cost_the_list_price() {
         let price = Price::per_million("3.00").unwrap();
         assert_eq!(Money::from_picos(price.of(1_000_000)).to_string(), "3.000000000");
         assert_eq!(Money::from_picos(price.of(1)).to_string(), "0.000003000");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_amount_is_refused() {
+    fn malformed_amounts_are_refused() {
         for text in ["", ".", "1.", ".5", "1e3", "1,0", " 1", "--1", "+1", "0x1", "1.2.3"] {
             assert_eq!(text.parse::<Money>(), Err(PriceError::NotADecimal), "{text}");
         }
@@ -226,13 +226,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_amount_survives_being_written_and_read(nanos in -i64::MAX..=i64::MAX) {
+        fn an_amount_survives_formatting_and_parsing(nanos in -i64::MAX..=i64::MAX) {
             let money = Money::nanos(nanos);
             prop_assert_eq!(money.to_string().parse::<Money>(), Ok(money));
         }
 
         #[test]
-        fn a_price_survives_being_written_and_read(picos in 0..=i64::MAX) {
+        fn a_price_survives_formatting_and_parsing(picos in 0..=i64::MAX) {
             let price = Price::picos(picos);
             prop_assert_eq!(Price::per_million(&price.to_per_million()), Ok(price));
             prop_assert_eq!(Price::per_unit(&price.to_per_unit()), Ok(price));

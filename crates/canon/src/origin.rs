@@ -1,28 +1,28 @@
-//! Which wire format something came from or is meant for.
+//! Wire formats.
 
 use std::fmt;
 
-/// A wire format, as the origin of a value or the language of a lane.
+/// A wire format, either as the origin of a value or as the format of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
-    /// OpenAI chat completions.
+    /// OpenAI chat completions (<https://platform.openai.com/docs/api-reference/chat>).
     Chat,
-    /// OpenAI responses.
+    /// OpenAI responses (<https://platform.openai.com/docs/api-reference/responses>).
     Responses,
-    /// Anthropic messages.
+    /// Anthropic messages (<https://docs.anthropic.com/en/api/messages>).
     Messages,
-    /// Gemini-style content generation.
+    /// Gemini content generation (<https://ai.google.dev/api/generate-content>).
     Native,
-    /// OpenAI images.
+    /// OpenAI images (<https://platform.openai.com/docs/api-reference/images>).
     Images,
 }
 
 impl Origin {
-    /// Every wire format, in the order they are listed everywhere.
+    /// All wire formats, in display order.
     pub const ALL: [Self; 5] =
         [Self::Chat, Self::Responses, Self::Messages, Self::Native, Self::Images];
 
-    /// The word used in configuration, headers and records.
+    /// Returns the word used in configuration, headers and records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Chat => "chat",
@@ -33,7 +33,7 @@ impl Origin {
         }
     }
 
-    /// The format with that word; `None` when there is no such format.
+    /// Returns the format with that word; `None` if there is no such format.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|origin| origin.name() == name)
     }

@@ -1,4 +1,4 @@
-//! The parts a turn or an answer is made of.
+//! Parts of a turn or an answer.
 
 use crate::{Detail, Extras, Origin, Seal};
 use serde_json::{Map, Value};
@@ -6,28 +6,28 @@ use serde_json::{Map, Value};
 /// One part of a turn or an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// What it is.
+    /// Kind of the content.
     pub kind: Kind,
-    /// The signature that must come back with it.
+    /// Signature that the caller must send back with the part.
     pub seal: Option<Seal>,
     /// A prompt-cache breakpoint behind this part.
     pub cache: Option<CacheMark>,
-    /// Fields only the part's own format knows.
+    /// Fields that only the part's own format defines.
     pub extras: Extras,
 }
 
 impl Part {
-    /// A part with nothing attached.
+    /// Creates a part without signature, breakpoint or extra fields.
     pub const fn new(kind: Kind) -> Self {
         Self { kind, seal: None, cache: None, extras: Extras::none() }
     }
 
-    /// Plain text.
+    /// Creates a plain text part.
     pub fn text(text: impl Into<String>) -> Self {
         Self::new(Kind::Text { text: text.into(), citations: Vec::new() })
     }
 
-    /// The part's text, when it is plain text.
+    /// Returns the text if the part is plain text.
     pub fn as_text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Text { text, .. } => Some(text),
@@ -43,14 +43,14 @@ impl Part {
         }
     }
 
-    /// With that seal.
+    /// Sets the signature.
     #[must_use]
     pub fn sealed(mut self, seal: Option<Seal>) -> Self {
         self.seal = seal;
         self
     }
 
-    /// With those extras.
+    /// Sets the extra fields.
     #[must_use]
     pub fn with(mut self, extras: Extras) -> Self {
         self.extras = extras;
@@ -58,71 +58,71 @@ impl Part {
     }
 }
 
-/// What a part is.
+/// Content of a part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// Text, with the sources it leans on.
+    /// Text with its citations.
     Text {
         /// The text.
         text: String,
-        /// Where it is from.
+        /// Citations of the text.
         citations: Vec<Citation>,
     },
-    /// The model's words for saying no.
+    /// Refusal of the model, in its own words.
     Refusal(String),
-    /// A picture, sound, film or document.
+    /// An image, audio, video or document.
     Media(Media),
-    /// The model's thinking.
+    /// Thinking of the model.
     Thought(Thought),
-    /// The model asks for a tool to be run.
+    /// Tool call requested by the model.
     ToolCall(ToolCall),
-    /// What the tool gave.
+    /// Result of a tool call.
     ToolResult(ToolResult),
-    /// Code the provider ran for the model.
+    /// Code that the provider executed for the model.
     Code(Code),
-    /// What that code gave.
+    /// Result of that code.
     CodeOutcome(CodeOutcome),
-    /// A search the provider ran for the model.
+    /// Web search that the provider ran for the model.
     Search(Search),
-    /// A part only one format can express, as it stood there.
+    /// A part that only one format can express, unchanged.
     Foreign {
-        /// The format.
+        /// Format that defines the part.
         origin: Origin,
-        /// The part in that format's words.
+        /// The part as it is in that format.
         value: Value,
     },
 }
 
-/// A picture, sound, film or document.
+/// An image, audio, video or document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Media {
-    /// What it is.
+    /// Kind of the content.
     pub kind: MediaKind,
-    /// Where its bytes are.
+    /// Location of the bytes.
     pub source: Source,
-    /// Its file name or title.
+    /// File name or title.
     pub name: Option<String>,
-    /// How closely to look at it.
+    /// Resolution at which the model reads an image.
     pub detail: Option<Detail>,
-    /// Which stretch of a film.
+    /// Section of a video.
     pub clip: Option<Clip>,
 }
 
-/// What a piece of media is.
+/// Kind of a media part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MediaKind {
-    /// A picture.
+    /// Image.
     Image,
-    /// Sound.
+    /// Audio.
     Audio,
-    /// A film.
+    /// Video.
     Video,
     /// A PDF or another document.
     Document,
 }
 
 impl MediaKind {
-    /// The kind a media type belongs to.
+    /// Returns the kind of a MIME type.
     pub fn of_mime(mime: &str) -> Self {
         match mime.split('/').next() {
             Some("image") => Self::Image,
@@ -133,70 +133,71 @@ impl MediaKind {
     }
 }
 
-/// Where the bytes of media are.
+/// Location of the bytes of a media part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// In the message, as base64 without a prefix.
+    /// Inline, as base64 without a `data:` prefix.
     Inline {
         /// The media type.
         mime: String,
-        /// The bytes in base64, as they came.
+        /// The bytes in base64, unchanged.
         data: String,
     },
-    /// Behind an address.
+    /// At a URL.
     Url {
-        /// The address.
+        /// The URL.
         url: String,
-        /// The media type, if told.
+        /// The media type, if known.
         mime: Option<String>,
     },
-    /// In a provider's own storage. Not portable.
+    /// In a provider's file storage. Not portable to other providers.
     File {
-        /// The format whose storage it is.
+        /// Format of the provider that stores the file.
         origin: Origin,
-        /// Its name there.
+        /// Id of the file in that storage.
         id: String,
     },
-    /// Plain text offered as a document.
+    /// Plain text as a document.
     Text(String),
 }
 
-/// A stretch of a film.
+/// A section of a video.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clip {
-    /// Where it begins, such as `10s`.
+    /// Start offset, for example `10s`.
     pub start: Option<String>,
-    /// Where it ends.
+    /// End offset.
     pub end: Option<String>,
-    /// How many pictures a second are looked at.
+    /// Sampled frames per second.
     pub fps: Option<f64>,
 }
 
-/// The model's thinking.
+/// Thinking of the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thought {
-    /// The readable text or summary; empty when there is none.
+    /// Readable text or summary; empty if there is none.
     pub text: String,
-    /// Only the seal may be seen.
+    /// True if only the signature is visible.
     pub redacted: bool,
 }
 
-/// The model asks for a tool to be run.
+/// Tool call requested by the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCall {
-    /// Its id, unique in the conversation; readers invent one where the format has none.
+    /// Id, unique in the conversation. Readers generate one where the format has none.
     pub id: String,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// The arguments as JSON text, or free text for a custom tool.
+    /// Arguments as JSON text, or free text for a custom tool.
     pub arguments: String,
-    /// Whether the arguments are free text.
+    /// True if the arguments are free text.
     pub custom: bool,
 }
 
 impl ToolCall {
-    /// The arguments as an object. Empty text is an empty object; text that is not a JSON object
-    /// is kept under `_raw`, because a broken call in a history must not break the request.
+    /// Returns the arguments as an object. Empty text becomes an empty object. Text that is not a
+    /// JSON object is kept under `_raw`, because a malformed call in the history must not break the
+    /// request.
     pub fn object(&self) -> Map<String, Value> {
         if self.arguments.trim().is_empty() {
             return Map::new();
@@ -212,23 +213,23 @@ impl ToolCall {
     }
 }
 
-/// What a tool gave.
+/// Result of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolResult {
-    /// The call it answers; empty when the caller's format left it out and no call matched.
+    /// Id of the call; empty if the caller's format omitted it and no call matched.
     pub call: String,
-    /// The tool's name, where known.
+    /// Name of the tool, if known.
     pub name: Option<String>,
     /// Text and media.
     pub parts: Vec<Part>,
-    /// The result as one JSON object, where a format gives it as such.
+    /// The result as one JSON object, in formats that carry an object.
     pub object: Option<Map<String, Value>>,
-    /// Whether the tool failed.
+    /// True if the tool failed.
     pub failed: bool,
 }
 
 impl ToolResult {
-    /// All text of the result, or its object as JSON text.
+    /// Returns the text of the result, or its object as JSON text.
     pub fn as_text(&self) -> String {
         match &self.object {
             Some(object) => match (object.len(), object.values().next()) {
@@ -247,10 +248,10 @@ impl ToolResult {
     }
 }
 
-/// Code the provider ran for the model.
+/// Code that the provider executed for the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code {
-    /// Its id, where the format has one.
+    /// Id, if the format has one.
     pub id: Option<String>,
     /// The language.
     pub language: String,
@@ -258,46 +259,46 @@ pub struct Code {
     pub code: String,
 }
 
-/// What code gave that the provider ran.
+/// Result of code that the provider executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeOutcome {
-    /// The id of the code.
+    /// Id of the execution.
     pub id: Option<String>,
-    /// What it printed.
+    /// Printed output.
     pub output: String,
-    /// Whether it failed.
+    /// True if the execution failed.
     pub failed: bool,
 }
 
-/// A search the provider ran for the model.
+/// Web search that the provider ran for the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
-    /// Its id, where the format has one.
+    /// Id, if the format has one.
     pub id: Option<String>,
-    /// What was searched for.
+    /// Search queries.
     pub queries: Vec<String>,
-    /// What was found: address and title.
+    /// Search results: URL and title.
     pub found: Vec<(String, String)>,
 }
 
-/// A source a text leans on.
+/// A source cited by a text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Citation {
-    /// Its address.
+    /// URL of the source.
     pub url: Option<String>,
-    /// Its title.
+    /// Title of the source.
     pub title: Option<String>,
-    /// The words quoted from it.
+    /// Quoted text.
     pub quote: Option<String>,
-    /// The stretch of our text that leans on it, in characters, end exclusive.
+    /// Range of the answer's text that cites the source, in characters, end exclusive.
     pub span: Option<(usize, usize)>,
-    /// Fields only the citation's own format knows.
+    /// Fields that only the citation's own format defines.
     pub extras: Extras,
 }
 
 /// A prompt-cache breakpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheMark {
-    /// How long to keep it, in the caller's words: `5m`, `30m`, `1h`.
+    /// Lifetime in the caller's notation: `5m`, `30m`, `1h`.
     pub ttl: Option<String>,
 }

@@ -1,34 +1,39 @@
-//! Pictures: what is asked of an image model, and what it made.
+//! Requests to image models, and their replies.
 //!
-//! Too unlike a conversation to share its words, so pictures have a pair of their own. The families
-//! are what providers of the same address made of it.
+//! Images differ too much from a conversation to share its types, so they have a request and a
+//! reply of their own. A [`Family`] is the request shape that a group of providers uses at the
+//! images endpoint.
 
 use crate::{Extras, Source, Usage};
 
-/// A way in which providers take orders for pictures.
+/// Shape of image requests that a group of providers accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
-    /// The GPT image models: base64 always, tokens counted, edits at an address of their own.
+    /// GPT image models: always base64, usage in tokens, a separate endpoint for edits
+    /// (<https://platform.openai.com/docs/api-reference/images>).
     #[default]
     Gpt,
-    /// Seedream and its kin: inputs in the same request, links or base64, series of pictures.
+    /// Seedream and compatible models: input images in the same request, URLs or base64, image
+    /// series.
     Seedream,
-    /// Grok: an aspect ratio in place of a size.
+    /// Grok: an aspect ratio instead of a size (<https://docs.x.ai/docs/guides/image-generations>).
     Xai,
-    /// Alibaba's Model Studio: a task that is polled.
+    /// Alibaba Model Studio: a task that the gateway polls.
     Dashscope,
-    /// Black Forest Labs: a task that is polled at the address it names.
+    /// Black Forest Labs: a task that the gateway polls at the URL in the reply
+    /// (<https://docs.bfl.ai/>).
     Flux,
-    /// Replicate and its kin: a prediction that is polled.
+    /// Replicate and compatible services: a prediction that the gateway polls
+    /// (<https://replicate.com/docs/reference/http>).
     Predictions,
 }
 
 impl Family {
-    /// Every family, in the order they are listed.
+    /// All families, in display order.
     pub const ALL: [Self; 6] =
         [Self::Gpt, Self::Seedream, Self::Xai, Self::Dashscope, Self::Flux, Self::Predictions];
 
-    /// The word used in data and configuration.
+    /// Returns the word used in data files and configuration.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Gpt => "gpt",
@@ -40,26 +45,26 @@ impl Family {
         }
     }
 
-    /// The family with that word; `None` when there is none.
+    /// Returns the family with that word; `None` if there is none.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| family.word() == word)
     }
 }
 
-/// How large a picture is to be.
+/// Requested size of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
-    /// As the model thinks fit.
+    /// The model chooses.
     #[default]
     Auto,
     /// Width and height in pixels.
     Pixels(u32, u32),
-    /// About as many pixels as a square of that name has: `1K`, `2K`, `4K`.
+    /// About the number of pixels of a square of that class: `1K`, `2K`, `4K`.
     Class(String),
 }
 
 impl Extent {
-    /// The most pixels such a picture has; `None` where that is for the model to say.
+    /// Returns the maximum number of pixels; `None` if the model chooses.
     pub fn pixels(&self) -> Option<u64> {
         match self {
             Self::Auto => None,
@@ -85,121 +90,121 @@ impl std::fmt::Display for Extent {
     }
 }
 
-/// How the caller wants its pictures.
+/// Delivery of images to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// In the answer itself.
+    /// Base64 in the answer.
     Base64,
-    /// As a link.
+    /// A URL.
     Link,
 }
 
-/// What is asked for.
+/// An image request, independent of any wire format.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Picture {
-    /// The model asked for.
+    /// Requested model.
     pub model: String,
-    /// What is to be seen.
+    /// Description of the image.
     pub prompt: String,
-    /// Pictures to begin with, for an edit.
+    /// Input images of an edit.
     pub inputs: Vec<Source>,
-    /// Where the first of them may be changed: where this one can be seen through.
+    /// Mask of the first input image. Its transparent pixels may be changed.
     pub mask: Option<Source>,
-    /// Whether an edit was asked for.
+    /// True if the request is an edit.
     pub edit: bool,
-    /// How many.
+    /// Number of images.
     pub count: u32,
-    /// How large.
+    /// Size of the images.
     pub extent: Extent,
-    /// Width to height, where that is told apart from the size.
+    /// Aspect ratio, in formats that separate it from the size.
     pub ratio: Option<String>,
-    /// How carefully drawn, in the caller's word.
+    /// Quality, in the caller's word.
     pub quality: Option<String>,
-    /// The file format, in the caller's word: `png`, `jpeg`, `webp`.
+    /// File format, in the caller's word: `png`, `jpeg`, `webp`.
     pub format: Option<String>,
-    /// How well jpeg and webp are to look, out of a hundred.
+    /// Compression quality of jpeg and webp, in percent.
     pub compression: Option<u64>,
     /// `transparent`, `opaque` or `auto`.
     pub background: Option<String>,
-    /// How strictly the prompt is judged.
+    /// Strictness of the provider's moderation.
     pub moderation: Option<String>,
-    /// How closely an edit keeps to its input.
+    /// Fidelity of an edit to its input image.
     pub fidelity: Option<String>,
-    /// A style by name, which older models had.
+    /// Named style, used by older models.
     pub style: Option<String>,
-    /// What must not be seen.
+    /// Content to avoid.
     pub negative: Option<String>,
-    /// What makes the same request give the same picture.
+    /// Seed for repeatable images.
     pub seed: Option<i64>,
-    /// How closely to keep to the prompt.
+    /// Guidance scale.
     pub guidance: Option<f64>,
-    /// Whether the picture tells that it was made.
+    /// True if the image carries a visible watermark.
     pub watermark: Option<bool>,
-    /// How the pictures are to come; `None` when the caller does not say.
+    /// Requested delivery; `None` if the caller does not choose.
     pub delivery: Option<Delivery>,
-    /// Whether the answer is to come in pieces.
+    /// True if the answer is to be streamed.
     pub stream: bool,
-    /// How many drafts to show on the way.
+    /// Number of partial images to stream.
     pub partials: Option<u64>,
-    /// Who asks, in the caller's own words.
+    /// The caller's identifier for its end user.
     pub user: Option<String>,
-    /// The same, as a print of whoever asks.
+    /// Hashed identifier of the end user.
     pub safety_identifier: Option<String>,
-    /// Fields only the caller's format knows.
+    /// Fields that only the caller's format defines.
     pub extras: Extras,
 }
 
-/// What came of one picture.
+/// Outcome of one requested image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Made {
-    /// It was made.
+    /// The image was generated.
     Picture {
-        /// Where it is.
+        /// Location of the image.
         source: Source,
-        /// The prompt as the model rewrote it.
+        /// Prompt as revised by the model.
         revised: Option<String>,
-        /// Its size as the provider tells it.
+        /// Size as reported by the provider.
         size: Option<String>,
     },
-    /// It was not.
+    /// The image was not generated.
     Failed {
-        /// Why, in the provider's short word.
+        /// The provider's error code.
         code: String,
-        /// Why, in a sentence.
+        /// The provider's error message.
         say: String,
     },
 }
 
 impl Made {
-    /// Whether there is a picture.
+    /// Returns true if the image was generated.
     pub const fn is_picture(&self) -> bool {
         matches!(self, Self::Picture { .. })
     }
 }
 
-/// What is answered.
+/// Reply to an image request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pictures {
-    /// When, in seconds since 1970.
+    /// Creation time in Unix seconds.
     pub created: Option<i64>,
-    /// One for each picture, made or not.
+    /// One outcome per requested image.
     pub made: Vec<Made>,
-    /// What it consumed; `None` when the provider does not tell.
+    /// Usage; `None` if the provider does not report it.
     pub usage: Option<Usage>,
-    /// The background it has.
+    /// Background of the images.
     pub background: Option<String>,
-    /// The file format it has.
+    /// File format of the images.
     pub format: Option<String>,
-    /// How carefully it was drawn.
+    /// Quality of the images.
     pub quality: Option<String>,
-    /// How large it is.
+    /// Size of the images.
     pub size: Option<String>,
-    /// Fields only the provider's format knows.
+    /// Fields that only the provider's format defines.
     pub extras: Extras,
 }
 
 impl Pictures {
-    /// How many pictures there are.
+    /// Returns the number of generated images.
     pub fn count(&self) -> usize {
         self.made.iter().filter(|made| made.is_picture()).count()
     }

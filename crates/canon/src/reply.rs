@@ -1,82 +1,83 @@
-//! A whole answer.
+//! Complete answers.
 
 use crate::{Extras, Origin, Part, Usage};
 use std::fmt;
 
-/// A whole answer in the middle language.
+/// A complete answer, independent of any wire format.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
-    /// The answer's id, as the upstream gave it.
+    /// Id that the upstream assigned.
     pub id: Option<String>,
-    /// The model that answered, by its own name.
+    /// Model that answered, by the provider's name.
     pub model: Option<String>,
-    /// When, in seconds since 1970.
+    /// Creation time in Unix seconds.
     pub created: Option<i64>,
-    /// The answers, one unless more were asked for.
+    /// Generated answers; one unless the caller requested more.
     pub candidates: Vec<Candidate>,
-    /// What it consumed; `None` when the upstream did not tell.
+    /// Usage; `None` if the upstream did not report it.
     pub usage: Option<Usage>,
-    /// Fields only the answer's own format knows.
+    /// Fields that only the answer's own format defines.
     pub extras: Extras,
 }
 
-/// One of the answers.
+/// One generated answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Candidate {
-    /// Its number.
+    /// Number of the answer.
     pub index: u32,
-    /// What it says.
+    /// Content of the answer.
     pub parts: Vec<Part>,
-    /// Why it ended; `None` when the upstream did not tell, which is a broken answer.
+    /// Finish reason; `None` if the upstream sent none, which marks a broken answer.
     pub finish: Option<Finish>,
-    /// The log probabilities of its tokens, if asked for.
+    /// Log probabilities of its tokens, if requested.
     pub logprobs: Vec<Logprob>,
-    /// Fields only the answer's own format knows.
+    /// Fields that only the answer's own format defines.
     pub extras: Extras,
 }
 
-/// Why an answer ended: our word, and the upstream's own.
+/// End of an answer: the canonical reason and the upstream's own word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
-    /// Our word, to branch on.
+    /// Canonical reason.
     pub why: Why,
-    /// The upstream's word, for its own format and the log.
+    /// The upstream's word, for its own format and for logs.
     pub raw: Raw,
-    /// The stop text that was met, where a format tells it.
+    /// Stop sequence that ended the answer, if the format reports it.
     pub stop: Option<String>,
 }
 
 impl Finish {
-    /// An end without a stop text.
+    /// Creates a finish without a stop sequence.
     pub const fn new(why: Why, raw: Raw) -> Self {
         Self { why, raw, stop: None }
     }
 }
 
-/// Why an answer ended.
+/// Canonical reason for the end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Why {
-    /// It was done.
+    /// The model finished.
     Stop,
-    /// It met one of the stop texts.
+    /// A stop sequence occurred.
     StopText,
-    /// It reached its limit.
+    /// The output limit was reached.
     Length,
-    /// It waits for tools.
+    /// The model waits for tool results.
     ToolCalls,
-    /// The answer was held back on grounds of policy.
+    /// The answer was withheld by a content filter.
     Filtered,
-    /// The prompt was held back on grounds of policy.
+    /// The prompt was blocked by a content filter.
     PromptBlocked,
-    /// The provider paused; sending it back goes on.
+    /// The provider paused the turn. Sending the answer back continues it
+    /// (<https://docs.anthropic.com/en/api/handling-stop-reasons>).
     Paused,
-    /// The model's output made no sense.
+    /// The model's output was malformed.
     Malformed,
-    /// A reason we have no word for.
+    /// A reason without a canonical word.
     Other,
 }
 
-/// An upstream's own word, readable by its own format only, and in logs.
+/// An upstream's own finish reason. Only its own format and logs read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raw {
     origin: Origin,
@@ -84,12 +85,12 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// The word as it stood in an answer of that format.
+    /// Creates the word as read from an answer of that format.
     pub fn new(origin: Origin, word: impl Into<String>) -> Self {
         Self { origin, word: word.into() }
     }
 
-    /// The word, for the format it is from.
+    /// Returns the word if it is of that format.
     pub fn for_origin(&self, origin: Origin) -> Option<&str> {
         (self.origin == origin).then_some(self.word.as_str())
     }
@@ -104,21 +105,21 @@ impl fmt::Display for Raw {
 /// The log probability of one token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Logprob {
-    /// The token that was chosen.
+    /// The chosen token.
     pub chosen: TokenChance,
-    /// The most likely tokens at its place.
+    /// The most likely tokens at that position.
     pub top: Vec<TokenChance>,
 }
 
-/// A token and how likely it was.
+/// A token with its log probability.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenChance {
     /// Its text.
     pub token: String,
-    /// Its number in the model's vocabulary, where told.
+    /// Id in the model's vocabulary, if reported.
     pub id: Option<i64>,
     /// Its log probability.
     pub logprob: f64,
-    /// Its bytes, where told apart from its text.
+    /// Bytes of the token, if reported separately from its text.
     pub bytes: Option<Vec<u8>>,
 }

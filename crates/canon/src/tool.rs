@@ -1,75 +1,75 @@
-//! What the model may call.
+//! Tools that the model may call.
 
 use crate::chat::Schema;
 use crate::{CacheMark, Extras, Origin};
 use serde_json::Value;
 
-/// Something the model may call.
+/// A tool that the model may call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tool {
-    /// A function of the caller's.
+    /// A function defined by the caller.
     Function(FunctionTool),
-    /// A tool of the caller's that takes free text, perhaps of a given grammar.
+    /// A tool defined by the caller that takes free text, optionally with a grammar.
     Custom {
-        /// Its name.
+        /// Name of the tool.
         name: String,
-        /// What it is for.
+        /// Purpose of the tool.
         description: Option<String>,
-        /// The grammar of its input, as both formats that have it write it.
+        /// Grammar of the input. Both formats that support it write it alike.
         grammar: Option<Value>,
-        /// Fields only the tool's own format knows.
+        /// Fields that only the tool's own format defines.
         extras: Extras,
     },
     /// The provider's web search.
     Search(SearchTool),
     /// The provider's code execution.
     Code(Extras),
-    /// The provider's fetching of addresses.
+    /// The provider's URL fetch.
     Fetch(Extras),
-    /// A tool only one format can express, as it stood there.
+    /// A tool that only one format can express, unchanged.
     Foreign {
         /// The format.
         origin: Origin,
-        /// The tool in that format's words.
+        /// The tool as it is in that format.
         value: Value,
     },
 }
 
-/// A function of the caller's.
+/// A function defined by the caller.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FunctionTool {
-    /// Its name.
+    /// Name of the tool.
     pub name: String,
-    /// What it is for.
+    /// Purpose of the tool.
     pub description: Option<String>,
-    /// The shape of its arguments; `None` when it takes none.
+    /// Schema of the arguments; `None` if it takes none.
     pub parameters: Option<Schema>,
-    /// The shape of its result.
+    /// Schema of the result.
     pub result: Option<Schema>,
-    /// Whether the shape of the arguments is enforced.
+    /// True if the provider must enforce the schema of the arguments.
     pub strict: Option<bool>,
-    /// Whether the model first sees it when a tool search finds it.
+    /// True if the model sees the tool only after a tool search finds it.
     pub deferred: bool,
     /// A prompt-cache breakpoint behind it.
     pub cache: Option<CacheMark>,
-    /// Fields only the tool's own format knows.
+    /// Fields that only the tool's own format defines.
     pub extras: Extras,
 }
 
 /// The provider's web search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SearchTool {
-    /// Only these domains.
+    /// Allowed domains.
     pub allowed: Vec<String>,
-    /// Not these domains.
+    /// Blocked domains.
     pub blocked: Vec<String>,
-    /// Where the user is.
+    /// Location of the user.
     pub location: Option<Location>,
-    /// Fields only the tool's own format knows.
+    /// Fields that only the tool's own format defines.
     pub extras: Extras,
 }
 
-/// Roughly where the user is.
+/// Approximate location of the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
     /// Two-letter country code.
@@ -82,19 +82,19 @@ pub struct Location {
     pub timezone: Option<String>,
 }
 
-/// Whether the model must, may or must not call a tool.
+/// Rule for tool calls: required, allowed or forbidden.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolChoice {
-    /// The choice.
+    /// The rule.
     pub choice: Choice,
-    /// Whether it may call several at once.
+    /// True if the model may call several tools in parallel.
     pub parallel: Option<bool>,
 }
 
-/// Whether the model must, may or must not call a tool.
+/// Rule for tool calls: required, allowed or forbidden.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// Nothing was said.
+    /// Not specified.
     #[default]
     Unset,
     /// The model decides.
@@ -103,13 +103,13 @@ pub enum Choice {
     Never,
     /// At least one call.
     Required,
-    /// This tool.
+    /// This tool only.
     Named(String),
     /// Some of the tools.
     Among {
-        /// Which.
+        /// Names of the tools.
         names: Vec<String>,
-        /// Whether it must call one.
+        /// True if the model must call one of them.
         required: bool,
     },
 }

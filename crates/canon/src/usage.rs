@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a call consumed.
+/// Tokens and other units that a call consumed.
 ///
-/// One convention for all formats: `input` is the whole prompt, cached parts included, and
-/// `output` everything the model produced, thinking included. The other counts are parts of these
-/// two, so that a total is always `input + output`.
+/// One convention for all formats: `input` is the whole prompt, cached parts included. `output` is
+/// everything the model produced, thinking included. The other token counts are parts of these two,
+/// so that the total is always `input + output`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
@@ -30,21 +30,21 @@ pub struct Usage {
     pub output_audio: u64,
     /// Part of `output` that was images.
     pub output_image: u64,
-    /// Searches the provider ran on the way.
+    /// Web searches that the provider ran.
     pub searches: u64,
-    /// Pictures made, where an answer is pictures.
+    /// Generated images.
     pub images: u64,
-    /// Seconds it took, begun ones counted whole, where time is paid for.
+    /// Duration in seconds, rounded up, where time is billed.
     pub seconds: u64,
 }
 
 impl Usage {
-    /// Prompt and output together.
+    /// Returns input plus output.
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
     }
 
-    /// Whether the counts contradict each other: a part larger than its whole.
+    /// Returns true if the counts contradict each other: a part is larger than its whole.
     pub const fn is_absurd(&self) -> bool {
         self.cache_read.saturating_add(self.cache_write).saturating_add(self.cache_write_long)
             > self.input
@@ -53,7 +53,8 @@ impl Usage {
             || self.input_audio.saturating_add(self.input_image) > self.input
     }
 
-    /// Count by count the larger one. Streams report cumulative counts, sometimes piecemeal.
+    /// Returns the larger value of each count. Streams report cumulative counts, sometimes one
+    /// count at a time.
     #[must_use]
     pub fn merged(self, later: Self) -> Self {
         Self {

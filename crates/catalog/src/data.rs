@@ -1,8 +1,9 @@
-//! The embedded data files and how they are read.
+//! Embedded data files and their reader.
 //!
-//! Every file holds one `[provider]`, its own `[[models]]`, and `[[offers]]` of models that stand
-//! in other files; a provider with many models has a second file that names it with `of`. Unknown keys are refused and every reference is resolved, so that a slip in
-//! the data is found by the tests and not by a caller.
+//! Every file holds one `[provider]`, its own `[[models]]`, and `[[offers]]` of models that other
+//! files describe. A provider with many models has a second file that names it with `of`. Unknown
+//! keys are refused and every reference is resolved, so that tests find errors in the data before a
+//! caller does.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::{
     Quirks, Thinking, Ways,
 };
 
-/// The files, in the order in which their models and offers are listed.
+/// The files, in listing order of their models and offers.
 pub(crate) static FILES: [(&str, &str); 31] = [
     ("openai.toml", include_str!("../data/openai.toml")),
     ("openai-earlier.toml", include_str!("../data/openai-earlier.toml")),
@@ -53,9 +54,9 @@ pub(crate) static FILES: [(&str, &str); 31] = [
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct DataFile {
     provider: Option<RawProvider>,
-    /// The provider's id in a second file of the same provider.
+    /// Id of the provider, in a second file of the same provider.
     of: Option<String>,
     #[serde(default)]
     models: Vec<RawModel>,
@@ -100,12 +101,12 @@ struct RawModel {
     id: String,
     #[serde(default)]
     aliases: Vec<String>,
-    /// The provider's own name for it; the id where it is the same.
+    /// The provider's name for the model; the id if absent.
     upstream: Option<String>,
-    /// Whether only others serve it, as with published weights.
+    /// True if only other providers serve it, as with published weights.
     #[serde(default)]
     elsewhere: bool,
-    /// The formats it can be had in, where they are fewer than its provider speaks.
+    /// Wire formats of the model, if fewer than those of its provider.
     #[serde(default)]
     speaks: Vec<String>,
     kind: String,
@@ -142,10 +143,10 @@ struct RawThinking {
 struct RawOffer {
     model: String,
     upstream: String,
-    /// The formats it can be had in, where they are fewer than the provider speaks.
+    /// Wire formats of the offer, if fewer than those of the provider.
     #[serde(default)]
     speaks: Vec<String>,
-    /// Left out where the provider asks what the model's own provider asks.
+    /// Absent if the price equals that of the model's own provider.
     #[serde(default)]
     price: PriceList,
 }
@@ -154,39 +155,43 @@ struct RawOffer {
 pub(crate) fn read(
     files: &[(&str, &str)],
 ) -> Result<(Vec<ProviderEntry>, Vec<Entry>), DirectoryFault> {
-    let mut reading = Reading::default();
+    let mut reader = DirectoryReader::default();
     let mut offers = Vec::new();
     for (name, text) in files {
         let fault = |why: String| DirectoryFault { file: (*name).to_owned(), why };
-        let file: File = toml::from_str(text).map_err(|why| fault(why.to_string()))?;
-        let id = reading.place(file.provider, file.of).map_err(fault)?;
+        let file: DataFile = toml::from_str(text).map_err(|why| fault(why.to_string()))?;
+        let id = reader.provider_of(file.provider, file.of).map_err(fault)?;
         for model in file.models {
-            reading.add_model(&id, model).map_err(fault)?;
+            reader.add_model(&id, model).map_err(fault)?;
         }
         offers.push((*name, id, file.offers));
     }
     for (name, provider, list) in offers {
         for offer in list {
-            reading
+            reader
                 .add_offer(&provider, offer)
                 .map_err(|why| DirectoryFault { file: name.to_owned(), why })?;
         }
     }
-    reading.finish().map_err(|why| DirectoryFault { file: "all files".to_owned(), why })
+    reader.finish().map_err(|why| DirectoryFault { file: "all files".to_owned(), why })
 }
 
-/// The directory while its files are being read.
+/// State of reading the files of a directory.
 #[derive(Default)]
-struct Reading {
+struct DirectoryReader {
     providers: Vec<ProviderEntry>,
     entries: Vec<Entry>,
     places: HashMap<String, usize>,
     names: HashSet<String>,
 }
 
-impl Reading {
-    /// The id of the provider whose file this is.
-    fn place(&mut self, own: Option<RawProvider>, of: Option<String>) -> Result<String, String> {
+impl DirectoryReader {
+    /// Returns the id of the file's provider, and adds the provider if the file defines it.
+    fn provider_of(
+        &mut self,
+        own: Option<RawProvider>,
+        of: Option<String>,
+    ) -> Result<String, String> {
         let known = |id: &str| self.providers.iter().any(|known| known.id == id);
         match (own, of) {
             (Some(own), None) if known(&own.id) => {
@@ -306,10 +311,12 @@ impl RawModel {
             return Err(format!("there is no modality `{word}`"));
         }
         if elsewhere && (upstream.is_some() || !price.is_empty()) {
-            return Err("served elsewhere, so name and price stand with the offers".to_owned());
+            return Err(
+                "the model is served elsewhere: name and price belong to the offers".to_owned()
+            );
         }
         if !elsewhere && price.is_empty() {
-            return Err("there is no price".to_owned());
+            return Err("the price is missing".to_owned());
         }
         let prices = Arc::new(price.prices().map_err(|why| why.to_string())?);
         let mut offers = Vec::new();

@@ -1,8 +1,8 @@
-//! The directory: the authority on providers, models, capabilities and prices.
+//! The directory: the source of truth for providers, models, capabilities and prices.
 //!
 //! Its data are the files under `data/`, one per provider, embedded in the binary and read once.
-//! A model stands in the file of the provider it belongs to; other providers that serve it under
-//! a name of their own say so in theirs, as an offer.
+//! The file of a provider describes the provider's own models. Other providers that serve a model
+//! list it in their own file as an offer.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,61 +13,61 @@ use canon::Origin;
 use crate::data;
 use crate::{Kind, Lane, Model, Palette, Prices, ProviderEntry, Thinking};
 
-/// What the directory knows of one model, whoever serves it.
+/// Facts of one model, independent of the provider that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The id callers ask for.
+    /// Id that callers use.
     pub id: String,
-    /// Other ids the same model goes by.
+    /// Other ids of the same model.
     pub aliases: Vec<String>,
-    /// The id of the provider it belongs to.
+    /// Id of the provider that owns the model.
     pub provider: String,
-    /// What it makes.
+    /// Kind of output.
     pub kind: Kind,
-    /// Capability tags out of [`crate::FEATURES`].
+    /// Capability tags from [`crate::FEATURES`].
     pub features: Vec<String>,
-    /// How many tokens prompt and answer may hold together.
+    /// Maximum number of tokens of prompt and answer together.
     pub context: Option<u64>,
-    /// How many tokens an answer may hold.
+    /// Maximum number of tokens of an answer.
     pub max_output: Option<u64>,
-    /// Modalities it takes.
+    /// Input modalities.
     pub input: Vec<String>,
-    /// Modalities it gives.
+    /// Output modalities.
     pub output: Vec<String>,
-    /// How its thinking can be steered.
+    /// Supported thinking options.
     pub thinking: Option<Thinking>,
-    /// What pictures it makes, where that is known.
+    /// Image capabilities, if known.
     pub pictures: Option<Palette>,
-    /// What it costs at the first of its offers.
+    /// Prices of its first offer.
     pub prices: Arc<Prices>,
-    /// What it is, in a sentence or two.
+    /// Description in one or two sentences.
     pub about: String,
-    /// The day the facts were taken, `YYYY-MM-DD`.
+    /// Date of the facts, `YYYY-MM-DD`.
     pub as_of: String,
-    /// The day it came out, where known.
+    /// Release date, if known.
     pub released: Option<String>,
-    /// The day its provider says it will end, where known.
+    /// Announced retirement date, if known.
     pub retires: Option<String>,
-    /// Who serves it; its own provider first where that one does.
+    /// Providers that serve it. Its own provider comes first if it is one of them.
     pub offers: Vec<Offer>,
 }
 
 /// One provider's offer of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The provider's id.
+    /// Id of the provider.
     pub provider: String,
-    /// Its name for the model.
+    /// The provider's name for the model.
     pub model: String,
-    /// The formats it serves the model in, where they are fewer than it speaks; else empty.
+    /// Wire formats of the offer, if fewer than those of the provider; otherwise empty.
     pub speaks: Vec<Origin>,
-    /// What it asks.
+    /// Prices of the offer.
     pub prices: Arc<Prices>,
 }
 
 impl Entry {
-    /// The model with these lanes, at the price of the first lane the directory knows, else at
-    /// the entry's own price.
+    /// Returns the model with these lanes. The prices are those of the first lane that the
+    /// directory knows, otherwise those of the entry.
     pub fn with_lanes(&self, lanes: Vec<Lane>) -> Model {
         let offer = lanes.iter().find_map(|lane| self.offer(&lane.provider, &lane.model));
         let prices = offer.map_or(&self.prices, |offer| &offer.prices);
@@ -91,7 +91,7 @@ impl Entry {
         }
     }
 
-    /// The model as the chosen providers serve it; `None` when none of them does.
+    /// Returns the model with the lanes of the chosen providers; `None` if none of them serves it.
     pub fn served_by(&self, chosen: impl Fn(&str) -> bool) -> Option<Model> {
         let lanes: Vec<_> = self
             .offers
@@ -107,12 +107,12 @@ impl Entry {
     }
 }
 
-/// What is wrong with the directory's data.
+/// Error in the data files of the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryFault {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// What is wrong in it.
+    /// Description of the error.
     pub why: String,
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for DirectoryFault {
 
 impl std::error::Error for DirectoryFault {}
 
-/// Every provider and model the gateway knows without being told.
+/// Providers and models that the gateway knows without configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     providers: Vec<ProviderEntry>,
@@ -133,10 +133,10 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The directory in this binary, read on first use.
+    /// Returns the embedded directory, read on first use.
     pub fn embedded() -> &'static Self {
-        // The embedded files are known to be good by test; were one not, a gateway without a
-        // directory still serves what its operator configured.
+        // Tests prove that the embedded files are valid. If one were not, a gateway without a
+        // directory would still serve the configured models.
         static EMBEDDED: LazyLock<Directory> =
             LazyLock::new(|| Directory::read(&data::FILES).unwrap_or_default());
         &EMBEDDED
@@ -157,36 +157,36 @@ impl Directory {
         Self { providers, entries, by_id }
     }
 
-    /// The provider with that id.
+    /// Returns the provider with that id.
     pub fn provider(&self, id: &str) -> Option<&ProviderEntry> {
         self.providers.iter().find(|provider| provider.id == id)
     }
 
-    /// Every provider.
+    /// Returns all providers.
     pub fn providers(&self) -> impl Iterator<Item = &ProviderEntry> {
         self.providers.iter()
     }
 
-    /// The model with that id, or that goes by it.
+    /// Returns the model with that id or alias.
     pub fn model(&self, id: &str) -> Option<&Entry> {
         self.by_id.get(id).and_then(|place| self.entries.get(*place))
     }
 
-    /// Every model, provider by provider.
+    /// Returns all models, grouped by provider.
     pub fn models(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter()
     }
 
-    /// The model a provider serves under that name of its own, and the offer. This is how a
-    /// configured lane finds its facts when the operator gave the model another id.
+    /// Returns the model that a provider serves under its own name, with the offer. A configured
+    /// lane uses it to find its facts if the operator gave the model another id.
     pub fn offered(&self, provider: &str, model: &str) -> Option<(&Entry, &Offer)> {
         self.entries
             .iter()
             .find_map(|entry| entry.offer(provider, model).map(|offer| (entry, offer)))
     }
 
-    /// The formats in which a provider serves the model of that name of its own, the best one
-    /// first. A model the directory does not know is taken to be a chat model.
+    /// Returns the wire formats in which a provider serves the model with that name, the preferred
+    /// format first. An unknown model counts as a chat model.
     pub fn speaks(&self, provider: &str, model: &str) -> Vec<Origin> {
         let offered = self.offered(provider, model);
         let kind = offered.map_or(Kind::Chat, |(entry, _)| entry.kind);
@@ -196,8 +196,8 @@ impl Directory {
     }
 }
 
-/// Whether a format has a place for that kind of model: the native one has for all, embeddings
-/// belong to the chat format's family, images have a format of their own.
+/// Returns true if a format can carry that kind of model. The native format carries all kinds,
+/// embeddings belong to the chat format, and images have a format of their own.
 const fn carries(origin: Origin, kind: Kind) -> bool {
     match (origin, kind) {
         (Origin::Native, Kind::Chat | Kind::Image | Kind::Embedding)

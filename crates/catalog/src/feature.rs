@@ -1,9 +1,9 @@
 //! The closed vocabulary of capability tags and modalities.
 //!
-//! A tag that is not on this list does not exist: callers filter by these words, so a second
-//! spelling of the same ability would hide models from them.
+//! A tag outside this list does not exist. Callers filter by these words, so a second spelling of
+//! the same capability would hide models from them.
 
-/// Every capability tag with what it promises, in the order tags are listed on a model.
+/// All capability tags with their meaning, in the order in which a model lists them.
 pub const FEATURES: [(&str, &str); 17] = [
     ("streaming", "sends the answer in pieces as it is made"),
     ("tools", "calls functions the caller describes"),
@@ -24,10 +24,10 @@ pub const FEATURES: [(&str, &str); 17] = [
     ("open-weights", "has published weights"),
 ];
 
-/// Every modality a model can take or give.
+/// All input and output modalities.
 pub const MODALITIES: [&str; 6] = ["text", "image", "audio", "video", "document", "vector"];
 
-/// What a tag promises; `None` when there is no such tag.
+/// Returns the meaning of a tag; `None` if there is no such tag.
 pub fn feature_about(tag: &str) -> Option<&'static str> {
     FEATURES.iter().find(|(word, _)| *word == tag).map(|(_, about)| *about)
 }

@@ -1,24 +1,24 @@
-//! What a model makes: text, images or vectors.
+//! Kinds of models by their output: text, images or vectors.
 
 use std::fmt;
 
-/// What a model makes, and therefore which surfaces take it.
+/// Kind of a model. It decides which endpoints accept the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Answers in text, perhaps with other things beside it.
+    /// Answers in text, optionally with other modalities.
     #[default]
     Chat,
-    /// Makes or edits images.
+    /// Generates or edits images.
     Image,
     /// Turns text into vectors.
     Embedding,
 }
 
 impl Kind {
-    /// Every kind, in the order they are listed.
+    /// All kinds, in display order.
     pub const ALL: [Self; 3] = [Self::Chat, Self::Image, Self::Embedding];
 
-    /// The word used in configuration and as `model_type` in the catalog.
+    /// Returns the word used in configuration and as `model_type` in the catalog.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Chat => "chat",
@@ -27,7 +27,7 @@ impl Kind {
         }
     }
 
-    /// The kind with that word; `None` when there is no such kind.
+    /// Returns the kind with that word; `None` if there is no such kind.
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
     }

@@ -1,26 +1,26 @@
-//! One provider serving one model.
+//! Lanes: one provider that serves one model.
 
 use std::fmt;
 
-/// One provider serving one model under the provider's own name for it.
+/// One provider that serves one model, with the provider's own name for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lane {
-    /// The provider's id.
+    /// Id of the provider.
     pub provider: String,
-    /// The model's name at the provider; may hold slashes and colons.
+    /// The provider's name for the model. It may contain slashes and colons.
     pub model: String,
-    /// How large a share this lane takes among lanes of equal preference.
+    /// Share of traffic among lanes of equal preference.
     pub weight: u32,
 }
 
-/// Why a text does not name a lane.
+/// Error of parsing a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneFault {
-    /// There is no slash between provider and model.
+    /// No slash between provider and model.
     NoSlash,
-    /// Nothing stands before the first slash.
+    /// Nothing before the first slash.
     NoProvider,
-    /// Nothing stands behind the first slash.
+    /// Nothing after the first slash.
     NoModel,
 }
 
@@ -28,8 +28,8 @@ impl fmt::Display for LaneFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoSlash => "a lane is written \"provider/model\"",
-            Self::NoProvider => "a lane names a provider before the slash",
-            Self::NoModel => "a lane names the provider's model behind the slash",
+            Self::NoProvider => "a lane needs a provider before the slash",
+            Self::NoModel => "a lane needs the provider's model after the slash",
         })
     }
 }
@@ -37,13 +37,13 @@ impl fmt::Display for LaneFault {
 impl std::error::Error for LaneFault {}
 
 impl Lane {
-    /// A lane of weight one.
+    /// Creates a lane of weight one.
     pub fn new(provider: impl Into<String>, model: impl Into<String>) -> Self {
         Self { provider: provider.into(), model: model.into(), weight: 1 }
     }
 
-    /// Reads `provider/model`. The first slash divides: a provider's id never holds one, the
-    /// names of models often do.
+    /// Parses `provider/model`. The first slash separates the two: provider ids never contain a
+    /// slash, model names often do.
     pub fn parse(text: &str) -> Result<Self, LaneFault> {
         let (provider, model) = text.split_once('/').ok_or(LaneFault::NoSlash)?;
         if provider.is_empty() {
@@ -55,12 +55,12 @@ impl Lane {
         Ok(Self::new(provider, model))
     }
 
-    /// `provider/model`, as in configuration, headers and receipts.
+    /// Returns `provider/model`, as used in configuration, headers and receipts.
     pub fn name(&self) -> String {
         format!("{}/{}", self.provider, self.model)
     }
 
-    /// The same lane with another weight.
+    /// Returns the lane with another weight.
     #[must_use]
     pub fn weighing(self, weight: u32) -> Self {
         Self { weight, ..self }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_slash_divides_provider_and_model() {
+    fn the_first_slash_separates_provider_and_model() {
         let lane = Lane::parse("together/moonshotai/Kimi-K3:free").unwrap();
         assert_eq!(
             (lane.provider.as_str(), lane.model.as_str()),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_survives_being_written_and_read() {
+    fn a_lane_survives_formatting_and_parsing() {
         for text in ["a/b", "bedrock/anthropic.claude:0", "x/y/z", "x//"] {
             let lane = Lane::parse(text).unwrap();
             assert_eq!(lane.name(), text);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_lane_is_refused() {
+    fn an_incomplete_lane_is_refused() {
         assert_eq!(Lane::parse("gpt"), Err(LaneFault::NoSlash));
         assert_eq!(Lane::parse("/gpt"), Err(LaneFault::NoProvider));
         assert_eq!(Lane::parse("openai/"), Err(LaneFault::NoModel));

@@ -1,10 +1,9 @@
-//! Which models exist, what they can do, what they cost, which lanes serve them.
+//! Models, their capabilities, their prices and the lanes that serve them.
 //!
-//! Two things live here. The [`Directory`] is the authority on facts: providers, models, limits
-//! and prices, embedded in the binary and refreshed with each release (`data/README.md`). The
-//! [`Catalog`] is what one gateway offers: the models that have a lane, whether their facts came
-//! from the directory or from the operator's configuration. Neither knows of calls in flight, the
-//! database or HTTP.
+//! The [`Directory`] is the source of facts: providers, models, limits and prices. It is embedded
+//! in the binary and updated with each release (`data/README.md`). The [`Catalog`] is the offer of
+//! one gateway: the models that have a lane, with facts from the directory or from the operator's
+//! configuration. Neither knows of running calls, the database or HTTP.
 //!
 //! ```
 //! use catalog::{Catalog, Directory, Filter, Record};

@@ -1,16 +1,16 @@
-//! The catalog: the models one gateway offers, and their listing page by page.
+//! The catalog: the models of one gateway, listed in pages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::{Filter, Model};
 
-/// The models one gateway offers. Sorted by provider, then by id; the demo models come last,
-/// since whoever has others is looking for those.
+/// The models of one gateway, sorted by provider and id. The demo models come last, because callers
+/// with other models look for those.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     models: Vec<Arc<Model>>,
-    /// Everything that can be called: each model, and behind it the same under its other ids.
+    /// All callable ids: each model, followed by copies under its aliases.
     listed: Vec<Arc<Model>>,
     by_id: HashMap<String, usize>,
 }
@@ -18,52 +18,52 @@ pub struct Catalog {
 /// One page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Which page this is, the first one being 1.
+    /// Number of the page, starting at 1.
     pub page: usize,
-    /// How many models a full page holds.
+    /// Maximum number of models per page.
     pub page_size: usize,
-    /// How many models there are on all pages.
+    /// Number of models on all pages.
     pub total: usize,
     /// The models on this page.
     pub models: Vec<Arc<Model>>,
 }
 
 impl Catalog {
-    /// A catalog of the models that have a lane. Of two with the same id the later one stays, so
-    /// that an operator's word, put behind the directory's, overrides it.
+    /// Creates a catalog of the models that have a lane. Of two models with the same id the later
+    /// one stays, so that the operator's configuration overrides the directory.
     pub fn new(models: Vec<Model>) -> Self {
         let served = models.into_iter().filter(|model| !model.lanes.is_empty());
         let unique: HashMap<_, _> = served.map(|model| (model.id.clone(), model)).collect();
         let mut models: Vec<_> = unique.into_values().map(Arc::new).collect();
-        models.sort_by(|a, b| place(a).cmp(&place(b)));
+        models.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
         let listed: Vec<_> = models.iter().flat_map(under_all_ids).collect();
         let by_id =
             listed.iter().enumerate().map(|(place, model)| (model.id.clone(), place)).collect();
         Self { models, listed, by_id }
     }
 
-    /// The model with exactly that id, or under that other id.
+    /// Returns the model with exactly that id or alias.
     pub fn get(&self, id: &str) -> Option<&Arc<Model>> {
         self.by_id.get(id).and_then(|place| self.listed.get(*place))
     }
 
-    /// Every model, in order, under its own id alone.
+    /// Returns all models in order, without aliases.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Model>> {
         self.models.iter()
     }
 
-    /// How many models there are.
+    /// Returns the number of models, without aliases.
     pub fn len(&self) -> usize {
         self.models.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no models.
     pub fn is_empty(&self) -> bool {
         self.models.is_empty()
     }
 
-    /// One page of what can be called, as far as the filter admits it. Pages and their sizes start at one; a page
-    /// behind the last one is empty.
+    /// Returns one page of the callable ids that match the filter. Page numbers and page sizes
+    /// start at one. A page after the last one is empty.
     pub fn list(&self, filter: &Filter, page: usize, page_size: usize) -> Page {
         let (page, page_size) = (page.max(1), page_size.max(1));
         let admitted: Vec<_> = self.listed.iter().filter(|model| filter.admits(model)).collect();
@@ -77,12 +77,12 @@ impl Catalog {
     }
 }
 
-/// A model, and the same under its other ids: whoever looks for one of them finds it.
+/// Returns a model and copies of it under its aliases, so that a search for an alias finds it.
 fn under_all_ids(model: &Arc<Model>) -> impl Iterator<Item = Arc<Model>> {
     let other = |id: &String| Model { id: id.clone(), aliases: Vec::new(), ..Model::clone(model) };
     std::iter::once(Arc::clone(model)).chain(model.aliases.iter().map(other).map(Arc::new))
 }
 
-fn place(model: &Model) -> (bool, &str, &str) {
+fn sort_key(model: &Model) -> (bool, &str, &str) {
     (model.provider == "demo", &model.provider, &model.id)
 }

@@ -1,86 +1,86 @@
-//! A model this gateway offers: its facts, its prices, its lanes.
+//! Models of the gateway: facts, prices and lanes.
 
 use std::sync::Arc;
 
 use crate::{Kind, Lane, Palette, Prices};
 
-/// How a model's thinking can be steered.
+/// Thinking options that a model supports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thinking {
-    /// The smallest budget in tokens it accepts, where it takes budgets.
+    /// Minimum budget in tokens, if it accepts budgets.
     pub min: Option<u64>,
-    /// The largest budget in tokens it accepts, where it takes budgets.
+    /// Maximum budget in tokens, if it accepts budgets.
     pub max: Option<u64>,
-    /// Whether thinking can be switched off.
+    /// True if thinking can be disabled.
     pub can_disable: bool,
-    /// Whether it can decide for itself how long to think.
+    /// True if the model can choose the budget itself.
     pub dynamic: bool,
-    /// The effort levels it knows, lowest first; empty where it takes none.
+    /// Supported effort levels, lowest first; empty if there are none.
     pub levels: Vec<String>,
 }
 
 impl Thinking {
-    /// The budget nearest to the wished one that the model accepts.
+    /// Returns the accepted budget nearest to the requested one.
     pub fn clamp(&self, budget: u64) -> u64 {
         let budget = self.max.map_or(budget, |max| budget.min(max));
         self.min.map_or(budget, |min| budget.max(min))
     }
 
-    /// Whether the model takes a budget in tokens at all.
+    /// Returns true if the model accepts a budget in tokens.
     pub const fn takes_budget(&self) -> bool {
         self.max.is_some()
     }
 }
 
-/// A model as the gateway offers it.
+/// A model of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// The id callers ask for.
+    /// Id that callers use.
     pub id: String,
-    /// Other ids for it.
+    /// Other ids of the same model.
     pub aliases: Vec<String>,
-    /// The id of the provider the model belongs to, such as `openai`; shown in the catalog.
+    /// Id of the provider that owns the model, for example `openai`. The catalog shows it.
     pub provider: String,
-    /// What it makes.
+    /// Kind of output.
     pub kind: Kind,
-    /// Capability tags out of [`crate::FEATURES`].
+    /// Capability tags from [`crate::FEATURES`].
     pub features: Vec<String>,
-    /// How many tokens prompt and answer may hold together.
+    /// Maximum number of tokens of prompt and answer together.
     pub context: Option<u64>,
-    /// How many tokens an answer may hold.
+    /// Maximum number of tokens of an answer.
     pub max_output: Option<u64>,
-    /// Modalities it takes, out of [`crate::MODALITIES`].
+    /// Input modalities from [`crate::MODALITIES`].
     pub input: Vec<String>,
-    /// Modalities it gives, out of [`crate::MODALITIES`].
+    /// Output modalities from [`crate::MODALITIES`].
     pub output: Vec<String>,
-    /// How its thinking can be steered; `None` when it does not think.
+    /// Supported thinking options; `None` if it does not think.
     pub thinking: Option<Thinking>,
-    /// What pictures it makes; `None` when it makes none, or nothing is known of them.
+    /// Image capabilities; `None` if it makes no images or nothing is known.
     pub pictures: Option<Palette>,
-    /// What it costs.
+    /// Prices.
     pub prices: Arc<Prices>,
-    /// What it is, in a sentence or two.
+    /// Description in one or two sentences.
     pub about: String,
-    /// The day the facts were taken, `YYYY-MM-DD`.
+    /// Date of the facts, `YYYY-MM-DD`.
     pub as_of: String,
-    /// The day it came out, `YYYY-MM-DD`, where known.
+    /// Release date, `YYYY-MM-DD`, if known.
     pub released: Option<String>,
-    /// Who serves it, in order of preference.
+    /// Lanes that serve it, in order of preference.
     pub lanes: Vec<Lane>,
 }
 
 impl Model {
-    /// Whether the model has that capability tag.
+    /// Returns true if the model has that capability tag.
     pub fn can(&self, feature: &str) -> bool {
         self.features.iter().any(|own| own == feature)
     }
 
-    /// Whether the model takes that modality.
+    /// Returns true if the model accepts that input modality.
     pub fn takes(&self, modality: &str) -> bool {
         self.input.iter().any(|own| own == modality)
     }
 
-    /// Whether the model gives that modality.
+    /// Returns true if the model produces that output modality.
     pub fn gives(&self, modality: &str) -> bool {
         self.output.iter().any(|own| own == modality)
     }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_brought_into_the_range() {
+    fn a_budget_is_clamped_to_the_range() {
         let range = Thinking { min: Some(128), max: Some(32_768), ..Thinking::default() };
         assert_eq!(range.clamp(1), 128);
         assert_eq!(range.clamp(4_096), 4_096);

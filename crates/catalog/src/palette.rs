@@ -1,21 +1,22 @@
-//! What pictures a model makes: sizes, qualities, formats, and how many.
+//! Image capabilities of a model: sizes, qualities, formats and counts.
 
 use canon::{Extent, Family};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What pictures a model makes. What is empty is not known and not judged.
+/// Image capabilities of a model. An empty list means unknown; the gateway then accepts every
+/// value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Palette {
-    /// How its providers take orders at the images address.
+    /// Request shape of its providers at the images endpoint.
     #[serde(deserialize_with = "family")]
     pub family: Family,
-    /// Sizes by name, such as `1024x1024` or `2K`.
+    /// Named sizes, for example `1024x1024` or `2K`.
     pub sizes: Vec<String>,
-    /// Sizes it takes besides, by rule.
+    /// Rule for further sizes.
     pub any: Option<AnySize>,
-    /// Width to height, where it is told that instead of a size.
+    /// Aspect ratios, for models that take them instead of a size.
     pub ratios: Vec<String>,
     /// Qualities.
     pub qualities: Vec<String>,
@@ -23,15 +24,15 @@ pub struct Palette {
     pub formats: Vec<String>,
     /// Backgrounds.
     pub backgrounds: Vec<String>,
-    /// The most pictures at once.
+    /// Maximum number of images per request.
     pub most: Option<u32>,
-    /// The most pictures it takes to begin with.
+    /// Maximum number of input images.
     pub inputs: Option<usize>,
-    /// Whether it takes a mask.
+    /// True if it accepts a mask.
     pub mask: bool,
-    /// The most drafts it shows on the way; none where it has no stream.
+    /// Maximum number of partial images; zero if it does not stream.
     pub partials: u64,
-    /// The tokens of a picture of 1024 times 1024 pixels, by quality.
+    /// Tokens of an image of 1024×1024 pixels, by quality.
     pub tokens: BTreeMap<String, u64>,
 }
 
@@ -39,20 +40,20 @@ pub struct Palette {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnySize {
-    /// Width and height are multiples of this.
+    /// Width and height are multiples of this number.
     pub step: u32,
-    /// The shortest side.
+    /// Minimum side length in pixels.
     pub shortest: u32,
-    /// The longest side.
+    /// Maximum side length in pixels.
     pub longest: u32,
-    /// How many times the shorter side the longer one may be.
+    /// Maximum ratio of the longer to the shorter side.
     pub ratio: u32,
-    /// The most pixels.
+    /// Maximum number of pixels.
     pub pixels: u64,
 }
 
 impl AnySize {
-    fn takes(&self, width: u32, height: u32) -> bool {
+    fn accepts(&self, width: u32, height: u32) -> bool {
         let Self { step, shortest, longest, ratio, pixels } = *self;
         let (short, long) = (width.min(height), width.max(height));
         let fits = |side: u32| side.checked_rem(step) == Some(0);
@@ -84,59 +85,59 @@ fn family<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Family, D::Error>
     })
 }
 
-/// The tokens of a picture of 1024 times 1024 pixels at its dearest, where nothing else is known.
-const DEAREST: u64 = 8_192;
-/// The pixels those are the tokens of.
-const SQUARE: u64 = 1_024 * 1_024;
-/// Drafts cost this many tokens each.
-const DRAFT: u64 = 100;
+/// Tokens of an image of 1024×1024 pixels at the highest price, if nothing else is known.
+const MAX_TOKENS_OF_SQUARE: u64 = 8_192;
+/// Pixels of the image to which token counts refer.
+const SQUARE_PIXELS: u64 = 1_024 * 1_024;
+/// Tokens of one partial image (<https://platform.openai.com/docs/guides/image-generation>).
+const TOKENS_PER_PARTIAL: u64 = 100;
 
 impl Palette {
-    /// Whether the model makes pictures of that size.
+    /// Returns true if the model makes images of that size.
     pub fn takes_size(&self, extent: &Extent) -> bool {
         if self.sizes.is_empty() && self.any.is_none() {
             return true;
         }
         let word = extent.to_string();
-        let ruled = match (extent, &self.any) {
-            (Extent::Pixels(width, height), Some(any)) => any.takes(*width, *height),
+        let by_rule = match (extent, &self.any) {
+            (Extent::Pixels(width, height), Some(any)) => any.accepts(*width, *height),
             (Extent::Pixels(..) | Extent::Auto | Extent::Class(_), _) => false,
         };
-        ruled || self.sizes.contains(&word)
+        by_rule || self.sizes.contains(&word)
     }
 
-    /// The sizes it makes, for whoever asked for another.
+    /// Describes the accepted sizes, for an error message.
     pub fn sizes(&self) -> String {
-        let mut told = self.sizes.join(", ");
+        let mut sizes = self.sizes.join(", ");
         if let Some(any) = &self.any {
-            if !told.is_empty() {
-                told.push_str(", or ");
+            if !sizes.is_empty() {
+                sizes.push_str(", or ");
             }
-            told.push_str(&any.to_string());
+            sizes.push_str(&any.to_string());
         }
-        told
+        sizes
     }
 
-    /// The most tokens one picture can be.
+    /// Returns the maximum number of tokens of one image.
     pub fn most_tokens(&self, extent: &Extent, quality: Option<&str>, drafts: u64) -> u64 {
-        let dearest = self.tokens.values().max().copied().unwrap_or(DEAREST);
+        let dearest = self.tokens.values().max().copied().unwrap_or(MAX_TOKENS_OF_SQUARE);
         let square = quality.and_then(|word| self.tokens.get(word)).copied().unwrap_or(dearest);
-        let tokens = square.saturating_mul(self.most_pixels(extent)).div_ceil(SQUARE);
-        tokens.saturating_add(drafts.saturating_mul(DRAFT))
+        let tokens = square.saturating_mul(self.max_pixels(extent)).div_ceil(SQUARE_PIXELS);
+        tokens.saturating_add(drafts.saturating_mul(TOKENS_PER_PARTIAL))
     }
 
-    /// The most pixels a picture of that size has.
-    fn most_pixels(&self, extent: &Extent) -> u64 {
+    /// Returns the maximum number of pixels of an image of that size.
+    fn max_pixels(&self, extent: &Extent) -> u64 {
         let own = extent.pixels().or_else(|| {
             let largest = self.sizes.iter().filter_map(|word| named_pixels(word)).max();
-            // Left to the model, a size by rule is one of its usual ones.
+            // Without a requested size, the model chooses one of its named sizes.
             largest.or_else(|| self.any.as_ref().map(|any| any.pixels))
         });
-        own.unwrap_or(4 * SQUARE).max(SQUARE / 4)
+        own.unwrap_or(4 * SQUARE_PIXELS).max(SQUARE_PIXELS / 4)
     }
 }
 
-/// The pixels of a size by name.
+/// Returns the pixels of a named size.
 fn named_pixels(word: &str) -> Option<u64> {
     match word.split_once('x') {
         Some((width, height)) => Extent::Pixels(width.parse().ok()?, height.parse().ok()?).pixels(),
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_named_or_ruled() {
+    fn sizes_are_named_or_follow_the_rule() {
         let palette = palette();
         for (width, height) in [(1_024, 1_024), (3_840, 2_160), (48, 16)] {
             assert!(palette.takes_size(&Extent::Pixels(width, height)), "{width}x{height}");

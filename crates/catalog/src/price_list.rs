@@ -1,7 +1,7 @@
-//! Prices as people write them: decimal strings in data files and configuration.
+//! Written prices: decimal strings in data files and configuration.
 //!
-//! Token prices are dollars per million tokens, `per_…` prices dollars per one. Unknown keys are
-//! refused, because a misspelled price would be a silent gift.
+//! Token prices are dollars per million tokens, `per_…` prices are dollars per unit. Unknown keys
+//! are refused, because a misspelled price would silently be free.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::{LongPrices, PicturePrice, Prices, Rates, Service, ServicePrices};
 
-/// The prices of a model in writing.
+/// Written prices of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceList {
@@ -42,21 +42,21 @@ pub struct PriceList {
     pub per_image: Option<String>,
     /// Dollars per search.
     pub per_search: Option<String>,
-    /// What images cost by size and quality.
+    /// Prices of images by size and quality.
     pub pictures: Vec<PictureList>,
     /// Prices of long prompts.
     pub long: Vec<LongList>,
-    /// Prices of other service tiers.
+    /// Prices of the batch tier.
     pub batch: Option<ServiceList>,
-    /// Cheaper and slower.
+    /// Prices of the flex tier: cheaper and slower.
     pub flex: Option<ServiceList>,
-    /// Faster and dearer.
+    /// Prices of the priority tier: faster and more expensive.
     pub priority: Option<ServiceList>,
-    /// Fastest.
+    /// Prices of the fastest tier.
     pub fast: Option<ServiceList>,
 }
 
-/// Token prices in writing.
+/// Written token prices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateList {
@@ -75,31 +75,31 @@ pub struct RateList {
     pub cache_write_long: Option<String>,
 }
 
-/// What an image costs, in writing; a size or quality that is not written stands for any.
+/// Written price of an image. An absent size or quality matches any.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PictureList {
-    /// The size, in the words callers use.
+    /// Size, in the words of callers.
     pub size: Option<String>,
-    /// The quality, in the words callers use.
+    /// Quality, in the words of callers.
     pub quality: Option<String>,
     /// Dollars per image.
     pub price: Option<String>,
-    /// The most answer tokens it is made of, where those are billed.
+    /// Maximum number of output tokens of the image, if tokens are billed.
     pub tokens: Option<u64>,
 }
 
-/// Prices of long prompts in writing.
+/// Written prices of long prompts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LongList {
-    /// The prompt length up to which they do not apply.
+    /// Prompt length in tokens above which the prices apply.
     pub above: u64,
-    /// The prices then.
+    /// The prices.
     pub rates: RateList,
 }
 
-/// Prices of a service tier in writing.
+/// Written prices of a service tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceList {
@@ -110,14 +110,14 @@ pub struct ServiceList {
     pub long: Vec<LongList>,
 }
 
-/// Which price cannot be read, and why.
+/// Error of reading a written price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriceFault {
-    /// The key under which the price stands.
+    /// Key of the price.
     pub key: &'static str,
     /// The price as written.
     pub text: String,
-    /// What is wrong with it.
+    /// Description of the error.
     pub why: PriceError,
 }
 
@@ -130,13 +130,13 @@ impl fmt::Display for PriceFault {
 impl std::error::Error for PriceFault {}
 
 impl PriceList {
-    /// Whether no price is written at all.
+    /// Returns true if no price is written.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The prices in integers, under a version computed from them. A plain price that is not
-    /// written is free: a model billed by the image has no token prices.
+    /// Converts the list to integer prices, with a version computed from them. An absent plain
+    /// price is free: a model billed per image has no token prices.
     pub fn prices(&self) -> Result<Prices, PriceFault> {
         let Self {
             input,
@@ -174,20 +174,20 @@ impl PriceList {
         }
         let prices = Prices {
             version: String::new(),
-            input: million("input", input)?.unwrap_or(Price::FREE),
-            output: million("output", output)?.unwrap_or(Price::FREE),
-            cached_input: million("cached_input", cached_input)?,
-            cache_write: million("cache_write", cache_write)?,
-            cache_write_long: million("cache_write_long", cache_write_long)?,
-            thinking: million("thinking", thinking)?,
-            input_audio: million("input_audio", input_audio)?,
-            output_audio: million("output_audio", output_audio)?,
-            input_image: million("input_image", input_image)?,
-            output_image: million("output_image", output_image)?,
-            per_request: unit("per_request", per_request)?,
-            per_second: unit("per_second", per_second)?,
-            per_image: unit("per_image", per_image)?,
-            per_search: unit("per_search", per_search)?,
+            input: parse_per_million("input", input)?.unwrap_or(Price::FREE),
+            output: parse_per_million("output", output)?.unwrap_or(Price::FREE),
+            cached_input: parse_per_million("cached_input", cached_input)?,
+            cache_write: parse_per_million("cache_write", cache_write)?,
+            cache_write_long: parse_per_million("cache_write_long", cache_write_long)?,
+            thinking: parse_per_million("thinking", thinking)?,
+            input_audio: parse_per_million("input_audio", input_audio)?,
+            output_audio: parse_per_million("output_audio", output_audio)?,
+            input_image: parse_per_million("input_image", input_image)?,
+            output_image: parse_per_million("output_image", output_image)?,
+            per_request: parse_per_unit("per_request", per_request)?,
+            per_second: parse_per_unit("per_second", per_second)?,
+            per_image: parse_per_unit("per_image", per_image)?,
+            per_search: parse_per_unit("per_search", per_search)?,
             pictures: pictures.iter().map(PictureList::read).collect::<Result<_, _>>()?,
             long: read_long(long)?,
             services,
@@ -206,7 +206,7 @@ impl PictureList {
         Ok(PicturePrice {
             size: size.clone(),
             quality: quality.clone(),
-            price: unit("pictures.price", price)?.unwrap_or(Price::FREE),
+            price: parse_per_unit("pictures.price", price)?.unwrap_or(Price::FREE),
             tokens: tokens.unwrap_or_default(),
         })
     }
@@ -218,9 +218,9 @@ impl RateList {
         Ok(Rates {
             input: read("input", input, Price::per_million)?,
             output: read("output", output, Price::per_million)?,
-            cached_input: million("cached_input", cached_input)?,
-            cache_write: million("cache_write", cache_write)?,
-            cache_write_long: million("cache_write_long", cache_write_long)?,
+            cached_input: parse_per_million("cached_input", cached_input)?,
+            cache_write: parse_per_million("cache_write", cache_write)?,
+            cache_write_long: parse_per_million("cache_write_long", cache_write_long)?,
         })
     }
 }
@@ -234,11 +234,14 @@ fn read_long(list: &[LongList]) -> Result<Vec<LongPrices>, PriceFault> {
     Ok(long)
 }
 
-fn million(key: &'static str, text: &Option<String>) -> Result<Option<Price>, PriceFault> {
+fn parse_per_million(
+    key: &'static str,
+    text: &Option<String>,
+) -> Result<Option<Price>, PriceFault> {
     text.as_deref().map(|text| read(key, text, Price::per_million)).transpose()
 }
 
-fn unit(key: &'static str, text: &Option<String>) -> Result<Option<Price>, PriceFault> {
+fn parse_per_unit(key: &'static str, text: &Option<String>) -> Result<Option<Price>, PriceFault> {
     text.as_deref().map(|text| read(key, text, Price::per_unit)).transpose()
 }
 
@@ -255,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_price_list_is_read_as_it_is_written() {
+    fn a_price_list_is_parsed() {
         let list: PriceList = toml::from_str(
             r#"
             input = "3.00"
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_are_kept_in_order_of_length() {
+    fn long_prompt_prices_are_sorted() {
         let rates = RateList { input: "1".into(), output: "1".into(), ..RateList::default() };
         let tier = |above| LongList { above, rates: rates.clone() };
         let list = PriceList { long: vec![tier(500), tier(100)], ..PriceList::default() };

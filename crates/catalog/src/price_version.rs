@@ -1,20 +1,20 @@
-//! The version of a price list: computed from its figures, so that it names these very ones.
+//! Version of a price list, computed from its figures.
 
 use canon::Price;
 
 use crate::{LongPrices, PicturePrice, Prices, Rates, Service, ServicePrices};
 
 impl Prices {
-    /// The same figures under a version computed from them: equal figures, equal version.
+    /// Returns the prices with a version computed from them. Equal figures have equal versions.
     #[must_use]
     pub fn versioned(self) -> Self {
-        let version = format!("p-{:016x}", self.print());
+        let version = format!("p-{:016x}", self.fingerprint());
         Self { version, ..self }
     }
 
-    /// A print of the figures. Destructured in full, so that a new dimension cannot be forgotten
-    /// and two different price lists share a version.
-    fn print(&self) -> u64 {
+    /// Returns a fingerprint of the figures. The pattern names all fields, so that a new dimension
+    /// cannot be forgotten and give two different lists one version.
+    fn fingerprint(&self) -> u64 {
         let Self {
             version: _,
             input,
@@ -35,49 +35,50 @@ impl Prices {
             long,
             services,
         } = self;
-        let mut print = Print::default();
-        print.add(1, Some(*input));
-        print.add(2, Some(*output));
-        print.add(3, *cached_input);
-        print.add(4, *cache_write);
-        print.add(5, *cache_write_long);
-        print.add(6, *thinking);
-        print.add(7, *input_audio);
-        print.add(8, *output_audio);
-        print.add(9, *input_image);
-        print.add(10, *output_image);
-        print.add(11, *per_request);
-        print.add(12, *per_second);
-        print.add(13, *per_image);
-        print.add(14, *per_search);
+        let mut fingerprint = Fingerprint::default();
+        fingerprint.add(1, Some(*input));
+        fingerprint.add(2, Some(*output));
+        fingerprint.add(3, *cached_input);
+        fingerprint.add(4, *cache_write);
+        fingerprint.add(5, *cache_write_long);
+        fingerprint.add(6, *thinking);
+        fingerprint.add(7, *input_audio);
+        fingerprint.add(8, *output_audio);
+        fingerprint.add(9, *input_image);
+        fingerprint.add(10, *output_image);
+        fingerprint.add(11, *per_request);
+        fingerprint.add(12, *per_second);
+        fingerprint.add(13, *per_image);
+        fingerprint.add(14, *per_search);
         for row in pictures {
-            print.add_picture(row);
+            fingerprint.add_picture(row);
         }
-        print.add_long(long);
+        fingerprint.add_long(long);
         for ServicePrices { service, rates, long } in services {
-            print.byte(match service {
+            fingerprint.byte(match service {
                 Service::Batch => 40,
                 Service::Flex => 41,
                 Service::Priority => 42,
                 Service::Fast => 43,
             });
-            print.add_rates(rates);
-            print.add_long(long);
+            fingerprint.add_rates(rates);
+            fingerprint.add_long(long);
         }
-        print.0
+        fingerprint.0
     }
 }
 
-/// FNV-1a: small, stable across releases and machines, and strong enough to tell lists apart.
-struct Print(u64);
+/// FNV-1a hash (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>): small, stable across
+/// releases and machines, and strong enough to distinguish price lists.
+struct Fingerprint(u64);
 
-impl Default for Print {
+impl Default for Fingerprint {
     fn default() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 }
 
-impl Print {
+impl Fingerprint {
     fn byte(&mut self, byte: u8) {
         self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
@@ -101,7 +102,7 @@ impl Print {
         let PicturePrice { size, quality, price, tokens } = row;
         self.byte(50);
         for word in [size, quality] {
-            // The length first, so that no two rows can read alike.
+            // The length comes first, so that two different rows cannot produce the same bytes.
             let word = word.as_deref().unwrap_or_default();
             (word.len() as u64).to_le_bytes().into_iter().for_each(|byte| self.byte(byte));
             word.bytes().for_each(|byte| self.byte(byte));

@@ -1,23 +1,23 @@
-//! What a call costs, and what it can cost at most.
+//! Cost of a call, and its upper bound.
 //!
 //! Prices are picodollars per unit, products are exact in `i128`, and one call is rounded up once.
-//! Three rules keep the spending cap honest. A dimension without a price of its own is charged as
-//! the plain dimension it belongs to (cached as input, thinking as output), never as nothing. The
-//! service tier that is billed is the one the provider says it used. And whatever [`Prices::cost`]
-//! charges, [`Prices::bound`] of the same or larger counts has covered.
+//! Three rules protect the spending cap. A dimension without a price of its own is charged as the
+//! plain dimension it belongs to (cached as input, thinking as output), never as zero. The billed
+//! service tier is the one that the provider reports. [`Prices::bound`] of the same or larger
+//! counts is never below [`Prices::cost`].
 
 use canon::{Charge, Dimension, Money, Price, Tier, Usage};
 
 use crate::{Picture, PicturePrice};
 
-/// Everything a provider bills one model by.
+/// All prices of one model at one provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prices {
-    /// Names these very figures; pinned when a call is admitted and printed on its receipt.
+    /// Version of these figures. It is pinned when a call is admitted and printed on its receipt.
     pub version: String,
-    /// Per token of the prompt.
+    /// Price per prompt token.
     pub input: Price,
-    /// Per token of the answer.
+    /// Price per answer token.
     pub output: Price,
     /// Per prompt token read from the cache.
     pub cached_input: Option<Price>,
@@ -25,7 +25,7 @@ pub struct Prices {
     pub cache_write: Option<Price>,
     /// Per prompt token written to the cache for the long term.
     pub cache_write_long: Option<Price>,
-    /// Per token of thinking, where it is billed apart.
+    /// Price per thinking token, if billed separately.
     pub thinking: Option<Price>,
     /// Per prompt token that was audio.
     pub input_audio: Option<Price>,
@@ -35,28 +35,28 @@ pub struct Prices {
     pub input_image: Option<Price>,
     /// Per answer token that was an image.
     pub output_image: Option<Price>,
-    /// Per call.
+    /// Price per call.
     pub per_request: Option<Price>,
-    /// Per second.
+    /// Price per second.
     pub per_second: Option<Price>,
-    /// Per image made, where images are not billed in tokens.
+    /// Price per image, if images are not billed in tokens.
     pub per_image: Option<Price>,
-    /// What images cost by size and quality.
+    /// Prices of images by size and quality.
     pub pictures: Vec<PicturePrice>,
     /// Per search the provider runs.
     pub per_search: Option<Price>,
-    /// What long prompts cost; a tier replaces the token prices above.
+    /// Prices of long prompts. A tier replaces the token prices above.
     pub long: Vec<LongPrices>,
-    /// What other service tiers cost.
+    /// Prices of other service tiers.
     pub services: Vec<ServicePrices>,
 }
 
-/// Token prices that replace others; what is not named follows the replaced plain price.
+/// Token prices that replace the plain ones. An absent price follows the replacing plain price.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Per token of the prompt.
+    /// Price per prompt token.
     pub input: Price,
-    /// Per token of the answer.
+    /// Price per answer token.
     pub output: Price,
     /// Per prompt token read from the cache.
     pub cached_input: Option<Price>,
@@ -69,30 +69,30 @@ pub struct Rates {
 /// Prices of a whole call whose prompt is longer than `above` tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LongPrices {
-    /// The prompt length up to which the tier does not apply.
+    /// Prompt length in tokens above which the prices apply.
     pub above: u64,
-    /// The prices then.
+    /// The prices.
     pub rates: Rates,
 }
 
 /// A service tier with prices of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Service {
-    /// Answered some time within a day.
+    /// Answered within a day.
     Batch,
     /// Cheaper and slower.
     Flex,
-    /// Faster and dearer.
+    /// Faster and more expensive.
     Priority,
     /// Fastest.
     Fast,
 }
 
 impl Service {
-    /// Every service tier, cheapest first.
+    /// All service tiers, cheapest first.
     pub const ALL: [Self; 4] = [Self::Batch, Self::Flex, Self::Priority, Self::Fast];
 
-    /// The word used in data files and configuration.
+    /// Returns the word used in data files and configuration.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Batch => "batch",
@@ -102,7 +102,7 @@ impl Service {
         }
     }
 
-    /// The tier whose prices are billed; `None` for the plain prices.
+    /// Returns the tier whose prices are billed; `None` for the plain prices.
     pub fn of(tier: &Tier) -> Option<Self> {
         match tier {
             Tier::Flex => Some(Self::Flex),
@@ -114,10 +114,10 @@ impl Service {
     }
 }
 
-/// What one service tier costs.
+/// Prices of one service tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePrices {
-    /// Which tier.
+    /// The tier.
     pub service: Service,
     /// Its prices.
     pub rates: Rates,
@@ -125,24 +125,24 @@ pub struct ServicePrices {
     pub long: Vec<LongPrices>,
 }
 
-/// What a call uses beyond tokens, and on which terms.
+/// Billed units of a call other than tokens, and its service tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Units<'a> {
-    /// Searches the provider runs.
+    /// Web searches by the provider.
     pub searches: u64,
     /// Images made.
     pub images: u64,
-    /// Seconds, begun ones counted whole.
+    /// Seconds, rounded up.
     pub seconds: u64,
-    /// Which images.
+    /// Size and quality of the images.
     pub picture: Picture<'a>,
-    /// The service tier: for a bound the one asked for, for a cost the one that was given.
+    /// Service tier: the requested one for a bound, the granted one for a cost.
     pub tier: Option<&'a Tier>,
 }
 
-/// The token prices that apply to one call, every gap filled.
+/// Token prices of one call, with every absent price fill_rates in.
 #[derive(Clone, Copy)]
-struct Sheet {
+struct FilledRates {
     input: Price,
     cached_input: Price,
     cache_write: Price,
@@ -155,8 +155,8 @@ struct Sheet {
     output_image: Price,
 }
 
-impl Sheet {
-    fn dearest_input(&self) -> Price {
+impl FilledRates {
+    fn max_input(&self) -> Price {
         self.input
             .max(self.cached_input)
             .max(self.cache_write)
@@ -165,72 +165,72 @@ impl Sheet {
             .max(self.input_image)
     }
 
-    fn dearest_output(&self) -> Price {
+    fn max_output(&self) -> Price {
         self.output.max(self.thinking).max(self.output_audio).max(self.output_image)
     }
 }
 
 impl Prices {
-    /// Plain prices for input and output and nothing else.
+    /// Creates prices with only plain input and output prices.
     pub fn plain(input: Price, output: Price) -> Self {
         Self { input, output, ..Self::default() }.versioned()
     }
 
-    /// What the usage costs at the plain prices.
+    /// Returns the cost of the usage at the plain prices.
     pub fn cost(&self, usage: &Usage) -> Money {
         self.cost_with(usage, &Units::default())
     }
 
-    /// What the usage costs together with what was used beyond tokens. What is told in both places
-    /// is counted once.
+    /// Returns the cost of the usage and of the other billed units. A unit that both report is
+    /// counted once.
     pub fn cost_with(&self, usage: &Usage, units: &Units<'_>) -> Money {
         let mut picos = 0_i128;
-        self.each(usage, units, |charge| picos = picos.saturating_add(charge.picos()));
+        self.visit_charges(usage, units, |charge| picos = picos.saturating_add(charge.picos()));
         Money::from_picos(picos)
     }
 
-    /// The parts of that cost. Their sum, rounded up once, is the cost.
+    /// Returns the parts of that cost. Their sum, rounded up once, is the cost.
     pub fn charges(&self, usage: &Usage, units: &Units<'_>) -> Vec<Charge> {
         let mut charges = Vec::new();
-        self.each(usage, units, |charge| charges.push(charge));
+        self.visit_charges(usage, units, |charge| charges.push(charge));
         charges
     }
 
-    /// The most a call at the plain prices can cost that reads and writes no more than that many
-    /// tokens.
+    /// Returns the maximum cost at the plain prices of a call with at most these token counts.
     pub fn bound(&self, input_tokens: u64, output_tokens: u64) -> Money {
         self.bound_with(input_tokens, output_tokens, &Units::default())
     }
 
-    /// The most a call can cost that reads and writes no more than that many tokens (those of its
-    /// images come on top) and uses no more than that beyond tokens, in the dearest tier it may
-    /// get. A call that may search needs its searches counted here.
+    /// Returns the maximum cost of a call with at most these token counts and billed units, in the
+    /// most expensive tier it may get. Tokens of images are added to the counts. A call that may
+    /// search must have its searches counted here.
     pub fn bound_with(&self, input_tokens: u64, output_tokens: u64, units: &Units<'_>) -> Money {
         let (mut input, mut output) = (Price::FREE, Price::FREE);
-        let mut see = |terms: &Terms<'_>| {
+        let mut raise = |terms: &TierTerms<'_>| {
             let reachable = terms.long.iter().filter(|long| long.above < input_tokens);
             for long in std::iter::once(None).chain(reachable.map(Some)) {
-                let sheet = self.filled(terms, long);
-                input = input.max(sheet.dearest_input());
-                output = output.max(sheet.dearest_output());
+                let rates_of_call = self.fill_rates(terms, long);
+                input = input.max(rates_of_call.max_input());
+                output = output.max(rates_of_call.max_output());
             }
         };
-        see(&self.plain_terms());
-        for tier in self.services.iter().filter(|tier| may_get(units.tier, tier.service)) {
-            see(&Terms::of(tier));
+        raise(&self.plain_terms());
+        for tier in self.services.iter().filter(|tier| may_be_granted(units.tier, tier.service)) {
+            raise(&TierTerms::of(tier));
         }
-        let drawn = match units.images {
+        let image_tokens = match units.images {
             0 => 0,
             images => images.saturating_mul(self.picture(units.picture).tokens),
         };
-        let tokens =
-            input.of(input_tokens).saturating_add(output.of(output_tokens.saturating_add(drawn)));
+        let tokens = input
+            .of(input_tokens)
+            .saturating_add(output.of(output_tokens.saturating_add(image_tokens)));
         let mut picos = tokens;
-        self.each_unit(units, |charge| picos = picos.saturating_add(charge.picos()));
+        self.visit_units(units, |charge| picos = picos.saturating_add(charge.picos()));
         Money::from_picos(picos)
     }
 
-    /// Whether nothing is ever charged.
+    /// Returns true if every call is free.
     pub fn is_free(&self) -> bool {
         let any = Tier::Auto;
         let units =
@@ -238,41 +238,41 @@ impl Prices {
         self.bound_with(u64::MAX, u64::MAX, &units) == Money::ZERO
     }
 
-    /// Tells every part of a cost; what comes to nothing is no part.
-    fn each(&self, usage: &Usage, units: &Units<'_>, mut tell: impl FnMut(Charge)) {
-        let mut tell = |of, count, price| {
+    /// Visits every part of a cost that is above zero.
+    fn visit_charges(&self, usage: &Usage, units: &Units<'_>, mut emit: impl FnMut(Charge)) {
+        let mut emit = |of, count, price| {
             if count > 0 && price > Price::FREE {
-                tell(Charge { of, count, price });
+                emit(Charge { of, count, price });
             }
         };
         let service = units.tier.and_then(Service::of);
         let tier = self.services.iter().find(|tier| Some(tier.service) == service);
-        let terms = tier.map_or_else(|| self.plain_terms(), Terms::of);
+        let terms = tier.map_or_else(|| self.plain_terms(), TierTerms::of);
         let long = terms.long.iter().filter(|long| long.above < usage.input);
-        let sheet = self.filled(&terms, long.max_by_key(|long| long.above));
+        let rates_of_call = self.fill_rates(&terms, long.max_by_key(|long| long.above));
 
-        // Every part is cut to what is left of its whole, so that contradictory counts can never
-        // cost more than the bound. What is both cached and audio counts as cached; what is
-        // neither is taken as audio or image first, which is the dearer reading.
+        // Every part is limited to the rest of its whole, so that contradictory counts never cost
+        // more than the bound. Tokens that are both cached and audio count as cached. Other tokens
+        // count as audio or image first, which is the more expensive reading.
         let mut left = usage.input;
-        for (of, wished, price) in [
-            (Dimension::CachedInput, usage.cache_read, sheet.cached_input),
-            (Dimension::CacheWrite, usage.cache_write, sheet.cache_write),
-            (Dimension::CacheWriteLong, usage.cache_write_long, sheet.cache_write_long),
-            (Dimension::InputAudio, usage.input_audio, sheet.input_audio),
-            (Dimension::InputImage, usage.input_image, sheet.input_image),
-            (Dimension::Input, usage.input, sheet.input),
+        for (of, wanted, price) in [
+            (Dimension::CachedInput, usage.cache_read, rates_of_call.cached_input),
+            (Dimension::CacheWrite, usage.cache_write, rates_of_call.cache_write),
+            (Dimension::CacheWriteLong, usage.cache_write_long, rates_of_call.cache_write_long),
+            (Dimension::InputAudio, usage.input_audio, rates_of_call.input_audio),
+            (Dimension::InputImage, usage.input_image, rates_of_call.input_image),
+            (Dimension::Input, usage.input, rates_of_call.input),
         ] {
-            tell(of, take(&mut left, wished), price);
+            emit(of, take(&mut left, wanted), price);
         }
         let mut left = usage.output;
-        for (of, wished, price) in [
-            (Dimension::OutputAudio, usage.output_audio, sheet.output_audio),
-            (Dimension::OutputImage, usage.output_image, sheet.output_image),
-            (Dimension::Thinking, usage.thinking, sheet.thinking),
-            (Dimension::Output, usage.output, sheet.output),
+        for (of, wanted, price) in [
+            (Dimension::OutputAudio, usage.output_audio, rates_of_call.output_audio),
+            (Dimension::OutputImage, usage.output_image, rates_of_call.output_image),
+            (Dimension::Thinking, usage.thinking, rates_of_call.thinking),
+            (Dimension::Output, usage.output, rates_of_call.output),
         ] {
-            tell(of, take(&mut left, wished), price);
+            emit(of, take(&mut left, wanted), price);
         }
         let units = Units {
             searches: usage.searches.max(units.searches),
@@ -280,10 +280,10 @@ impl Prices {
             seconds: usage.seconds.max(units.seconds),
             ..*units
         };
-        self.each_unit(&units, |Charge { of, count, price }| tell(of, count, price));
+        self.visit_units(&units, |Charge { of, count, price }| emit(of, count, price));
     }
 
-    fn each_unit(&self, units: &Units<'_>, mut tell: impl FnMut(Charge)) {
+    fn visit_units(&self, units: &Units<'_>, mut emit: impl FnMut(Charge)) {
         let Units { searches, images, seconds, picture, tier: _ } = *units;
         let free = |price: Option<Price>| price.unwrap_or(Price::FREE);
         let image = if images == 0 { Price::FREE } else { self.picture(picture).price };
@@ -293,11 +293,11 @@ impl Prices {
             (Dimension::Image, images, image),
             (Dimension::Second, seconds, free(self.per_second)),
         ] {
-            tell(Charge { of, count, price });
+            emit(Charge { of, count, price });
         }
     }
 
-    fn plain_terms(&self) -> Terms<'_> {
+    fn plain_terms(&self) -> TierTerms<'_> {
         let rates = Rates {
             input: self.input,
             output: self.output,
@@ -305,68 +305,70 @@ impl Prices {
             cache_write: self.cache_write,
             cache_write_long: self.cache_write_long,
         };
-        Terms { rates, long: &self.long }
+        TierTerms { rates, long: &self.long }
     }
 
-    fn filled(&self, terms: &Terms<'_>, long: Option<&LongPrices>) -> Sheet {
+    fn fill_rates(&self, terms: &TierTerms<'_>, long: Option<&LongPrices>) -> FilledRates {
         let Rates { input, output, cached_input, cache_write, cache_write_long } =
             long.map_or(terms.rates, |long| long.rates);
-        // Providers scale audio and images along with text, so the plain price of a service tier
-        // tells how. A long prompt replaces the plain prices only: a modality keeps its price,
-        // unless the plain one has risen above it.
+        // Providers scale audio and image prices along with text, so the plain price of a service
+        // tier gives the factor. A long prompt replaces the plain prices only: a modality keeps its
+        // price, unless the plain price has risen above it.
         let fill = |price: Option<Price>, from: Price, to: Price, now: Price| match price {
             None => now,
             Some(price) if long.is_some() => scaled(price, from, to).max(now),
             Some(price) => scaled(price, from, to),
         };
-        let heard = |price| fill(price, self.input, terms.rates.input, input);
-        let told = |price| fill(price, self.output, terms.rates.output, output);
-        Sheet {
+        let input_price = |price| fill(price, self.input, terms.rates.input, input);
+        let output_price = |price| fill(price, self.output, terms.rates.output, output);
+        FilledRates {
             input,
             cached_input: cached_input.unwrap_or(input),
             cache_write: cache_write.unwrap_or(input),
             cache_write_long: cache_write_long.or(cache_write).unwrap_or(input),
-            input_audio: heard(self.input_audio),
-            input_image: heard(self.input_image),
+            input_audio: input_price(self.input_audio),
+            input_image: input_price(self.input_image),
             output,
-            thinking: told(self.thinking),
-            output_audio: told(self.output_audio),
-            output_image: told(self.output_image),
+            thinking: output_price(self.thinking),
+            output_audio: output_price(self.output_audio),
+            output_image: output_price(self.output_image),
         }
     }
 }
 
-/// The token prices of one service tier.
-struct Terms<'a> {
+/// Token prices of one service tier.
+struct TierTerms<'a> {
     rates: Rates,
     long: &'a [LongPrices],
 }
 
-impl<'a> Terms<'a> {
+impl<'a> TierTerms<'a> {
     fn of(tier: &'a ServicePrices) -> Self {
         Self { rates: tier.rates, long: &tier.long }
     }
 }
 
-/// Whether whoever asks so may be given that tier. A tier nobody asks for is not among them: where
-/// the operator's account gets one all the same, that is the operator's own setting.
-fn may_get(asked: Option<&Tier>, given: Service) -> bool {
+/// Returns true if a caller with that request may be served in that tier. A request without a tier
+/// gets no other tier: where the operator's account grants one anyway, that is the operator's own
+/// setting.
+fn may_be_granted(asked: Option<&Tier>, given: Service) -> bool {
     match asked {
         None | Some(Tier::Standard) => false,
         Some(tier @ (Tier::Flex | Tier::Priority)) => Service::of(tier) == Some(given),
-        // Some providers serve the fastest as a priority, and words of their own as they like.
+        // Some providers serve the fastest tier as priority, and treat tiers of their own as they
+        // choose.
         Some(Tier::Auto | Tier::Fast | Tier::Other(..)) => true,
     }
 }
 
-/// Takes up to `wished` out of what is left.
-fn take(left: &mut u64, wished: u64) -> u64 {
-    let taken = wished.min(*left);
+/// Takes up to `wanted` from the rest.
+fn take(left: &mut u64, wanted: u64) -> u64 {
+    let taken = wanted.min(*left);
     *left -= taken;
     taken
 }
 
-/// The price in the proportion in which the plain one changed, rounded up.
+/// Returns the price scaled by the change of the plain price, rounded up.
 fn scaled(price: Price, from: Price, to: Price) -> Price {
     if from == to {
         return price;

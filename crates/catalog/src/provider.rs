@@ -1,38 +1,39 @@
-//! A place that serves models, as the directory knows it.
+//! Providers in the directory.
 
 use canon::Origin;
 
 use crate::Ways;
 
-/// The kind of credential a provider takes.
+/// Authentication scheme of a provider.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Auth {
     /// `Authorization: Bearer …`.
     Bearer,
-    /// The key alone in the header of that name.
+    /// The bare key in the header of that name.
     Header(String),
-    /// A Google access token, from a service account or the machine itself.
+    /// A Google access token, from a service account or the metadata server.
     Google,
-    /// An AWS signature over the request, for the service of that name.
+    /// An AWS Signature Version 4, for the service of that name
+    /// (<https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html>).
     SigV4(String),
     /// No credential.
     None,
 }
 
-/// What a provider gets by itself where a request names media by address.
+/// Media URLs that a provider fetches itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fetches {
-    /// Whatever is named.
+    /// All URLs.
     #[default]
     All,
-    /// Only what the request tells the media type of.
+    /// Only URLs whose media type the request states.
     Typed,
-    /// Nothing: media must stand in the request itself.
+    /// None: media must be inline in the request.
     Nothing,
 }
 
 impl Fetches {
-    /// The meaning of a word of data files and configuration; `None` when it has none.
+    /// Returns the value of a word of data files and configuration; `None` if the word is unknown.
     pub fn by_word(word: &str) -> Option<Self> {
         match word {
             "all" => Some(Self::All),
@@ -43,48 +44,48 @@ impl Fetches {
     }
 }
 
-/// A provider the directory knows, so that a key alone is enough to use it.
+/// A provider in the directory. A key alone is enough to use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderEntry {
-    /// The id used in lanes and configuration.
+    /// Id used in lanes and configuration.
     pub id: String,
-    /// The name people know.
+    /// Display name.
     pub name: String,
-    /// The wire formats it understands, the best one first.
+    /// Supported wire formats, the preferred one first.
     pub speaks: Vec<Origin>,
-    /// What comes before `/v1/…` or `/v1beta/…`. A word in braces, as in
-    /// `https://{resource}.example.com`, is for the operator to fill in.
+    /// Base URL before `/v1/…` or `/v1beta/…`. A word in braces, as in
+    /// `https://{resource}.example.com`, is a placeholder that the operator fills in.
     pub base: String,
-    /// The kind of credential it takes.
+    /// Authentication scheme.
     pub auth: Auth,
-    /// The usual environment variables for its key, the preferred one first.
+    /// Usual environment variables of its key, the preferred one first.
     pub env: Vec<String>,
-    /// What it gets by itself where a request names media by address.
+    /// Media URLs that it fetches itself.
     pub fetches: Fetches,
-    /// The usual environment variables for the words in braces, the preferred one first.
+    /// Usual environment variables of the placeholders, the preferred one first.
     pub fill: Vec<(String, Vec<String>)>,
-    /// Bases that stand instead of `base` where `{region}` is filled in with that word.
+    /// Base URLs that replace `base` for these values of `{region}`.
     pub bases: Vec<(String, String)>,
-    /// How its requests differ from the usual ones of a format.
+    /// Differences of its requests from the usual ones of a format.
     pub ways: Ways,
 }
 
 impl ProviderEntry {
-    /// The words in braces an operator has to fill in before the provider can be reached. The
-    /// model and the operation in a path are filled in call by call and are not among them.
+    /// Returns the placeholders that an operator must fill in. The model and the operation in a
+    /// path are filled in per call and are not included.
     pub fn blanks(&self) -> Vec<&str> {
-        let mut blanks = Vec::new();
+        let mut names = Vec::new();
         let paths = self.ways.paths.iter().flat_map(|(_, path)| [&*path.whole, &*path.stream]);
         for mut rest in std::iter::once(self.base.as_str()).chain(paths) {
             while let Some((_, after)) = rest.split_once('{') {
                 let Some((word, tail)) = after.split_once('}') else { break };
-                if !blanks.contains(&word) && word != "model" && word != "op" {
-                    blanks.push(word);
+                if !names.contains(&word) && word != "model" && word != "op" {
+                    names.push(word);
                 }
                 rest = tail;
             }
         }
-        blanks
+        names
     }
 }
 
@@ -94,7 +95,7 @@ mod tests {
     use crate::Path;
 
     #[test]
-    fn blanks_of_an_address_are_told_once_each() {
+    fn placeholders_are_listed_once_each() {
         let mut entry = ProviderEntry {
             id: "x".into(),
             name: "X".into(),

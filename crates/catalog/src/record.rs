@@ -1,31 +1,31 @@
-//! A model as the public catalog lists it.
+//! Entries of the public model catalog.
 
 use canon::Price;
 use serde::Serialize;
 
 use crate::{Model, Picture};
 
-/// What the numbers in [`Pricing`] count.
+/// Currency and unit of the numbers in [`Pricing`].
 const CURRENCY: &str = "USD per 1M tokens";
 
-/// One model in the public listing. The fields are the public contract: these and no others.
+/// One model in the public listing. The fields are a public contract and must not change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
-    /// The id callers ask for.
+    /// Id that callers use.
     pub id: String,
-    /// The provider the model belongs to.
+    /// Provider that owns the model.
     pub provider: String,
-    /// What it makes: `chat`, `image` or `embedding`.
+    /// Kind of the model: `chat`, `image` or `embedding`.
     pub model_type: &'static str,
     /// Capability tags.
     pub features: Vec<String>,
-    /// What it costs.
+    /// Prices for display.
     pub pricing: Pricing,
-    /// The page that describes it.
+    /// URL of the model's page.
     pub api_doc_url: String,
 }
 
-/// Prices for the eye. Charges are computed from [`crate::Prices`], never from these.
+/// Prices for display. Charges are computed from [`crate::Prices`], never from these.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pricing {
     /// Currency and unit of `input` and `output`.
@@ -34,15 +34,15 @@ pub struct Pricing {
     pub input: f64,
     /// Dollars per million answer tokens.
     pub output: f64,
-    /// Dollars per request; of one image where the model is billed by the image, since a request
-    /// makes one unless it asks for more.
+    /// Dollars per request. For a model billed per image this is the price of one image, the
+    /// default of a request.
     pub per_request: Option<f64>,
     /// Dollars per second.
     pub per_second: Option<f64>,
 }
 
 impl Record {
-    /// The listing of a model by a gateway at that public address.
+    /// Creates the entry of a model for a gateway at that public URL.
     pub fn new(model: &Model, public_url: &str) -> Self {
         let prices = &model.prices;
         let image = Some(prices.picture(Picture::default()).price).filter(|p| *p > Price::FREE);
@@ -58,21 +58,25 @@ impl Record {
                 per_request: prices.per_request.or(image).map(|p| dollars(p, 1e12)),
                 per_second: prices.per_second.map(|p| dollars(p, 1e12)),
             },
-            api_doc_url: format!("{}/models/{}", public_url.trim_end_matches('/'), path(&model.id)),
+            api_doc_url: format!(
+                "{}/models/{}",
+                public_url.trim_end_matches('/'),
+                escape_path(&model.id)
+            ),
         }
     }
 }
 
-/// Picodollars divided by what one shown dollar holds of them; the nearest `f64`, so that 0.1
-/// dollars print as 0.1.
+/// Converts picodollars to the nearest `f64`, so that 0.1 dollars print as 0.1.
 #[allow(clippy::cast_precision_loss, reason = "display only; nothing is charged by it")]
 fn dollars(price: Price, picos: f64) -> f64 {
     price.as_picos() as f64 / picos
 }
 
-/// An id as part of a path. Slashes and colons stay readable, as model pages take the rest of the
-/// path as the id; everything that could end or change the path is escaped.
-fn path(id: &str) -> String {
+/// Escapes an id for a path. Slashes and colons stay readable, because model pages take the rest of
+/// the path as the id. Characters that could end or change the path are escaped (RFC 3986, section
+/// 3.3).
+fn escape_path(id: &str) -> String {
     let mut path = String::with_capacity(id.len());
     for byte in id.bytes() {
         match byte {
@@ -89,8 +93,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slashes_and_colons_of_an_id_stay_readable_in_its_address() {
-        assert_eq!(path("meta/llama-4:free@1"), "meta/llama-4:free@1");
-        assert_eq!(path("a b?c#d%é"), "a%20b%3Fc%23d%25%C3%A9");
+    fn slashes_and_colons_of_an_id_stay_readable_in_its_url() {
+        assert_eq!(escape_path("meta/llama-4:free@1"), "meta/llama-4:free@1");
+        assert_eq!(escape_path("a b?c#d%é"), "a%20b%3Fc%23d%25%C3%A9");
     }
 }

@@ -1,44 +1,44 @@
-//! How requests to a provider differ from the usual ones of a format: paths, and quirks of fields.
+//! Differences of a provider's requests from the usual ones of a format: paths and fields.
 //!
-//! They are data, in the directory as in an operator's configuration; whoever sends a request
-//! makes it fit (`portunus/src/flow/fit.rs`).
+//! They are data in the directory and in the operator's configuration. The sender of a request
+//! applies them (`portunus/src/flow/fit.rs`).
 
 use std::collections::BTreeMap;
 
 use canon::Origin;
 use serde::Deserialize;
 
-/// What is peculiar to a provider's requests.
+/// Endpoint paths and field differences of a provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ways {
-    /// The directory's id of the provider whose ways these are; empty for one it does not know.
+    /// Directory id of the provider; empty for a provider outside the directory.
     pub of: String,
-    /// Paths that differ from the format's usual one, as they follow the base.
+    /// Paths that differ from the format's usual one, relative to the base URL.
     pub paths: Vec<(Origin, Path)>,
-    /// What is peculiar about the fields of a format.
+    /// Field differences, by format.
     pub quirks: Vec<(Origin, Quirks)>,
 }
 
 impl Ways {
-    /// The path for a format where the provider has one of its own.
+    /// Returns the provider's own path for a format.
     pub fn path(&self, origin: Origin) -> Option<&Path> {
         self.paths.iter().find(|(own, _)| *own == origin).map(|(_, path)| path)
     }
 
-    /// What is peculiar about the fields of that format.
+    /// Returns the field differences of that format.
     pub fn quirks(&self, origin: Origin) -> Option<&Quirks> {
         self.quirks.iter().find(|(own, _)| *own == origin).map(|(_, quirks)| quirks)
     }
 }
 
-/// A path behind the base. `{model}` stands for the model's name, `{op}` for what the format's
-/// usual path has behind its last colon.
+/// A path relative to the base URL. `{model}` stands for the model's name, `{op}` for the part
+/// after the last colon of the format's usual path.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "RawPath")]
 pub struct Path {
-    /// For a whole answer.
+    /// Path of a complete answer.
     pub whole: String,
-    /// For a streamed one.
+    /// Path of a streamed answer.
     pub stream: String,
 }
 
@@ -58,21 +58,21 @@ impl From<RawPath> for Path {
     }
 }
 
-/// What is peculiar about the fields of a format at one provider.
+/// Differences of one provider in the fields of a format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quirks {
-    /// Fields it knows by another name.
+    /// Fields with another name.
     pub renames: BTreeMap<String, String>,
-    /// Fields it does not take. A caller who sent one is told that it was lost.
+    /// Unsupported fields. A caller that sends one gets a loss.
     pub refuses: Vec<String>,
-    /// Fields it does not take and by which nothing is lost: it does so anyway, or its path says
-    /// the same.
+    /// Unsupported fields that cause no loss: the provider behaves so anyway, or its path says the
+    /// same.
     pub needless: Vec<String>,
-    /// Fields every request to it has, unless the request has them already.
+    /// Fields added to every request that lacks them.
     pub sets: BTreeMap<String, String>,
-    /// Roles of messages it knows by another name.
+    /// Message roles with another name.
     pub roles: BTreeMap<String, String>,
-    /// Headers of the caller it wants as fields, a list each.
+    /// Caller headers that it takes as fields, each as a list.
     pub headers: BTreeMap<String, String>,
 }

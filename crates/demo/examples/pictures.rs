@@ -1,4 +1,4 @@
-//! Draws the pictures of `docs/images.md` anew: `cargo run -p demo --example pictures`.
+//! Redraws the images of `docs/images.md`: `cargo run -p demo --example pictures`.
 
 use bytes::Bytes;
 use http::Request;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// What the demo model answers to an order.
+/// Returns the demo model's image for a request.
 async fn picture(path: &str, order: &Value) -> Outcome<Vec<u8>> {
     let request = Request::post(path).header("host", "localhost");
     let answer = demo::serve(request.body(Bytes::from(order.to_string()))?).await;

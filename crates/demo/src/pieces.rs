@@ -1,4 +1,4 @@
-//! A whole answer in pieces, as a model would have streamed it.
+//! Streaming of a complete answer in small pieces.
 
 use canon::{
     Candidate, Event, Extras, Growth, Kind, Logprob, Opening, Origin, Part, Place, Reply, Thought,
@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 
 use crate::tokens;
 
-/// Cuts a reply into the events of a stream: a token or two of text, thinking or arguments each.
-/// They fold back into exactly the same reply.
+/// Splits a reply into the events of a stream, with one or two tokens of text, thinking or
+/// arguments each. The events rebuild exactly the same reply.
 pub fn events(reply: Reply) -> Vec<Event> {
     let Reply { id, model, created, candidates, usage, extras } = reply;
     let mut out = vec![Event::Begin { id, model, created }];
-    // What the prompt counts for is known before the first word.
+    // The input usage is known before the first word.
     out.extend(usage.map(|usage| {
         let Usage {
             input,
@@ -123,8 +123,8 @@ fn one_part(
     out.push(Event::Close(place));
 }
 
-/// A text in pieces of one and two tokens by turns, with the number of tokens of each. A very
-/// long text has larger pieces.
+/// Splits a text into pieces of alternately one and two tokens, with the number of tokens of each.
+/// A very long text has larger pieces.
 fn cut(text: &str) -> Vec<(String, usize)> {
     let unit = text.len() / 100_000 + 1;
     let mut pieces = Vec::new();

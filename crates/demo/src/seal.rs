@@ -1,36 +1,37 @@
-//! The seals of the demo model: opaque to everyone else, checked when they come back.
+//! Signatures of the demo model: opaque to callers, checked when they come back.
 //!
-//! They protect nothing; they are here so that a seal that was damaged, cut or sent to the wrong
-//! format on its way through the gateway is noticed as a real provider would notice it.
+//! They protect nothing. They reveal a signature that the gateway damaged, truncated or sent to the
+//! wrong format, as a real provider would.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use canon::{Chat, Fault, Kind, Origin, Part, Seal};
 
-use crate::dice::{self, Dice};
+use crate::seeded_random::{self, SeededRandom};
 
 const VERSION: u8 = 1;
-const BODY: usize = 56;
-const CHECK: usize = 8;
+const BODY_BYTES: usize = 56;
+const CHECKSUM_BYTES: usize = 8;
 
-/// Words that format's callers may send for a seal they never got.
-const SKIPPED: [&str; 2] =
+/// Values that callers of the native format may send instead of a signature they never received
+/// (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+const PLACEHOLDERS: [&str; 2] =
     ["skip_thought_signature_validator", "context_engineering_is_the_way_to_go"];
 
-/// A seal for something that was thought or called, issued by that format.
+/// Issues a signature of that format for a thought or a call.
 pub(crate) fn issue(origin: Origin, about: u64) -> Seal {
     let mut bytes = vec![VERSION, mark(origin)];
-    let mut dice = Dice::new(dice::join(about, u64::from(mark(origin))));
-    while bytes.len() < BODY {
-        bytes.extend_from_slice(&dice.roll().to_le_bytes());
+    let mut random = SeededRandom::new(seeded_random::join(about, u64::from(mark(origin))));
+    while bytes.len() < BODY_BYTES {
+        bytes.extend_from_slice(&random.next_number().to_le_bytes());
     }
-    bytes.truncate(BODY);
-    let check = dice::hash(&bytes).to_le_bytes();
+    bytes.truncate(BODY_BYTES);
+    let check = seeded_random::hash(&bytes).to_le_bytes();
     bytes.extend_from_slice(&check);
     Seal::new(origin, STANDARD.encode(bytes))
 }
 
-/// Refuses a request whose history holds a seal of this format that was not issued here.
+/// Refuses a request whose history holds a signature of this format that was not issued here.
 pub(crate) fn check(chat: &Chat, origin: Origin) -> Result<(), Fault> {
     for (at, turn) in chat.turns.iter().enumerate() {
         for (slot, part) in turn.parts.iter().enumerate() {
@@ -62,21 +63,21 @@ fn is_good(part: &Part, origin: Origin) -> bool {
     let Some(token) = part.seal.as_ref().and_then(|seal| seal.for_origin(origin)) else {
         return true;
     };
-    // In responses a seal comes back with the id of its item before it.
+    // In the responses format a signature comes back with the id of its item before it.
     let token = token.rsplit_once(':').map_or(token, |(_, own)| own);
     let decoded = STANDARD.decode(token).ok();
     if origin == Origin::Native {
         let skipped = |word: &&str| *word == token || decoded.as_deref() == Some(word.as_bytes());
-        if SKIPPED.iter().any(skipped) {
+        if PLACEHOLDERS.iter().any(skipped) {
             return true;
         }
     }
     decoded.is_some_and(|bytes| {
-        bytes.len() == BODY + CHECK
+        bytes.len() == BODY_BYTES + CHECKSUM_BYTES
             && bytes.starts_with(&[VERSION, mark(origin)])
-            && bytes
-                .split_at_checked(BODY)
-                .is_some_and(|(body, check)| dice::hash(body).to_le_bytes().as_slice() == check)
+            && bytes.split_at_checked(BODY_BYTES).is_some_and(|(body, check)| {
+                seeded_random::hash(body).to_le_bytes().as_slice() == check
+            })
     })
 }
 

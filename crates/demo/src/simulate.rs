@@ -21,24 +21,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::faults::{self, Line, Order, Rules, Seen, Steps, Wire};
+use crate::faults::{
+    self, FaultOrder, RequestProperties, Rules, ScriptBody, ServerIo, SharedSocket,
+};
 use crate::server::{Body, Pace, Upstream, model_of};
 
-/// How the simulated upstream behaves.
+/// Options of the simulated upstream.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How fast its streams flow.
+    /// Speed of its streams.
     pub pace: Pace,
-    /// Whether every answer is made beforehand, for measuring what stands in front. No request is
-    /// then looked at for faults.
+    /// True to use prepared answers, to measure the proxy in front. Requests are then not searched
+    /// for faults.
     pub canned: bool,
-    /// The largest request it takes, in bytes.
+    /// Maximum size of a request in bytes.
     pub largest: usize,
-    /// How long running answers may take to end after the shutdown began.
+    /// Time for running answers to end after the shutdown started.
     pub drain: Duration,
-    /// How many requests an HTTP/2 connection may carry at once.
+    /// Maximum number of concurrent HTTP/2 streams per connection.
     pub streams: Option<u32>,
-    /// Which requests fail.
+    /// Rules that decide which requests fail.
     pub rules: Arc<Rules>,
 }
 
@@ -55,11 +57,11 @@ impl Default for Options {
     }
 }
 
-/// Asks the accept loop to take no connection for a while, and waits until it takes none.
-type Refusal = (Duration, oneshot::Sender<()>);
+/// Asks the accept loop to refuse connections for a while; the sender learns when it does.
+type AcceptPause = (Duration, oneshot::Sender<()>);
 
-/// Serves the demo models on that listener until `shutdown` is over; HTTP/1 and HTTP/2, any
-/// credential or none. What was served can be read at `/meter`, the faults there are at `/faults`.
+/// Serves the demo models on that listener until `shutdown` completes, over HTTP/1 and HTTP/2, with
+/// any credential or none. `/meter` returns the served calls, `/faults` the list of faults.
 pub async fn simulate(
     listener: TcpListener,
     options: Options,
@@ -67,10 +69,10 @@ pub async fn simulate(
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
     let drain = options.drain;
-    let (refuse, mut refusals) = mpsc::channel(1);
+    let (refuse, mut pauses) = mpsc::channel(1);
     let (stop, stopping) = watch::channel(());
     let upstream = Upstream::new(options.pace).canned(options.canned);
-    let host = Arc::new(Host { upstream, options, refuse });
+    let host = Arc::new(Simulator { upstream, options, refuse });
     let mut listener = Some(listener);
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -81,13 +83,13 @@ pub async fn simulate(
                 Ok(socket) => {
                     connections.spawn(Arc::clone(&host).connection(socket, stopping.clone()));
                 }
-                // Out of file handles or a caller that left already: neither ends the server.
+                // Neither a lack of file handles nor a caller that already left ends the server.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_) = connections.join_next() => {}
-            Some((time, done)) = refusals.recv() => {
+            Some((time, done)) = pauses.recv() => {
                 listener = None;
-                // A caller that left meanwhile does not wait any more.
+                // The receiver is gone if the caller left in the meantime.
                 let _ = done.send(());
                 tokio::select! {
                     _ = &mut shutdown => break,
@@ -115,19 +117,19 @@ async fn listen_again(address: SocketAddr, after: Duration) -> io::Result<TcpLis
     TcpListener::bind(address).await
 }
 
-/// What all connections share.
-struct Host {
+/// State shared by all connections.
+struct Simulator {
     upstream: Upstream,
     options: Options,
-    refuse: mpsc::Sender<Refusal>,
+    refuse: mpsc::Sender<AcceptPause>,
 }
 
-impl Host {
+impl Simulator {
     /// Serves one connection to its end.
     async fn connection(self: Arc<Self>, socket: TcpStream, mut stopping: watch::Receiver<()>) {
-        // Pieces of a stream must not wait for each other.
+        // Pieces of a stream must not be delayed by Nagle's algorithm (RFC 896).
         let _ = socket.set_nodelay(true);
-        let line = Line::new(socket);
+        let line = SharedSocket::new(socket);
         if let Some(order) = self.options.rules.for_connection() {
             if let Ok(script) = order.on_connection() {
                 tokio::select! {
@@ -148,11 +150,11 @@ impl Host {
             let (host, line) = (Arc::clone(&self), Arc::clone(&line));
             async move { host.serve(request, &line).await }
         });
-        let wire = TokioIo::new(Wire(Arc::clone(&line)));
+        let wire = TokioIo::new(ServerIo(Arc::clone(&line)));
         let mut connection = pin!(server.serve_connection(wire, service));
         loop {
             tokio::select! {
-                // How a connection ended is its caller's business; there is nothing to clean up.
+                // The result of a connection does not matter here; there is nothing to clean up.
                 _ = &mut connection => return,
                 () = line.closing.notified() => return,
                 () = line.goodbye.notified() => connection.as_mut().graceful_shutdown(),
@@ -167,49 +169,56 @@ impl Host {
         }
     }
 
-    /// Answers one request, properly or as its fault wants it.
+    /// Answers one request, properly or with its fault.
     async fn serve(
         &self,
         request: Request<Incoming>,
-        line: &Arc<Line>,
-    ) -> Result<Response<Out>, h2::Error> {
+        line: &Arc<SharedSocket>,
+    ) -> Result<Response<SimulatedBody>, h2::Error> {
         let (head, body) = request.into_parts();
-        let told = if self.options.canned { None } else { Order::in_headers(&head.headers) };
-        let (told, body) = match read(body, told, &self.options).await {
+        let ordered =
+            if self.options.canned { None } else { FaultOrder::in_headers(&head.headers) };
+        let (ordered, body) = match read(body, ordered, &self.options).await {
             Ok(read) => read,
-            Err(fault) => return Ok(self.upstream.refuse_at(&head.uri, &fault).map(Out::Good)),
+            Err(fault) => {
+                return Ok(self.upstream.refuse_at(&head.uri, &fault).map(SimulatedBody::Good));
+            }
         };
-        let told = told.or_else(|| self.by_rule(&head, &body).map(Ok));
+        let ordered = ordered.or_else(|| self.by_rule(&head, &body).map(Ok));
         let request = Request::from_parts(head, body);
-        let order = match told {
-            None => return Ok(self.upstream.serve(request).await.map(Out::Good)),
+        let order = match ordered {
+            None => return Ok(self.upstream.serve(request).await.map(SimulatedBody::Good)),
             Some(Err(why)) => {
-                return Ok(faults::refused(&why, &self.upstream, request.uri()).map(Out::Good));
+                return Ok(
+                    faults::refused(&why, &self.upstream, request.uri()).map(SimulatedBody::Good)
+                );
             }
             Some(Ok(order)) => order,
         };
         let (uri, version) = (request.uri().clone(), request.version());
         let (script, ticket) = match order.on_request(&self.upstream, request) {
             Ok(made) => made,
-            Err(why) => return Ok(faults::refused(&why, &self.upstream, &uri).map(Out::Good)),
+            Err(why) => {
+                return Ok(faults::refused(&why, &self.upstream, &uri).map(SimulatedBody::Good));
+            }
         };
         if let Some(time) = script.refuses() {
             let (done, waiting) = oneshot::channel();
             if self.refuse.send((time, done)).await.is_ok() {
-                // The loop ended: it takes no connection any more either.
+                // An error means that the accept loop has ended, which refuses connections too.
                 let _ = waiting.await;
             }
         }
         if version == Version::HTTP_2 {
             let response = faults::over_http2(script, line, ticket).await?;
-            return Ok(response.map(Out::Faulty));
+            return Ok(response.map(SimulatedBody::Faulty));
         }
         faults::over_http1(script, line, ticket).await;
-        // Only a connection that is about to be dropped comes here.
+        // This connection is about to be dropped.
         std::future::pending().await
     }
 
-    fn by_rule(&self, head: &http::request::Parts, body: &[u8]) -> Option<Order> {
+    fn by_rule(&self, head: &http::request::Parts, body: &[u8]) -> Option<FaultOrder> {
         #[derive(Deserialize)]
         struct Named {
             model: Option<String>,
@@ -222,23 +231,23 @@ impl Host {
             None
         };
         let (path, headers) = (head.uri.path(), &head.headers);
-        rules.for_request(&Seen { path, model: model.as_deref(), headers })
+        rules.for_request(&RequestProperties { path, model: model.as_deref(), headers })
     }
 }
 
-type Told = Option<Result<Order, faults::BadOrder>>;
+type OrderResult = Option<Result<FaultOrder, faults::OrderError>>;
 
-/// Reads a request, and the fault its text orders unless a header did. A fault that interrupts the
-/// request ends the reading.
+/// Reads a request, and the fault that its text orders unless a header did. A fault that interrupts
+/// the request ends the reading.
 async fn read(
     mut body: Incoming,
-    mut told: Told,
+    mut ordered: OrderResult,
     options: &Options,
-) -> Result<(Told, Bytes), Fault> {
+) -> Result<(OrderResult, Bytes), Fault> {
     let broken = || Fault::new(Trouble::TooLarge, "the request is too large, or broke off");
     let mut all = BytesMut::new();
     loop {
-        if let Some(Ok(order)) = &told
+        if let Some(Ok(order)) = &ordered
             && order.interrupts()
         {
             break;
@@ -249,23 +258,24 @@ async fn read(
             return Err(broken());
         }
         all.extend_from_slice(&data);
-        if told.is_none() && !options.canned {
-            told = Order::within(&all).filter(|order| matches!(order, Ok(o) if o.interrupts()));
+        if ordered.is_none() && !options.canned {
+            ordered =
+                FaultOrder::within(&all).filter(|order| matches!(order, Ok(o) if o.interrupts()));
         }
     }
-    if told.is_none() && !options.canned {
-        told = Order::within(&all);
+    if ordered.is_none() && !options.canned {
+        ordered = FaultOrder::within(&all);
     }
-    Ok((told, all.freeze()))
+    Ok((ordered, all.freeze()))
 }
 
-/// What a request is answered with.
-enum Out {
+/// Body of a response.
+enum SimulatedBody {
     Good(Body),
-    Faulty(Steps),
+    Faulty(ScriptBody),
 }
 
-impl http_body::Body for Out {
+impl http_body::Body for SimulatedBody {
     type Data = Bytes;
     type Error = h2::Error;
 

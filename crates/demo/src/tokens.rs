@@ -1,29 +1,29 @@
-//! One small tokeniser for everything that counts: usage, limits, stream pieces.
+//! One small tokeniser for usage, limits and stream pieces.
 //!
-//! A token is up to four letters or digits with the space before them, or a short run of one
-//! other character. Cutting a text behind any of its tokens leaves the tokens before the cut as
-//! they were, so a limit can be met exactly.
+//! A token is up to four letters or digits with the space before them, or a short run of one other
+//! character. Cutting a text after any token leaves the tokens before the cut unchanged, so a limit
+//! can be met exactly.
 
-const LONGEST: usize = 4;
+const MAX_TOKEN_CHARS: usize = 4;
 
-/// The tokens of a text, in order; together they are the text.
+/// Returns the tokens of a text in order. Joined, they are the text.
 pub(crate) const fn tokens(text: &str) -> Tokens<'_> {
     Tokens { rest: text }
 }
 
-/// How many tokens a text has.
+/// Returns the number of tokens of a text.
 pub fn count(text: &str) -> u64 {
     tokens(text).count() as u64
 }
 
-/// The beginning of a text that has at most that many tokens.
+/// Returns the beginning of a text with at most that many tokens.
 pub(crate) fn first(text: &str, most: u64) -> &str {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let length = tokens(text).take(most).map(str::len).sum();
     text.get(..length).unwrap_or(text)
 }
 
-/// Walks through the tokens of a text.
+/// Iterator over the tokens of a text.
 pub(crate) struct Tokens<'a> {
     rest: &'a str,
 }
@@ -37,11 +37,11 @@ impl<'a> Iterator for Tokens<'a> {
         let after = chars.as_str();
         let length = first.len_utf8();
         let length = if first.is_alphanumeric() {
-            run(self.rest, LONGEST, char::is_alphanumeric)
+            run(self.rest, MAX_TOKEN_CHARS, char::is_alphanumeric)
         } else if first == ' ' {
-            length + run(after, LONGEST, char::is_alphanumeric)
+            length + run(after, MAX_TOKEN_CHARS, char::is_alphanumeric)
         } else {
-            run(self.rest, LONGEST, |other| other == first)
+            run(self.rest, MAX_TOKEN_CHARS, |other| other == first)
         };
         let (token, rest) = self.rest.split_at_checked(length)?;
         self.rest = rest;
@@ -49,7 +49,7 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// How many bytes at the beginning of a text belong to at most that many fitting characters.
+/// Returns the length in bytes of the longest matching prefix of at most `most` characters.
 fn run(text: &str, most: usize, fits: impl Fn(char) -> bool) -> usize {
     text.chars().take(most).take_while(|one| fits(*one)).map(char::len_utf8).sum()
 }

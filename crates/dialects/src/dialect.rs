@@ -1,4 +1,4 @@
-//! The traits of translation: what every wire format can do.
+//! The traits that every wire format implements.
 
 use bytes::Bytes;
 use canon::{Chat, Event, Fault, Loss, Losses, Lossy, Origin, Reply, Tier, Usage};
@@ -9,33 +9,34 @@ use crate::frame::Frame;
 use crate::json::{self, Edit, Segments};
 use crate::steering::Steering;
 
-/// What the address and the headers of a request say besides its body.
+/// Facts of a request that stand in its path and headers, not in its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// The model, where the path names it.
+    /// The model, if the path names it.
     pub model: Option<String>,
-    /// Whether the path asks for a stream.
+    /// True if the path asks for a stream.
     pub stream: bool,
-    /// Whether that stream is one JSON array instead of events.
+    /// True if that stream is one JSON array instead of events.
     pub array: bool,
-    /// Whether the model may think between calls, so that its budget may be larger than an answer.
+    /// True if the model may think between tool calls, so that its budget may exceed the output
+    /// limit.
     pub interleaved: bool,
 }
 
-/// One lane's own words for what is asked of it.
+/// The settings of one lane (a model at a provider) for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane<'a> {
     /// The model's name at the provider.
     pub model: &'a str,
-    /// The most output tokens the caller can pay for, when that is less than it asked for.
+    /// The maximum output tokens the caller can pay for, if that is less than requested.
     pub limit: Option<u64>,
-    /// The most output tokens the model can give, for formats in which a limit is required.
+    /// The maximum output tokens of the model, for formats in which a limit is required.
     pub max_output: Option<u64>,
-    /// How the model lets its thinking be steered; `None` when that is not known.
+    /// The thinking controls of the model; `None` if they are not known.
     pub steering: Option<&'a Steering>,
 }
 
-/// A request as it goes to a provider: the path behind the provider's base, and the body.
+/// A request to a provider: the path below the provider's base URL, and the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     /// Path and query, such as `/v1/chat/completions`.
@@ -44,123 +45,122 @@ pub struct Outgoing {
     pub body: Segments,
 }
 
-/// What a reply written by us is stamped with, where the upstream gave nothing of the kind.
+/// Id and time of a reply, used where the provider gave none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// A random word, unique per reply; each format puts its own prefix before it.
+    /// A random word, unique per reply. Each format adds its own prefix.
     pub id: String,
     /// Seconds since 1970.
     pub created: i64,
 }
 
-/// How far a provider of a format can be told where an answer ends.
+/// The means a format has to end a reply early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// How many stop texts it takes.
+    /// The maximum number of stop texts.
     pub stop_texts: usize,
-    /// Whether it says which stop text it met.
+    /// True if the reply reports which stop text ended it.
     pub tells_stop: bool,
-    /// The lowest output limit it takes.
+    /// The smallest output limit.
     pub least_output: u64,
 }
 
 /// One wire format, translated through `canon`.
 pub trait Dialect: Passage + Send + Sync {
-    /// Which format this is.
+    /// Returns the origin of this format.
     fn origin(&self) -> Origin;
-    /// How far its providers can be told where an answer ends.
+    /// Returns the means to end a reply early.
     fn ends(&self) -> Ends;
-    /// Headers every request of this format to a provider carries, unless the caller's own are
-    /// handed on.
+    /// Returns the headers of every request to a provider, unless the caller's own are forwarded.
     fn headers(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
-    /// A caller's request into canon. Lenient: only what breaks a rule is a fault.
+    /// Reads a caller's request. Lenient: only a violated rule is an error.
     fn read_request(&self, target: &Target, body: &[u8]) -> Result<Chat, Fault>;
-    /// Canon into a request for a lane, with what the format could not carry.
+    /// Writes a request for a lane, with the losses of the translation.
     fn write_request(&self, chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault>;
-    /// A provider's whole answer into canon.
+    /// Reads a provider's whole reply.
     fn read_reply(&self, body: &[u8]) -> Result<Reply, Fault>;
-    /// Canon into a whole answer for the caller whose request that was.
+    /// Writes a whole reply to the caller of `chat`.
     fn write_reply(&self, reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>>;
-    /// A provider's stream into events.
+    /// Returns a reader of a provider's stream.
     fn reader(&self) -> Box<dyn Reader>;
-    /// Events into a stream for the caller whose request that was.
+    /// Returns a writer of a stream to the caller of `chat`.
     fn writer(&self, chat: &Chat, stamp: &Stamp) -> Box<dyn Writer>;
-    /// A provider's error into a fault; `status` is never a success.
+    /// Reads a provider's error. `status` is never a success.
     fn read_fault(&self, status: u16, body: &[u8]) -> Fault;
-    /// A fault into this format's error: status and body.
+    /// Writes an error: status and body.
     fn write_fault(&self, fault: &Fault, request_id: &str) -> (u16, Vec<u8>);
 }
 
-/// The road on which caller and provider speak the same format: no tree, no rebuilt body.
+/// Pass-through: caller and provider use the same format, so the body is patched and not rebuilt.
 pub trait Passage {
-    /// One pass over a caller's request: what the flow must know, and the format's rules.
+    /// Checks a caller's request in one pass and returns the facts that the relay needs.
     fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault>;
-    /// The caller's own bytes with the few edits a lane needs.
+    /// Returns the caller's own bytes with the edits a lane needs.
     fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing;
-    /// What a provider's whole answer says of itself. `Err` when it is no answer of this format.
+    /// Meters a provider's whole reply. `Err` if it is not a reply of this format.
     fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault>;
-    /// Watches a provider's stream go by.
+    /// Returns a meter for a provider's stream.
     fn sniffer(&self, peek: &Peek) -> Box<dyn Sniffer>;
-    /// The last words of a stream that broke, as the format's clients need them.
+    /// Writes the error event that ends a broken stream.
     fn break_off(&self, fault: &Fault, request_id: &str) -> Vec<u8>;
-    /// Headers of a caller that a provider of the same format is given, because they change what
-    /// the body means.
+    /// Returns the caller's headers that are forwarded to a provider of the same format, because
+    /// they change the meaning of the body.
     fn hands_on(&self) -> &'static [&'static str] {
         &[]
     }
-    /// What keeps a silent stream alive without any client taking it for an answer.
+    /// Returns bytes that keep a silent stream alive and that clients ignore.
     fn keep_alive(&self) -> &'static [u8];
 }
 
-/// What the flow must know of a request.
+/// Facts of a request that the relay needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Peek {
-    /// The model asked for.
+    /// The requested model.
     pub model: String,
-    /// Whether the answer is to come in pieces.
+    /// True if the reply is to be streamed.
     pub stream: bool,
-    /// Whether the stream is to be one JSON array instead of events.
+    /// True if the stream is to be one JSON array instead of events.
     pub array: bool,
-    /// Whether the stream is to tell its usage.
+    /// True if the stream is to report usage.
     pub wants_usage: bool,
-    /// The most output tokens asked for.
+    /// The requested maximum of output tokens.
     pub max_output: Option<u64>,
-    /// How many answers are asked for; at least one.
+    /// The number of requested candidates, at least one.
     pub candidates: u32,
-    /// The service tier asked for.
+    /// The requested service tier.
     pub tier: Option<Tier>,
-    /// How many searches the provider may run for it: none where no search is offered.
+    /// The maximum number of searches the provider may run; zero if no search tool is offered.
     pub searches: u64,
-    /// Where in the body the things stand that a lane may change.
+    /// Positions in the body that a lane may patch.
     pub marks: Marks,
-    /// Edits every lane of this format needs.
+    /// Edits that every lane of this format needs.
     pub edits: Vec<Edit>,
-    /// Whether it is known to hold nothing but text, so that nobody need look for anything else.
+    /// True if the request is known to hold only text, so that no code has to look for media.
     pub only_text: bool,
-    /// What those edits take away: things of other providers' in the history, which this format's
-    /// own would refuse.
+    /// Losses of those edits: content of other providers in the history, which a provider of this
+    /// format would refuse.
     pub losses: Losses,
 }
 
-/// Places in a body, as byte ranges of values.
+/// Positions in a body that may be patched, as byte ranges of values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Just behind the opening brace, where a field can be added.
+    /// The position after the opening brace, where a field can be inserted.
     pub open: usize,
-    /// Whether the object has no fields, so that an added one needs no comma.
+    /// True if the object has no fields, so that an inserted field needs no comma.
     pub empty: bool,
-    /// The model's name.
+    /// The model name.
     pub model: Option<Range<usize>>,
     /// The output limit.
     pub limit: Option<Range<usize>>,
-    /// The options of the stream.
+    /// The stream options.
     pub stream_options: Option<Range<usize>>,
 }
 
 impl Marks {
-    /// Where the object of a body begins.
+    /// Finds the opening brace of a body.
     pub(crate) fn of(text: &str) -> Self {
         let open = text.find('{').map_or(0, |at| at + 1);
         let empty = text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}'));
@@ -168,28 +168,27 @@ impl Marks {
     }
 }
 
-/// What an answer says of itself.
+/// Usage and end of a reply, as metered.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Said {
-    /// What it consumed; `None` when it does not tell.
+    /// The reported usage; `None` if the reply reports none.
     pub usage: Option<Usage>,
-    /// Whether every candidate gave a reason for its end.
+    /// True if every candidate has a finish reason.
     pub finished: bool,
-    /// How many bytes of output it holds, for an estimate where usage is missing.
+    /// The number of output bytes, to estimate missing usage.
     pub output_bytes: u64,
-    /// Whether the usage is not the provider's own count.
+    /// True if the usage is an estimate and not the provider's count.
     pub estimated: bool,
-    /// The service tier it was served in, if it tells.
+    /// The service tier, if the reply reports it.
     pub tier: Option<Tier>,
 }
 
-/// How many searches a call is taken to run that may search and does not say how often. Nobody can
-/// stop a provider from running more; those are the operator's to pay, not the key's.
+/// The assumed maximum of searches for a call that may search and sets no limit. A provider may run
+/// more; the operator pays for those, not the key.
 pub(crate) const SEARCHES: u64 = 10;
 impl Said {
-    /// How many bytes of output there are in a whole answer. They are looked for only where the
-    /// provider does not count them, or counts more than there can be: elsewhere it is enough that
-    /// there are some.
+    /// Returns the output bytes of a whole reply. They are counted only if the provider reports no
+    /// usage, or more tokens than the reply has bytes. Otherwise the length of the reply is enough.
     pub(crate) fn bytes(usage: Option<Usage>, answer: &str, keys: &[Finder<'_>]) -> u64 {
         let most = answer.len() as u64;
         match usage {
@@ -199,34 +198,34 @@ impl Said {
     }
 }
 
-/// What is to become of a piece of a stream.
+/// The action to take on a stream frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It goes out as it is.
+    /// Forward the frame unchanged.
     Forward,
-    /// It was only for us.
+    /// Drop the frame.
     Swallow,
-    /// It goes out, and nothing follows.
+    /// Forward the frame and end the stream.
     Last,
-    /// The provider reports an error.
+    /// The provider reported an error.
     Fault(Fault),
 }
 
-/// Watches a stream of its own format go by and keeps count.
+/// Meters a stream of its own format.
 pub trait Sniffer: Send {
-    /// Takes the next piece.
+    /// Takes the next frame.
     fn frame(&mut self, frame: &Frame) -> Verdict;
-    /// Writes the piece for the caller, with this format's framing.
+    /// Writes the frame for the caller, in this format's framing.
     fn write(&self, frame: &Frame, out: &mut Vec<u8>);
-    /// Writes the end of a stream whose provider said everything but left its end marker out;
-    /// nothing where the last event is the end.
+    /// Writes the end marker of a complete stream whose provider left it out. Writes nothing if the
+    /// last event is the end.
     fn write_end(&self, _out: &mut Vec<u8>) {}
-    /// Ends an answer that the gateway lets go on no longer, as one that reached its output limit;
-    /// `usage` is what it is billed by.
+    /// Ends a reply that the gateway stops, as if it had reached its output limit. `usage` is the
+    /// billed usage.
     fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>);
-    /// What was said so far.
+    /// Returns the totals so far.
     fn said(&self) -> &Said;
-    /// The last words of a stream that broke, where they are not those of the caller's format.
+    /// Returns the error event of a broken stream, if it differs from that of the caller's format.
     fn last_words(&self, _fault: &Fault) -> Option<Vec<u8>> {
         None
     }
@@ -234,18 +233,19 @@ pub trait Sniffer: Send {
 
 /// Turns a provider's stream into events.
 pub trait Reader: Send {
-    /// Takes the next piece.
+    /// Takes the next frame.
     fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault>;
-    /// The provider's body has ended: makes up for a missing end, or tells that it broke off.
+    /// Ends the stream with the provider's body: adds a missing end, or returns an error if the
+    /// stream broke off.
     fn finish(&mut self, out: &mut Vec<Event>) -> Result<(), Fault>;
-    /// Whether the stream is complete, so that nothing more need be waited for.
+    /// Returns true if the stream is complete and nothing more is expected.
     fn is_done(&self) -> bool;
 }
 
 /// Turns events into a stream for a caller.
 pub trait Writer: Send {
-    /// Writes what the event shows, framed, at the end of `out`.
+    /// Appends the framed output of an event to `out`.
     fn push(&mut self, event: Event, out: &mut Vec<u8>);
-    /// Writes the end of the stream and tells what it could not show.
+    /// Writes the end of the stream and returns the losses.
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss>;
 }

@@ -1,37 +1,35 @@
-//! What a provider's error means for our caller, whatever format it came in.
+//! Maps a provider's error to the error of the gateway's caller, independent of the wire format.
 //!
-//! A status alone decides the kind of trouble; the provider's words are repeated only where they
-//! help the caller mend its request, and never with a credential or an address in them.
+//! The status decides the error kind. The provider's message is repeated only if it helps the
+//! caller to fix the request, and never with a credential or a URL in it.
 
 use canon::{Blame, Fault, Reach, Trouble};
 
-/// A provider's own words for its error.
+/// Fields of a provider's error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UpstreamWords {
-    /// Its sentence.
     pub(crate) message: String,
-    /// Its kind of error.
     pub(crate) kind: String,
-    /// Its finer code.
     pub(crate) code: String,
-    /// The field it blames.
+    /// Field of the request that caused the error.
     pub(crate) param: Option<String>,
 }
 
-/// The fault behind a provider's error status.
+/// Returns the gateway's error for a provider's error status.
 pub(crate) fn of_upstream(status: u16, words: Option<UpstreamWords>) -> Fault {
     let words = words.unwrap_or_default();
-    // An account without money is no rate limit that passes.
-    let broke = [&words.code, &words.kind].iter().any(|word| *word == "insufficient_quota");
-    let status = if status == 429 && broke { 402 } else { status };
+    // `insufficient_quota` comes with status 429, but waiting does not help: the account has no
+    // credit. See <https://platform.openai.com/docs/guides/error-codes>.
+    let out_of_credit = [&words.code, &words.kind].iter().any(|word| *word == "insufficient_quota");
+    let status = if status == 429 && out_of_credit { 402 } else { status };
     let note = format!(
         "the provider answered {status} {} {}: {}",
         words.kind,
         words.code,
-        tidy(&words.message)
+        redact(&words.message)
     );
-    let theirs = |trouble, fallback: &'static str| {
-        let message = tidy(&words.message);
+    let with_message = |trouble, fallback: &'static str| {
+        let message = redact(&words.message);
         let fault = if message.is_empty() {
             Fault::new(trouble, fallback)
         } else {
@@ -44,14 +42,14 @@ pub(crate) fn of_upstream(status: u16, words: Option<UpstreamWords>) -> Fault {
     };
     let fault = match status {
         400 | 422 if words.code == "context_length_exceeded" => {
-            theirs(Trouble::TooLong, "the prompt is longer than the model's window")
+            with_message(Trouble::TooLong, "the prompt is longer than the model's window")
         }
         400 | 422 if words.code.contains("policy") || words.code.contains("moderation") => {
-            theirs(Trouble::Policy, "the provider refused the prompt")
+            with_message(Trouble::Policy, "the provider refused the prompt")
         }
-        400 | 422 => theirs(Trouble::Invalid, "the provider refused the request as invalid"),
-        413 => theirs(Trouble::TooLarge, "the provider refused the request as too large"),
-        // Our own credential or account failed, which is no business of the caller's.
+        400 | 422 => with_message(Trouble::Invalid, "the provider refused the request as invalid"),
+        413 => with_message(Trouble::TooLarge, "the provider refused the request as too large"),
+        // The gateway's own credential or account failed. The caller cannot fix that.
         401..=404 => Fault::new(Trouble::Unavailable, "the model is not available at the moment"),
         429 => {
             Fault::new(Trouble::RateLimit, "the model's provider is at its rate limit, retry later")
@@ -66,9 +64,9 @@ pub(crate) fn of_upstream(status: u16, words: Option<UpstreamWords>) -> Fault {
         .note(note)
 }
 
-/// A provider's sentence without what might be a credential, an account or an address.
-fn tidy(message: &str) -> String {
-    let hides = |word: &str| {
+/// Removes words from a message that may be a credential, an account id or a URL, and truncates it.
+fn redact(message: &str) -> String {
+    let is_sensitive = |word: &str| {
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
         bare.contains("://")
             || bare.starts_with("sk-")
@@ -76,8 +74,10 @@ fn tidy(message: &str) -> String {
             || bare.starts_with("AIza")
             || (bare.len() >= 24 && bare.chars().any(|c| c.is_ascii_digit()) && !bare.contains('.'))
     };
-    let words: Vec<&str> =
-        message.split_whitespace().map(|word| if hides(word) { "…" } else { word }).collect();
+    let words: Vec<&str> = message
+        .split_whitespace()
+        .map(|word| if is_sensitive(word) { "…" } else { word })
+        .collect();
     let mut text = words.join(" ");
     if text.chars().count() > 400 {
         text = text.chars().take(400).chain(std::iter::once('…')).collect();
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_and_addresses_are_left_out() {
+    fn removes_secrets_and_urls() {
         let words = UpstreamWords {
             message: "Incorrect key sk-abc123 at https://x.example/keys for org-77".to_owned(),
             ..UpstreamWords::default()
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_credentials_trouble_is_not_the_callers() {
+    fn hides_failures_of_the_gateways_own_credential() {
         for status in [401, 402, 403, 404] {
             let fault = of_upstream(status, None);
             assert_eq!((fault.trouble(), fault.blamed()), (Trouble::Unavailable, Blame::Upstream));

@@ -1,32 +1,30 @@
-//! Reading a JSON object field by field, so that what is left over is known and kept.
+//! Reads JSON objects field by field, so that the remaining fields are known and kept; writes JSON
+//! objects.
 
 use canon::{Extras, Fault, Losses, Origin};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// Where in a body something stands, spelled out only when a fault needs it.
+/// A path in a body. It is formatted only when an error needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Path<'a> {
-    /// The body itself.
     Root,
-    /// A field of an object.
     Key(&'a Path<'a>, &'a str),
-    /// An item of a list.
     Item(&'a Path<'a>, usize),
 }
 
 impl<'a> Path<'a> {
-    /// A field of the object here.
+    /// Returns the path of a field.
     pub(crate) const fn key(&'a self, name: &'a str) -> Self {
         Self::Key(self, name)
     }
 
-    /// An item of the list here.
+    /// Returns the path of an item.
     pub(crate) const fn item(&'a self, index: usize) -> Self {
         Self::Item(self, index)
     }
 
-    /// A fault at this place.
+    /// Returns an error at this path.
     pub(crate) fn fault(&self, say: impl Into<String>) -> Fault {
         Fault::invalid(self.to_string(), say.into())
     }
@@ -43,22 +41,22 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Names the fields of a turn, part or tool that `me` cannot be given.
+/// Notes the fields of a turn, part or tool that format `me` cannot carry.
 pub(crate) fn note_foreign(extras: &Extras, me: Origin, of: &str, losses: &mut Losses) {
     for name in extras.foreign_to(me).filter(|name| matters(name)) {
         losses.add(&format!("{of}.{name}"), "only another format has this field");
     }
 }
 
-/// Whether anybody misses a field of that name: neither what a thing is called elsewhere nor a
-/// reader's own note.
+/// Returns true if the loss of a field matters. Names and ids of another format and the gateway's
+/// own notes do not.
 pub(crate) fn matters(name: &str) -> bool {
     !matches!(name, "id" | "name" | "status" | "type") && !name.starts_with("portunus.")
 }
 
-/// An object being read: every field is taken out, the rest is left.
+/// An object being read: fields are taken out, the rest remains.
 ///
-/// `null` counts as absent everywhere: clients replay what they were sent, nulls included.
+/// `null` counts as absent, because clients send back the nulls they were sent.
 #[derive(Debug)]
 pub(crate) struct Fields<'p> {
     map: Map<String, Value>,
@@ -66,7 +64,7 @@ pub(crate) struct Fields<'p> {
 }
 
 impl<'p> Fields<'p> {
-    /// Begins reading; what is not an object is a fault.
+    /// Starts reading a value. Anything but an object is an error.
     pub(crate) fn new(value: Value, path: &'p Path<'p>) -> Result<Self, Fault> {
         match value {
             Value::Object(map) => Ok(Self { map, path }),
@@ -74,23 +72,23 @@ impl<'p> Fields<'p> {
         }
     }
 
-    /// Begins reading an object.
+    /// Starts reading an object.
     pub(crate) const fn of(map: Map<String, Value>, path: &'p Path<'p>) -> Self {
         Self { map, path }
     }
 
-    /// Any value; `None` when absent or null.
+    /// Takes any value; `None` if absent or null.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
         // `shift_remove` keeps the order of what is left.
         self.map.shift_remove(name).filter(|value| !value.is_null())
     }
 
-    /// Leaves something for the rest after all.
+    /// Puts a value back among the remaining fields.
     pub(crate) fn leave(&mut self, name: &str, value: Value) {
         self.map.insert(name.to_owned(), value);
     }
 
-    /// A string.
+    /// Takes a string.
     pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, Fault> {
         self.typed(name, "must be a string", |value| match value {
             Value::String(text) => Some(text),
@@ -98,27 +96,27 @@ impl<'p> Fields<'p> {
         })
     }
 
-    /// A number.
+    /// Takes a number.
     pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>, Fault> {
         self.typed(name, "must be a number", |value| value.as_f64())
     }
 
-    /// A whole number.
+    /// Takes a whole number.
     pub(crate) fn integer(&mut self, name: &str) -> Result<Option<i64>, Fault> {
         self.typed(name, "must be a whole number", |value| value.as_i64())
     }
 
-    /// A whole number not below zero.
+    /// Takes a whole number that is not negative.
     pub(crate) fn count(&mut self, name: &str) -> Result<Option<u64>, Fault> {
         self.typed(name, "must be a whole number not below zero", |value| value.as_u64())
     }
 
-    /// True or false.
+    /// Takes a boolean.
     pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, Fault> {
         self.typed(name, "must be true or false", |value| value.as_bool())
     }
 
-    /// A list.
+    /// Takes a list.
     pub(crate) fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, Fault> {
         self.typed(name, "must be a list", |value| match value {
             Value::Array(items) => Some(items),
@@ -126,7 +124,7 @@ impl<'p> Fields<'p> {
         })
     }
 
-    /// A list of strings.
+    /// Takes a list of strings.
     pub(crate) fn strings(&mut self, name: &str) -> Result<Option<Vec<String>>, Fault> {
         self.typed(name, "must be a list of strings", |value| match value {
             Value::Array(items) => items
@@ -140,7 +138,7 @@ impl<'p> Fields<'p> {
         })
     }
 
-    /// An object.
+    /// Takes an object.
     pub(crate) fn object(&mut self, name: &str) -> Result<Option<Map<String, Value>>, Fault> {
         self.typed(name, "must be an object", |value| match value {
             Value::Object(map) => Some(map),
@@ -148,29 +146,29 @@ impl<'p> Fields<'p> {
         })
     }
 
-    /// A string that must be there.
+    /// Takes a required string.
     pub(crate) fn required(&mut self, name: &str) -> Result<String, Fault> {
         self.string(name)?.ok_or_else(|| self.fault(name, "is required"))
     }
 
-    /// A fault at one of the fields.
+    /// Returns an error at one of the fields.
     pub(crate) fn fault(&self, name: &str, say: &str) -> Fault {
         let path = self.path.key(name).to_string();
         Fault::invalid(path.clone(), format!("`{path}` {say}"))
     }
 
-    /// The path of the object.
+    /// Returns the path of the object.
     pub(crate) const fn path(&self) -> &'p Path<'p> {
         self.path
     }
 
-    /// What nobody took, without nulls.
+    /// Returns the remaining fields, without nulls.
     pub(crate) fn rest(mut self) -> Map<String, Value> {
         self.map.retain(|_, value| !value.is_null());
         self.map
     }
 
-    /// What nobody took, as extras of that format.
+    /// Returns the remaining fields as extras of a format.
     pub(crate) fn extras(self, origin: Origin) -> Extras {
         Extras::of(origin, self.rest())
     }
@@ -191,24 +189,22 @@ impl<'p> Fields<'p> {
     }
 }
 
-/// Writing a JSON object: absent values leave no trace.
+/// Writes a JSON object; absent values are left out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object(Map<String, Value>);
 
 impl Object {
-    /// An empty object.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Sets a field.
     #[must_use]
     pub(crate) fn set(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Sets a field if there is a value.
+    /// Sets a field if the value is present.
     #[must_use]
     pub(crate) fn maybe<T: Into<Value>>(self, name: &str, value: Option<T>) -> Self {
         match value {
@@ -217,11 +213,11 @@ impl Object {
         }
     }
 
-    /// Adds what is kept of this format, without overwriting what is there.
+    /// Adds the extras of a format without overwriting existing fields.
     #[must_use]
     pub(crate) fn with(mut self, extras: &Extras, origin: Origin) -> Self {
         for (name, value) in extras.for_origin(origin).into_iter().flatten() {
-            // A reader's own note is for the writer's eyes only.
+            // Notes that a reader left for the writer are not part of the format.
             if name.starts_with("portunus.") {
                 continue;
             }
@@ -230,7 +226,6 @@ impl Object {
         self
     }
 
-    /// The object.
     pub(crate) fn into_map(self) -> Map<String, Value> {
         self.0
     }
@@ -242,9 +237,9 @@ impl From<Object> for Value {
     }
 }
 
-/// A number as JSON; infinities, which JSON has no word for, as null.
+/// Returns a number as JSON. Infinities become null, because JSON (RFC 8259) has no infinity.
 pub(crate) fn number(value: f64) -> Value {
-    // 1.0 and 1 are the same number, and clients print the shorter.
+    // Whole numbers are written without a fraction, as clients print them.
     if value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0 {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number within 2^53")]
         return Value::from(value as i64);

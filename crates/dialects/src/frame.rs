@@ -1,42 +1,45 @@
-//! Bytes into the pieces of a stream: server-sent events, cut without copying where possible.
+//! Decoder for server-sent events. Avoids copies where possible.
+//!
+//! Format:
+//! <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>.
 
 use bytes::{Buf, Bytes, BytesMut};
 use canon::{Fault, Trouble};
 use memchr::{memchr, memchr2};
 use std::borrow::Cow;
 
-/// The largest piece of a stream that is taken from a provider.
+/// Maximum size of one event.
 pub const MAX_FRAME: usize = 8 << 20;
-/// The same where pictures come: one of them is one line.
-const MAX_PICTURE: usize = 64 << 20;
+/// Maximum size of one event in an image stream, where one line holds a whole image.
+const MAX_IMAGE_FRAME_BYTES: usize = 64 << 20;
 
-/// One piece of a stream: an event's name, if it has one, and its data.
+/// One event of a stream: its name, if any, and its data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The name on the `event:` line.
+    /// Value of the `event:` line.
     pub event: Option<Bytes>,
-    /// The data, several `data:` lines joined by a newline.
+    /// Values of the `data:` lines, joined by newlines.
     pub data: Bytes,
 }
 
 impl Frame {
-    /// A piece without a name.
+    /// Creates a frame without an event name.
     pub fn data(data: impl Into<Bytes>) -> Self {
         Self { event: None, data: data.into() }
     }
 
-    /// The data as text. Some servers cut a character in two and send half of it; the rest of the
-    /// piece is fine.
+    /// Returns the data as text. Some servers split a UTF-8 character and send half of it; the
+    /// broken bytes are replaced and the rest is kept.
     pub(crate) fn text(&self) -> Cow<'_, str> {
-        // Nearly always it is text, and this is the fast way to see it.
+        // Fast path: nearly every frame is valid UTF-8.
         match std::str::from_utf8(&self.data) {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(&self.data),
         }
     }
 
-    /// Writes the data and the end of the event. A payload of several lines stays several data
-    /// lines; it means the same.
+    /// Writes the data and the blank line that ends the event. Data with newlines is written as
+    /// several `data:` lines, which decodes to the same value.
     pub(crate) fn write_data(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"data: ");
         let mut rest = &self.data[..];
@@ -51,29 +54,29 @@ impl Frame {
     }
 }
 
-/// Cuts a provider's bytes into pieces, however they were split on their way.
+/// Splits a provider's bytes into events. Chunk boundaries do not matter.
 ///
-/// Accepts what the event-stream format allows: LF, CRLF or CR, comments, `data:` with or without
-/// a space, several data lines, a byte-order mark, unknown fields.
+/// Accepts everything the event-stream format allows: LF, CRLF or CR line ends, comments, `data:`
+/// with or without a space, several data lines, a byte-order mark, unknown fields.
 #[derive(Debug, Default)]
 pub struct Cutter {
-    /// What arrived last, and how much of it was used.
+    /// The last chunk, and the number of its bytes already consumed.
     bytes: Bytes,
     used: usize,
-    /// The beginning of a line whose end has not arrived.
-    begins: BytesMut,
+    /// Beginning of a line whose end has not arrived yet.
+    partial_line: BytesMut,
     event: Option<Bytes>,
-    data: Data,
-    begun: bool,
-    /// The last line ended with CR, so an LF right behind it belongs to it.
+    data: DataLines,
+    started: bool,
+    /// True if the last line ended with CR. An LF right after it belongs to the same line end.
     after_cr: bool,
-    /// Whether a piece may be as large as a picture.
-    large: bool,
+    /// True if the image limit applies.
+    image_limit: bool,
 }
 
-/// The data lines of the event being read. One line is kept as a slice of what arrived.
+/// Data lines of the current event. A single line is a slice of the received chunk.
 #[derive(Debug, Default)]
-enum Data {
+enum DataLines {
     #[default]
     None,
     One(Bytes),
@@ -81,12 +84,12 @@ enum Data {
 }
 
 impl Cutter {
-    /// For a stream of pictures.
+    /// Creates a decoder for a stream of images.
     pub fn for_pictures() -> Self {
-        Self { large: true, ..Self::default() }
+        Self { image_limit: true, ..Self::default() }
     }
 
-    /// Takes the next bytes.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: Bytes) {
         let rest = self.rest();
         self.bytes = if rest.is_empty() { bytes } else { [rest, &bytes].concat().into() };
@@ -97,60 +100,63 @@ impl Cutter {
         self.bytes.get(self.used..).unwrap_or_default()
     }
 
-    /// Puts aside what has no end yet: only that is ever copied.
-    fn put_aside(&mut self) {
+    /// Copies an incomplete line into `begins`. Nothing else is copied.
+    fn keep_partial_line(&mut self) {
         let rest = self.bytes.get(self.used..).unwrap_or_default();
-        self.begins.extend_from_slice(rest);
+        self.partial_line.extend_from_slice(rest);
         self.used = self.bytes.len();
     }
 
-    /// The next complete piece; `None` until more bytes arrive.
+    /// Returns the next complete event, or `None` until more bytes arrive.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, Fault> {
-        while let Some(line) = self.line() {
+        while let Some(line) = self.next_line() {
             if line.is_empty() {
                 if let Some(frame) = self.dispatch() {
                     return Ok(Some(frame));
                 }
                 continue;
             }
-            self.field(line)?;
+            self.read_field(line)?;
         }
-        if self.begins.len() + self.data.len() > self.most() {
+        if self.partial_line.len() + self.data.len() > self.max_bytes() {
             return Err(too_large());
         }
         Ok(None)
     }
 
-    const fn most(&self) -> usize {
-        if self.large { MAX_PICTURE } else { MAX_FRAME }
+    const fn max_bytes(&self) -> usize {
+        if self.image_limit { MAX_IMAGE_FRAME_BYTES } else { MAX_FRAME }
     }
 
-    /// What is left when the body ends: a last event whose blank line never came.
+    /// Returns the last event if the body ended without the final blank line.
     pub fn finish(&mut self) -> Result<Option<Frame>, Fault> {
-        self.put_aside();
-        if !self.begins.is_empty() {
-            let mut line = self.begins.split().freeze();
+        self.keep_partial_line();
+        if !self.partial_line.is_empty() {
+            let mut line = self.partial_line.split().freeze();
             if line.last() == Some(&b'\r') {
                 line.truncate(line.len() - 1);
             }
-            self.field(line)?;
+            self.read_field(line)?;
         }
         Ok(self.dispatch())
     }
 
-    fn line(&mut self) -> Option<Bytes> {
-        if !self.begun {
-            const MARK: &[u8] = b"\xef\xbb\xbf";
-            if !self.begins.is_empty() || self.rest().len() < MARK.len() {
-                self.put_aside();
-                if self.begins.len() < MARK.len() && MARK.starts_with(&self.begins) {
+    fn next_line(&mut self) -> Option<Bytes> {
+        if !self.started {
+            const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+            if !self.partial_line.is_empty() || self.rest().len() < BYTE_ORDER_MARK.len() {
+                self.keep_partial_line();
+                if self.partial_line.len() < BYTE_ORDER_MARK.len()
+                    && BYTE_ORDER_MARK.starts_with(&self.partial_line)
+                {
                     return None;
                 }
-                self.bytes = self.begins.split().freeze();
+                self.bytes = self.partial_line.split().freeze();
                 self.used = 0;
             }
-            self.used += if self.rest().starts_with(MARK) { MARK.len() } else { 0 };
-            self.begun = true;
+            self.used +=
+                if self.rest().starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+            self.started = true;
         }
         if self.after_cr {
             let next = *self.rest().first()?;
@@ -159,20 +165,20 @@ impl Cutter {
         }
         let rest = self.rest();
         let Some(end) = memchr2(b'\n', b'\r', rest) else {
-            self.put_aside();
+            self.keep_partial_line();
             return None;
         };
         self.after_cr = rest.get(end) == Some(&b'\r');
         let from = self.used;
         self.used += end + 1;
-        if self.begins.is_empty() {
+        if self.partial_line.is_empty() {
             return Some(self.bytes.slice(from..from + end));
         }
-        self.begins.extend_from_slice(self.bytes.get(from..from + end).unwrap_or_default());
-        Some(self.begins.split().freeze())
+        self.partial_line.extend_from_slice(self.bytes.get(from..from + end).unwrap_or_default());
+        Some(self.partial_line.split().freeze())
     }
 
-    fn field(&mut self, line: Bytes) -> Result<(), Fault> {
+    fn read_field(&mut self, line: Bytes) -> Result<(), Fault> {
         let value = |mut line: Bytes, prefix: usize| {
             let space = usize::from(line.get(prefix) == Some(&b' '));
             line.advance(prefix + space);
@@ -185,21 +191,21 @@ impl Cutter {
         } else if &*line == b"data" {
             self.data.add(Bytes::new());
         }
-        if self.data.len() > self.most() { Err(too_large()) } else { Ok(()) }
+        if self.data.len() > self.max_bytes() { Err(too_large()) } else { Ok(()) }
     }
 
     fn dispatch(&mut self) -> Option<Frame> {
-        let event = self.event.take().map(readable);
+        let event = self.event.take().map(valid_utf8);
         let data = match std::mem::take(&mut self.data) {
-            Data::None => return None,
-            Data::One(data) => data,
-            Data::Many(data) => data.freeze(),
+            DataLines::None => return None,
+            DataLines::One(data) => data,
+            DataLines::Many(data) => data.freeze(),
         };
-        Some(Frame { event, data: readable(data) })
+        Some(Frame { event, data: valid_utf8(data) })
     }
 }
 
-impl Data {
+impl DataLines {
     fn len(&self) -> usize {
         match self {
             Self::None => 0,
@@ -227,9 +233,9 @@ impl Data {
     }
 }
 
-/// An event stream is text: what is not, is marked as the format says, and the rest stays.
-fn readable(bytes: Bytes) -> Bytes {
-    // Nearly always it is text, and this is the fast way to see it.
+/// Replaces invalid UTF-8, as the event-stream format requires.
+fn valid_utf8(bytes: Bytes) -> Bytes {
+    // Fast path: nearly every event is valid UTF-8.
     if std::str::from_utf8(&bytes).is_ok() {
         return bytes;
     }
@@ -240,8 +246,8 @@ fn readable(bytes: Bytes) -> Bytes {
 }
 
 fn too_large() -> Fault {
-    Fault::new(Trouble::Interrupted, "the provider sent a piece larger than any answer should be")
-        .note("a piece of a stream was too large")
+    Fault::new(Trouble::Interrupted, "the provider sent an event larger than the limit")
+        .note("an event of a stream was too large")
 }
 
 #[cfg(test)]
@@ -264,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_an_event_is_understood() {
+    fn accepts_every_line_form() {
         let stream = "\u{feff}: hello\nid: 7\nretry: 10\ndata: one\n\nevent: two\r\ndata:2\r\n\r\n\
                       data: a\ndata: b\n\nevent: lonely\n\ndata\n\rdata: last";
         let expected =
@@ -275,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_marked_and_characters_cut_in_two_are_joined() {
+    fn replaces_invalid_utf8_and_joins_split_characters() {
         let frames = cut(&[b"data: \xe6\xb8", b"\xaf \xff ok\n\n"]);
         assert_eq!(frames, [(None, "港 \u{fffd} ok".to_owned())]);
         let mut cutter = Cutter::default();
@@ -284,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_refused() {
+    fn rejects_an_oversized_line() {
         let mut cutter = Cutter::default();
         let megabyte = Bytes::from(vec![b'x'; 1 << 20]);
         let mut outcome = Ok(None);
@@ -297,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cutting_the_bytes_anywhere_changes_nothing(
+        fn chunk_boundaries_do_not_matter(
             lines in prop::collection::vec("(data: ?|event: |: |id:)?[ -~é]{0,12}(\n|\r\n|\r|\n\n)", 0..12),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
         ) {

@@ -1,59 +1,55 @@
-//! Values of which the rules need only the outline, judged while they are read: a text or a list, a
-//! list of things, anything at all. Nothing is kept of them but what the rules ask for, so that
-//! pictures are not copied.
+//! Values of which the rules need only the shape: a string or a list, a list of objects, any value.
+//! They are checked while they are parsed and only what the rules need is kept, so that images are
+//! not copied.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// What becomes of each kind of value; `None` refuses it.
+/// Builds a view from each kind of JSON value; `None` refuses the value.
 pub(crate) trait Outline<'de>: Sized {
-    /// What a refusal says should have stood there.
+    /// The expected value, as named in an error.
     const EXPECTED: &'static str;
 
-    /// A string.
     fn text(_text: &str) -> Option<Self> {
         Self::other()
     }
 
-    /// `null`.
     fn nothing() -> Option<Self> {
         Self::other()
     }
 
-    /// A list.
     fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
         Ok(Self::other())
     }
 
-    /// An object.
     fn object<A: MapAccess<'de>>(mut fields: A) -> Result<Option<Self>, A::Error> {
         while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(Self::other())
     }
 
-    /// A number, a truth value, and whatever has no rule of its own.
+    /// A number, a boolean, and every kind without a method of its own.
     fn other() -> Option<Self> {
         None
     }
 }
 
-/// Reads a value into its outline.
+/// Parses a value into its view.
 pub(crate) fn read<'de, T: Outline<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    from.deserialize_any(Any(PhantomData))
+    from.deserialize_any(ViewVisitor(PhantomData))
 }
 
-struct Any<T>(PhantomData<T>);
+struct ViewVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Outline<'de>> Any<T> {
+impl<'de, T: Outline<'de>> ViewVisitor<T> {
     fn or_refuse<E: Error>(&self, read: Option<T>, found: Unexpected<'_>) -> Result<T, E> {
         read.ok_or_else(|| E::invalid_type(found, self))
     }
 }
 
-impl<'de, T: Outline<'de>> Visitor<'de> for Any<T> {
+impl<'de, T: Outline<'de>> Visitor<'de> for ViewVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,7 +91,7 @@ impl<'de, T: Outline<'de>> Visitor<'de> for Any<T> {
     }
 }
 
-/// An object whose inside does not matter.
+/// An object whose content does not matter.
 #[derive(Debug)]
 pub(crate) struct AnyObject;
 

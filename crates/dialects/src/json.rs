@@ -1,4 +1,4 @@
-//! JSON as bytes: edits that leave the rest alone, depth, and errors that name their path.
+//! JSON as bytes: edits of a body, nesting depth, and errors that name their path.
 
 use bytes::Bytes;
 use canon::Fault;
@@ -8,29 +8,29 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::ops::Range;
 
-/// How deeply a request may be nested.
+/// The maximum nesting depth of a request.
 pub const MAX_DEPTH: usize = 128;
 
-/// One change to a body: what stands in the range is replaced.
+/// One edit of a body: the bytes of a range are replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// What is replaced; empty for an insertion.
+    /// The replaced range; empty for an insertion.
     pub at: Range<usize>,
-    /// What stands there instead.
+    /// The replacement.
     pub with: Bytes,
 }
 
-/// A body in pieces: slices of the caller's own bytes with edits between them.
+/// A body in segments: slices of the caller's own bytes with edits between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segments(Vec<Bytes>);
 
 impl Segments {
-    /// A body in one piece.
+    /// Returns a body of one segment.
     pub fn whole(body: impl Into<Bytes>) -> Self {
         Self(vec![body.into()])
     }
 
-    /// The body with the edits made. Overlapping edits keep the earlier one.
+    /// Returns the body with the edits applied. If two edits overlap, the earlier one wins.
     pub fn edited(body: &Bytes, mut edits: Vec<Edit>) -> Self {
         edits.sort_by_key(|edit| edit.at.start);
         let mut pieces = Vec::with_capacity(edits.len() * 2 + 1);
@@ -48,28 +48,28 @@ impl Segments {
         Self(pieces)
     }
 
-    /// The length of the whole body.
+    /// Returns the length of the whole body.
     pub fn len(&self) -> usize {
         self.0.iter().map(Bytes::len).sum()
     }
 
-    /// Whether the body is empty.
+    /// Returns true if the body is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The pieces in order.
+    /// Returns the segments in order.
     pub fn into_pieces(self) -> Vec<Bytes> {
         self.0
     }
 
-    /// The body in one piece, for showing it.
+    /// Returns the body as one vector, to display it.
     pub fn to_vec(&self) -> Vec<u8> {
         self.0.concat()
     }
 }
 
-/// The request as text: valid UTF-8, and not nested too deeply to be read by anyone.
+/// Returns the body as text. It must be UTF-8 and not nested deeper than [`MAX_DEPTH`].
 pub fn text(body: &[u8]) -> Result<&str, Fault> {
     let text = std::str::from_utf8(body).map_err(|e| {
         Fault::invalid("", format!("the body is not valid UTF-8 (byte {})", e.valid_up_to()))
@@ -83,7 +83,7 @@ pub fn text(body: &[u8]) -> Result<&str, Fault> {
     Ok(text)
 }
 
-/// How deep brackets are nested outside of strings. The text need not be valid JSON.
+/// Returns the nesting depth of brackets outside of strings. The text need not be valid JSON.
 fn depth(body: &[u8]) -> usize {
     let (mut deepest, mut depth, mut at) = (0_usize, 0_usize, 0);
     while let Some(byte) = body.get(at) {
@@ -109,18 +109,18 @@ fn depth(body: &[u8]) -> usize {
     deepest
 }
 
-/// Where a borrowed value stands in the text it was borrowed from.
+/// Returns the range of a borrowed value in the text it was borrowed from.
 pub fn range_of(text: &str, value: &RawValue) -> Range<usize> {
     let start = (value.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     start..start + value.get().len()
 }
 
-/// A string as JSON.
+/// Returns a string as JSON.
 pub fn quoted(text: &str) -> Bytes {
     Bytes::from(serde_json::Value::from(text).to_string())
 }
 
-/// Reads a body; a fault names the path of what is wrong.
+/// Parses a body. An error names the path of the invalid value.
 pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Fault> {
     serde_json::from_str(text).map_err(|_| {
         let mut from = serde_json::Deserializer::from_str(text);
@@ -128,10 +128,10 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Fault> {
     })
 }
 
-/// Why a text could not be read, from a second reading that kept track of the path.
+/// Returns the error of a second parse that tracks the path.
 pub fn explain<T>(outcome: Result<T, serde_path_to_error::Error<serde_json::Error>>) -> Fault {
     match outcome {
-        // The value itself is fine, so what spoiled the first reading stands behind it.
+        // The value is valid, so the first parse failed on bytes after it.
         Ok(_) => Fault::invalid("", "something follows the JSON value in the body"),
         Err(error) => {
             let path = error.path().to_string();
@@ -139,35 +139,35 @@ pub fn explain<T>(outcome: Result<T, serde_path_to_error::Error<serde_json::Erro
             if cause.is_syntax() || cause.is_eof() {
                 return Fault::invalid(
                     "",
-                    format!("the body is not valid JSON: {}", cut(&cause.to_string())),
+                    format!("the body is not valid JSON: {}", shorten(&cause.to_string())),
                 );
             }
             let path = if path == "." { String::new() } else { path };
-            Fault::invalid(path, cut(&without_position(&cause.to_string())))
+            Fault::invalid(path, shorten(&without_position(&cause.to_string())))
         }
     }
 }
 
-/// Parser messages end with a position, which means nothing once the path is named.
+/// Removes the position from a parser message, because the error names the path.
 fn without_position(message: &str) -> String {
     message.rsplit_once(" at line ").map_or(message, |(front, _)| front).to_owned()
 }
 
-/// A message never repeats more than a little of what was sent.
-fn cut(message: &str) -> String {
-    const MOST: usize = 200;
-    if message.chars().count() <= MOST {
+/// Shortens a message, so that it never repeats much of the request.
+fn shorten(message: &str) -> String {
+    const MAX_MESSAGE_CHARS: usize = 200;
+    if message.chars().count() <= MAX_MESSAGE_CHARS {
         return message.to_owned();
     }
-    message.chars().take(MOST).chain(std::iter::once('…')).collect()
+    message.chars().take(MAX_MESSAGE_CHARS).chain(std::iter::once('…')).collect()
 }
 
-/// The text of a value, if it is one.
+/// Returns the string of a value, if it is one.
 pub(crate) fn word(raw: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(raw?.get()).ok()
 }
 
-/// The text under a key as it stands there, escapes and all.
+/// Returns the string under a key, with its escapes.
 pub(crate) fn raw_text<'a>(data: &'a [u8], key: &Finder<'_>) -> Option<&'a [u8]> {
     let at = key.find(data)?;
     let rest = data.get(at + key.needle().len()..)?.trim_ascii_start();
@@ -182,23 +182,23 @@ pub(crate) fn raw_text<'a>(data: &'a [u8], key: &Finder<'_>) -> Option<&'a [u8]>
     }
 }
 
-/// How many bytes the text under a key has, near enough: what is escaped counts as one. None where
-/// no text stands there.
+/// Returns the approximate length of the string under a key: an escape counts as one byte. `None`
+/// if there is no string.
 pub(crate) fn text_bytes(data: &[u8], key: &Finder<'_>) -> Option<u64> {
     text_at(data, key.find(data)? + key.needle().len())
 }
 
-/// How many bytes the texts under these keys have together. Where there is none of them, a guess:
-/// most of a piece is its wrapping.
+/// Returns the total length of the strings under the keys. Without any of them, an estimate: most
+/// of a frame is syntax.
 pub(crate) fn said_bytes(data: &[u8], keys: &[Finder<'_>]) -> u64 {
-    let mut said = None;
+    let mut total = None;
     for key in keys {
         let texts = key.find_iter(data).filter_map(|at| text_at(data, at + key.needle().len()));
         for bytes in texts {
-            *said.get_or_insert(0) += bytes;
+            *total.get_or_insert(0) += bytes;
         }
     }
-    said.unwrap_or(data.len() as u64 / 8)
+    total.unwrap_or(data.len() as u64 / 8)
 }
 
 fn text_at(data: &[u8], at: usize) -> Option<u64> {
@@ -221,7 +221,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn edits_leave_the_rest_alone() {
+    fn edits_keep_the_other_bytes() {
         let body = Bytes::from_static(br#"{"a":1, "model" : "x","z":[ ]}"#);
         let edit = |at: Range<usize>, with: &'static str| Edit { at, with: Bytes::from(with) };
         let edited = Segments::edited(&body, vec![edit(18..21, "\"yy\""), edit(1..1, "\"n\":0,")]);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_counted_without_its_wrapping() {
+    fn text_is_counted_without_syntax() {
         let keys = ["\"text\":", "\"arguments\":"].map(Finder::new);
         let data = br#"{"parts":[{"text": "a \"b\"\n"},{"arguments":"{\"c\":1}"},{"text":null}]}"#;
         assert_eq!(text_bytes(data, &keys[0]), Some(6));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded_whatever_stands_in_strings() {
+    fn depth_ignores_brackets_in_strings() {
         let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
         assert!(text(nested(MAX_DEPTH).as_bytes()).is_ok());
         assert!(text(nested(MAX_DEPTH + 1).as_bytes()).is_err());

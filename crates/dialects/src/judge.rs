@@ -1,17 +1,17 @@
-//! The sentences all formats refuse a request with.
+//! Checks that all formats share, and their error texts.
 
 use canon::Fault;
 use serde_json::value::RawValue;
 
-/// The longest name of a model.
+/// The maximum length of a model name in bytes.
 pub(crate) const LONGEST_MODEL: usize = 256;
 
-/// A refusal that names its field.
+/// Returns a 400 error that names its field.
 pub(crate) fn refuse(path: &str, why: &str) -> Fault {
     Fault::invalid(path, format!("`{path}` {why}"))
 }
 
-/// The model a body names.
+/// Checks the model name of a body.
 pub(crate) fn model(value: Option<&RawValue>) -> Result<String, Fault> {
     let value = value.ok_or_else(|| refuse("model", "is required"))?;
     let model: String =
@@ -22,7 +22,7 @@ pub(crate) fn model(value: Option<&RawValue>) -> Result<String, Fault> {
     Ok(model)
 }
 
-/// A number that has to lie between two others, both allowed.
+/// Checks that a number is within a range, bounds included.
 pub(crate) fn within(path: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), Fault> {
     match value {
         Some(value) if !(low..=high).contains(&value) => {

@@ -1,10 +1,11 @@
-//! What is kept of an answer for a client that does not bring all of its seals back.
+//! Signatures that the gateway keeps for clients that do not send all of them back.
 //!
-//! Chat has no official place for seals, and many clients drop the extension field they travel in.
-//! Messages has a place for every seal but one: that of the text an answer ends with, because
-//! clients take a block behind that text for the answer. Such seals are kept by the gateway, under
-//! names every client brings back: the id of a call, the words of a text. Here is what is kept and
-//! how it is put back; where it is kept, for whom and how long is not known here.
+//! Chat has no official field for signatures, and many clients drop the extension field they travel
+//! in. Messages has a field for every signature but one: that of the text a reply ends with,
+//! because clients take a block after that text for the answer. The gateway keeps those signatures
+//! under keys that every client sends back: the id of a call, or the text itself. This module
+//! defines what is kept and how it is restored. The caller decides where it is kept, for whom and
+//! how long.
 
 use canon::{Kind, Origin, Part, Seal};
 use std::borrow::Cow;
@@ -12,33 +13,33 @@ use std::ops::Range;
 
 use crate::stretch::{self, Stretch};
 
-/// What a keepsake is found again by.
+/// The key of kept signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Name<'a> {
     /// The id of a call.
     Call(&'a str),
-    /// The words of a text.
+    /// A whole text.
     Text(&'a str),
 }
 
-/// What is kept under one name.
+/// Signatures kept under one key.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Keepsake(Kept);
+pub struct Keepsake(CachedParts);
 
 #[derive(Clone, Debug, PartialEq)]
-enum Kept {
-    /// The sealed thoughts of a turn, and the seals of its calls.
+enum CachedParts {
+    /// Signed thoughts of a turn, and the signatures of its calls.
     Turn { thoughts: Vec<Part>, calls: Vec<(String, Seal)> },
-    /// The sealed stretches of a text.
+    /// Signed spans of a text.
     Text(Vec<Stretch>),
 }
 
 impl Keepsake {
-    /// How many bytes it takes, roughly.
+    /// Returns the approximate size in bytes.
     pub fn weight(&self) -> usize {
         let token = |seal: &Seal| seal.open().1.len();
         match &self.0 {
-            Kept::Turn { thoughts, calls } => {
+            CachedParts::Turn { thoughts, calls } => {
                 let thoughts = thoughts.iter().map(|part| {
                     let text =
                         if let Kind::Thought(thought) = &part.kind { &thought.text } else { "" };
@@ -47,37 +48,37 @@ impl Keepsake {
                 let calls = calls.iter().map(|(id, seal)| id.len() + token(seal));
                 thoughts.chain(calls).sum()
             }
-            Kept::Text(stretches) => stretches.iter().map(|(.., seal)| token(seal)).sum(),
+            CachedParts::Text(spans) => spans.iter().map(|(.., seal)| token(seal)).sum(),
         }
     }
 }
 
-/// Hands over what is to be kept of an answer that a caller of that format was given.
+/// Passes the signatures of a reply that must be kept to `put`; `caller` is the caller's format.
 pub fn keep(parts: &[Part], caller: Origin, mut put: impl FnMut(Name<'_>, Keepsake)) {
     let texts: Vec<&Part> = match caller {
-        // All text of an answer is one text there.
+        // In chat, all text of a reply is one text.
         Origin::Chat => {
-            keep_calls(parts, &mut put);
+            keep_turn(parts, &mut put);
             parts.iter().filter(|part| part.as_text().is_some()).collect()
         }
         Origin::Messages => parts.get(last_texts(parts)).unwrap_or_default().iter().collect(),
         Origin::Responses | Origin::Native | Origin::Images => return,
     };
-    let (mut all, mut at, mut stretches) = (String::new(), 0, Vec::new());
+    let (mut all, mut at, mut spans) = (String::new(), 0, Vec::new());
     for part in texts {
         let text = part.as_text().unwrap_or_default();
         let end = at + text.chars().count();
-        stretches.extend(part.seal.clone().map(|seal| (at, end, seal)));
+        spans.extend(part.seal.clone().map(|seal| (at, end, seal)));
         all.push_str(text);
         at = end;
     }
-    if !stretches.is_empty() && !all.is_empty() {
-        put(Name::Text(&all), Keepsake(Kept::Text(stretches)));
+    if !spans.is_empty() && !all.is_empty() {
+        put(Name::Text(&all), Keepsake(CachedParts::Text(spans)));
     }
 }
 
-/// What belongs to the calls of a turn, under the id of each.
-fn keep_calls(parts: &[Part], put: &mut impl FnMut(Name<'_>, Keepsake)) {
+/// Keeps the signatures of a turn with calls, under the id of each call.
+fn keep_turn(parts: &[Part], put: &mut impl FnMut(Name<'_>, Keepsake)) {
     let sealed = |part: &&Part| part.seal.is_some() && matches!(part.kind, Kind::Thought(_));
     let thoughts: Vec<Part> = parts.iter().filter(sealed).cloned().collect();
     let calls: Vec<(String, Seal)> = parts
@@ -87,9 +88,9 @@ fn keep_calls(parts: &[Part], put: &mut impl FnMut(Name<'_>, Keepsake)) {
     if thoughts.is_empty() && calls.is_empty() {
         return;
     }
-    let kept = Keepsake(Kept::Turn { thoughts, calls });
+    let cached = Keepsake(CachedParts::Turn { thoughts, calls });
     for id in parts.iter().filter_map(call_id) {
-        put(Name::Call(id), kept.clone());
+        put(Name::Call(id), cached.clone());
     }
 }
 
@@ -97,20 +98,21 @@ fn call_id(part: &Part) -> Option<&str> {
     if let Kind::ToolCall(call) = &part.kind { Some(&call.id) } else { None }
 }
 
-/// Puts back what a client left out of a turn, as far as the provider it goes to has issued it.
+/// Restores the signatures that a client left out of a turn, if the provider it goes to has issued
+/// them.
 pub fn restore(
     parts: &mut Vec<Part>,
     provider: Origin,
     mut find: impl FnMut(Name<'_>) -> Option<Keepsake>,
 ) {
-    let own = |seal: &Seal| seal.origin() == provider;
+    let is_own = |seal: &Seal| seal.origin() == provider;
     let call = parts.iter().find_map(call_id);
     if parts.iter().all(|part| part.seal.is_none())
-        && let Some(Keepsake(Kept::Turn { mut thoughts, mut calls })) =
+        && let Some(Keepsake(CachedParts::Turn { mut thoughts, mut calls })) =
             call.and_then(|id| find(Name::Call(id)))
     {
-        thoughts.retain(|part| part.seal.as_ref().is_some_and(own));
-        calls.retain(|(_, seal)| own(seal));
+        thoughts.retain(|part| part.seal.as_ref().is_some_and(is_own));
+        calls.retain(|(_, seal)| is_own(seal));
         restore_calls(parts, thoughts, calls);
     }
     let run = last_texts(parts);
@@ -118,64 +120,65 @@ pub fn restore(
     if texts.is_empty() || texts.iter().any(|part| part.seal.is_some()) {
         return;
     }
-    let mut look = |from: usize| {
+    let mut find_spans = |from: usize| {
         let texts = parts.get(from..run.end).unwrap_or_default();
         let words: Cow<'_, str> = match texts {
             [one] => one.as_text().unwrap_or_default().into(),
             some => some.iter().filter_map(Part::as_text).collect(),
         };
         match find(Name::Text(&words))?.0 {
-            Kept::Text(mut stretches) => {
-                stretches.retain(|(.., seal)| own(seal));
-                Some((from, stretches))
+            CachedParts::Text(mut spans) => {
+                spans.retain(|(.., seal)| is_own(seal));
+                Some((from, spans))
             }
-            Kept::Turn { .. } => None,
+            CachedParts::Turn { .. } => None,
         }
     };
-    // A picture before the text came back as text too.
+    // An image before the text came back as text too.
     let last = run.end.saturating_sub(1);
-    let found = look(run.start).or_else(|| if last > run.start { look(last) } else { None });
-    if let Some((from, stretches)) = found {
-        restore_texts(parts, from..run.end, stretches);
+    let found =
+        find_spans(run.start).or_else(|| if last > run.start { find_spans(last) } else { None });
+    if let Some((from, spans)) = found {
+        restore_texts(parts, from..run.end, spans);
     }
 }
 
-/// Sealed thoughts go before everything else; a sealed call's seal goes onto the call itself.
+/// Inserts signed thoughts before everything else, and puts each call's signature on the call.
 fn restore_calls(parts: &mut Vec<Part>, thoughts: Vec<Part>, calls: Vec<(String, Seal)>) {
     for (id, seal) in calls {
         if let Some(call) = parts.iter_mut().find(|part| call_id(part) == Some(&id)) {
             call.seal = Some(seal);
         }
     }
-    // Thinking that came back without its seal is the same thinking, and not worth twice.
+    // Thinking that came back without its signature is a duplicate.
     if !thoughts.is_empty() {
         parts.retain(|part| !matches!(part.kind, Kind::Thought(_)));
     }
     parts.splice(0..0, thoughts);
 }
 
-/// Each stretch becomes a part of its own, cut out of the part it lies in.
-fn restore_texts(parts: &mut Vec<Part>, run: Range<usize>, stretches: Vec<Stretch>) {
+/// Splits texts, so that each signed span is a part of its own.
+fn restore_texts(parts: &mut Vec<Part>, run: Range<usize>, spans: Vec<Stretch>) {
     let texts: Vec<Part> = parts.drain(run.clone()).collect();
     let count = texts.len();
-    let (mut at, mut left, mut whole) = (0, stretches, Vec::with_capacity(count));
+    let (mut at, mut left, mut split) = (0, spans, Vec::with_capacity(count));
     for (number, part) in texts.into_iter().enumerate() {
         let end = at + part.as_text().unwrap_or_default().chars().count();
-        // An empty stretch between two parts belongs to the end of the first.
+        // An empty span between two parts belongs to the end of the first.
         let inside = |stretch: &Stretch| stretch.1 <= end || number + 1 == count;
         let (here, later): (Vec<Stretch>, Vec<Stretch>) = left.into_iter().partition(inside);
         left = later;
         let shifted = here.into_iter().filter_map(|(from, to, seal)| {
-            // A stretch over several parts cannot be one part again.
+            // A span over several parts cannot be restored.
             Some((from.checked_sub(at)?, to.checked_sub(at)?, seal))
         });
-        whole.extend(stretch::cut_part(part, shifted.collect()));
+        split.extend(stretch::cut_part(part, shifted.collect()));
         at = end;
     }
-    parts.splice(run.start..run.start, whole);
+    parts.splice(run.start..run.start, split);
 }
 
-/// The last texts of a turn that stand together.
+/// Returns the range of the last adjacent texts of a turn.
 fn last_texts(parts: &[Part]) -> Range<usize> {
     let is_text = |part: &Part| part.as_text().is_some();
     let end = parts.iter().rposition(is_text).map_or(0, |last| last + 1);

@@ -1,22 +1,24 @@
-//! What an answer says of how it was served, and what of it other formats can say.
+//! Service tier of a reply, and the reply fields that other formats cannot show.
 //!
-//! The tier is told by three formats, each in its own words, and is handed on. A tier that a format
-//! has no word for is a loss, unless it is the usual one, which goes without saying. The build of a
-//! provider's machinery (`system_fingerprint`) says nothing to whoever did not ask that provider,
-//! and is no loss to anybody.
+//! Three formats report the tier, each with its own word. A tier without a word in the caller's
+//! format is a loss, except the standard tier. `system_fingerprint` identifies a build of the
+//! provider's backend; it means nothing to a caller of another format, so dropping it is not a
+//! loss.
+//!
+//! See <https://platform.openai.com/docs/api-reference/chat/object> (`service_tier`).
 
 use canon::{Event, Extras, Losses, Origin, Tier};
 use serde_json::Value;
 
 use crate::fields::matters;
 
-/// What the tier is called in every format that tells it.
+/// Field name of the tier in every format that reports it.
 pub(crate) const TIER: &str = "service_tier";
 
-/// Where the messages format keeps what its counts say besides counts.
+/// Key under which the messages format keeps the fields of `usage` that are not counts.
 pub(crate) const USAGE: &str = "portunus.usage";
 
-/// The tier that a field of an answer tells, if it is the field that tells it.
+/// Returns the tier if this reply field reports it.
 pub(crate) fn tier(origin: Origin, name: &str, value: &Value) -> Option<Tier> {
     let word = match (origin, name) {
         (Origin::Chat | Origin::Responses, TIER) => value.as_str()?,
@@ -26,7 +28,7 @@ pub(crate) fn tier(origin: Origin, name: &str, value: &Value) -> Option<Tier> {
     Some(read(origin, word))
 }
 
-/// The tier an answer was served in, by that format's word for it.
+/// Reads a format's word for the tier.
 pub(crate) fn read(origin: Origin, word: &str) -> Tier {
     match word {
         "auto" => Tier::Auto,
@@ -38,7 +40,7 @@ pub(crate) fn read(origin: Origin, word: &str) -> Tier {
     }
 }
 
-/// The tier an event of a stream tells, if it is one that does.
+/// Returns the tier if this stream event reports it.
 pub fn tier_told(event: &Event) -> Option<Tier> {
     let Event::Aside { candidate: None, origin, name, value } = event else { return None };
     match (origin, name.as_str()) {
@@ -50,13 +52,14 @@ pub fn tier_told(event: &Event) -> Option<Tier> {
     }
 }
 
-/// Whether counts of the messages format tell the fastest tier, which has a field of its own there.
+/// Returns true if the `usage` of the messages format reports the fast tier, which has a field of
+/// its own there.
 pub(crate) fn is_fast(usage: &Value) -> bool {
     usage.get("speed").and_then(Value::as_str) == Some("fast")
 }
 
-/// That format's word for the tier of an answer; a tier it has none for is told, unless it is the
-/// usual one.
+/// Returns the format's word for a tier. Records a loss if it has none, except for the standard
+/// tier.
 pub(crate) fn word(tier: &Tier, me: Origin, losses: &mut Losses) -> Option<&'static str> {
     let word = match (me, tier) {
         (Origin::Chat | Origin::Responses, Tier::Auto | Tier::Standard) => Some("default"),
@@ -65,28 +68,28 @@ pub(crate) fn word(tier: &Tier, me: Origin, losses: &mut Losses) -> Option<&'sta
         (Origin::Chat | Origin::Responses | Origin::Messages, Tier::Priority) => Some("priority"),
         _ => None,
     };
-    let usual = matches!(tier, Tier::Auto | Tier::Standard);
+    let is_default = matches!(tier, Tier::Auto | Tier::Standard);
     losses.add_if(
-        word.is_none() && !usual,
+        word.is_none() && !is_default,
         "reply.service_tier",
-        "the format has no word for the tier the answer was served in",
+        "the format has no word for the service tier of the reply",
     );
     word
 }
 
-/// What another format's answer says of itself, in that format's word for its tier; the other
-/// fields are lost.
+/// Records the reply fields of other formats as losses. Returns the word for the tier if one of
+/// them reports it.
 pub(crate) fn note(extras: &Extras, me: Origin, losses: &mut Losses) -> Option<&'static str> {
-    let mut told = None;
+    let mut found = None;
     for origin in Origin::ALL.into_iter().filter(|origin| *origin != me) {
         for (name, value) in extras.for_origin(origin).into_iter().flatten() {
-            told = aside(origin, name, value, me, losses).or(told);
+            found = aside(origin, name, value, me, losses).or(found);
         }
     }
-    told
+    found
 }
 
-/// The same of one field.
+/// Handles one field for [`note`].
 pub(crate) fn aside(
     origin: Origin,
     name: &str,
@@ -97,7 +100,7 @@ pub(crate) fn aside(
     if let Some(tier) = tier(origin, name, value) {
         return word(&tier, me, losses);
     }
-    // Chat keeps the fields of its message apart.
+    // Chat keeps the fields of its message under one key.
     if let (Origin::Chat, "message", Value::Object(inside)) = (origin, name, value) {
         for name in inside.keys().filter(|name| matters(name)) {
             losses.add(&format!("reply.{name}"), "only the provider's format has this field");
@@ -115,8 +118,8 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_tier_is_told_in_the_words_of_the_caller() {
-        for (from, value, me, said, lost) in [
+    fn writes_the_tier_in_the_callers_format() {
+        for (from, value, me, expected, lost) in [
             (Origin::Chat, json!("default"), Origin::Messages, Some("standard"), false),
             (Origin::Responses, json!("priority"), Origin::Messages, Some("priority"), false),
             (Origin::Chat, json!("flex"), Origin::Messages, None, true),
@@ -137,7 +140,7 @@ mod tests {
             extras.put(from, name, value.clone());
             extras.put(from, "system_fingerprint", json!("fp"));
             let mut losses = Losses::new();
-            assert_eq!(note(&extras, me, &mut losses), said, "{from} {value} for {me}");
+            assert_eq!(note(&extras, me, &mut losses), expected, "{from} {value} for {me}");
             let names: Vec<&str> = losses.iter().map(|loss| loss.what.as_str()).collect();
             let expected: &[&str] = if lost { &["reply.service_tier"] } else { &[] };
             assert_eq!(names, expected, "{from} {value} for {me}");

@@ -1,43 +1,46 @@
-//! How a model lets its thinking be steered, for the formats that have more than one way to ask.
+//! The ways a model's thinking can be controlled, for formats with more than one way to ask.
 //!
-//! The directory knows it of most models. Of the others only their names tell something, and that
-//! is guessed here and nowhere else.
+//! The catalog knows this for most models. For the others it is guessed from the model name, only
+//! here.
+//!
+//! See <https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking> and
+//! <https://ai.google.dev/gemini-api/docs/thinking>.
 
 use canon::{Level, Losses};
 use std::borrow::Cow;
 
 use crate::Lane;
 
-/// How a model lets its thinking be steered.
+/// The ways a model's thinking can be controlled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steering {
-    /// The smallest and the largest budget in tokens; `None` where it takes none.
+    /// Smallest and largest budget in tokens. `None` if the model takes no budget.
     pub budget: Option<(u64, u64)>,
-    /// Whether it can decide for itself how long to think.
+    /// True if the model can choose the amount of thinking itself.
     pub dynamic: bool,
-    /// Whether thinking can be switched off.
+    /// True if thinking can be switched off.
     pub can_disable: bool,
-    /// The levels it knows, lowest first; empty where it takes none.
+    /// Supported levels, lowest first. Empty if the model takes no level.
     pub levels: Vec<Level>,
 }
 
-const ANY_BUDGET: Option<(u64, u64)> = Some((0, u64::MAX));
+const ANY_BUDGET_TOKENS: Option<(u64, u64)> = Some((0, u64::MAX));
 
 impl Steering {
-    /// What is known of a lane's model, or guessed.
+    /// Returns the catalog's entry for the lane's model, or a guess by its name.
     pub(crate) fn of<'a>(lane: &Lane<'a>) -> Cow<'a, Self> {
         lane.steering.map_or_else(|| Cow::Owned(Self::by_name(lane.model)), Cow::Borrowed)
     }
 
-    /// What the name of a model tells; an unknown one takes everything.
+    /// Guesses by the model name. An unknown model is assumed to support everything.
     fn by_name(model: &str) -> Self {
-        let (budget, adaptive) = match (claude(model), gemini(model)) {
-            (Some((0..=3, _) | (4, 0..=5)), _) => (ANY_BUDGET, false),
-            (Some((4, 6)) | None, None | Some(3..)) => (ANY_BUDGET, true),
+        let (budget, adaptive) = match (claude_version(model), gemini_generation(model)) {
+            (Some((0..=3, _) | (4, 0..=5)), _) => (ANY_BUDGET_TOKENS, false),
+            (Some((4, 6)) | None, None | Some(3..)) => (ANY_BUDGET_TOKENS, true),
             (Some(_), _) => (None, true),
             (None, Some(_)) => {
                 return Self {
-                    budget: ANY_BUDGET,
+                    budget: ANY_BUDGET_TOKENS,
                     dynamic: true,
                     can_disable: true,
                     levels: vec![],
@@ -48,51 +51,54 @@ impl Steering {
         Self { budget, dynamic: adaptive, can_disable: true, levels }
     }
 
-    /// The nearest of the model's own levels that the format has a word for: the next lower one, or
-    /// the lowest. What is left of the wish is told.
+    /// Returns the nearest level that both the model and the format support: the next lower one, or
+    /// else the lowest. Records a loss if it differs from `wish`.
     pub(crate) fn nearest(
         &self,
-        wish: Level,
+        requested: Level,
         words: &[Level],
         losses: &mut Losses,
     ) -> Option<Level> {
         let known = |level: &&Level| words.contains(level);
-        let below = self.levels.iter().filter(known).rfind(|level| **level <= wish);
+        let below = self.levels.iter().filter(known).rfind(|level| **level <= requested);
         let found = below.or_else(|| self.levels.iter().find(known)).copied();
         losses.add_if(
-            found.is_some_and(|found| found != wish && wish > Level::Low),
+            found.is_some_and(|found| found != requested && requested > Level::Low),
             "thinking.level",
-            "the model has no such level, and is given the nearest",
+            "the model has no such level, so the nearest one is sent",
         );
         found
     }
 
-    /// The level a model is asked for in a format that knows no budgets; `None` where it is better
-    /// not asked at all.
-    pub(crate) fn effort(&self, wish: Level, losses: &mut Losses) -> Option<Level> {
-        if wish == Level::Off && !self.thinks_anyway(losses) {
-            return Some(wish);
+    /// Returns the level for a format without budgets. `None` if the level is better left out.
+    pub(crate) fn effort(&self, requested: Level, losses: &mut Losses) -> Option<Level> {
+        if requested == Level::Off && !self.thinks_anyway(losses) {
+            return Some(requested);
         }
         match self.levels.is_empty() {
-            true => Some(wish).filter(|wish| *wish != Level::Off),
-            false => self.nearest(wish, &Level::ALL, losses),
+            true => Some(requested).filter(|requested| *requested != Level::Off),
+            false => self.nearest(requested, &Level::ALL, losses),
         }
     }
 
-    /// A budget within the model's range.
+    /// Limits a budget to the model's range.
     pub(crate) fn clamp(&self, budget: u64) -> u64 {
-        self.budget.map_or(budget, |(least, most)| budget.min(most).max(least))
+        self.budget.map_or(budget, |(min, max)| budget.min(max).max(min))
     }
 
-    /// Notes that the model thinks although it was asked not to. Tells whether that is so.
+    /// Records a loss and returns true if the model thinks although thinking was switched off.
     pub(crate) fn thinks_anyway(&self, losses: &mut Losses) -> bool {
-        losses.add_if(!self.can_disable, "thinking", "this model cannot be kept from thinking");
+        losses.add_if(
+            !self.can_disable,
+            "thinking",
+            "the thinking of this model cannot be switched off",
+        );
         !self.can_disable
     }
 }
 
-/// The version in the name of a Claude model.
-fn claude(model: &str) -> Option<(u32, u32)> {
+/// Version number in the name of a Claude model.
+fn claude_version(model: &str) -> Option<(u32, u32)> {
     let (_, rest) = model.split_once("claude-")?;
     // Longer numbers are dates.
     let mut numbers = rest
@@ -102,8 +108,8 @@ fn claude(model: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?, numbers.next().unwrap_or(0)))
 }
 
-/// The generation in the name of a Gemini model.
-fn gemini(model: &str) -> Option<u32> {
+/// Generation in the name of a Gemini model.
+fn gemini_generation(model: &str) -> Option<u32> {
     let (_, rest) = model.split_once("gemini-")?;
     rest.split(['-', '.']).next()?.parse().ok()
 }
@@ -115,7 +121,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn a_name_tells_what_a_model_takes() {
+    fn guesses_by_model_name() {
         for (model, budget, levels) in [
             ("claude-3-7-sonnet-20250219", true, false),
             ("claude-opus-4-20250514", true, false),
@@ -138,9 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_level_is_the_next_lower_one_or_the_lowest() {
+    fn nearest_level_is_the_next_lower_or_the_lowest() {
         let known = Steering { levels: vec![Level::Low, Level::High], ..Steering::default() };
-        for (wish, words, found, told) in [
+        for (requested, words, found, recorded) in [
             (Level::High, &Level::ALL[..], Some(Level::High), false),
             (Level::Medium, &Level::ALL[..], Some(Level::Low), true),
             (Level::Max, &Level::ALL[..], Some(Level::High), true),
@@ -149,42 +155,42 @@ mod tests {
             (Level::High, &[][..], None, false),
         ] {
             let mut losses = Losses::new();
-            assert_eq!(known.nearest(wish, words, &mut losses), found, "{wish:?}");
-            assert_eq!(!losses.is_empty(), told, "{wish:?}");
+            assert_eq!(known.nearest(requested, words, &mut losses), found, "{requested:?}");
+            assert_eq!(!losses.is_empty(), recorded, "{requested:?}");
         }
     }
 
-    /// What a lane is sent for that wish, and what of it is told as lost.
+    /// Returns the request for that level, and the recorded losses.
     fn sent(origin: Origin, steering: &Steering, thinking: Thinking) -> (Value, Vec<String>) {
         let turns = vec![canon::Turn::new(canon::Role::User, vec![canon::Part::text("Hello.")])];
         let chat = Chat { thinking, turns, ..Chat::default() };
-        // The name says the contrary of what is known.
+        // The name suggests the opposite of the catalog's entry.
         let model = if origin == Origin::Native { "gemini-2.5-pro" } else { "claude-opus-4-8" };
         let (limit, max_output) = (None, Some(200_000));
         let lane = Lane { model, limit, max_output, steering: Some(steering) };
         let (out, losses) = crate::get(origin).unwrap().write_request(&chat, &lane).unwrap();
         let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();
-        let said = match origin {
+        let sent_value = match origin {
             Origin::Native => body["generationConfig"]["thinkingConfig"].clone(),
             _ => json!([body["thinking"], body["output_config"]["effort"]]),
         };
-        (said, losses.into_iter().map(|loss| loss.what).collect())
+        (sent_value, losses.into_iter().map(|loss| loss.what).collect())
     }
 
     #[test]
-    fn what_is_known_of_a_model_goes_before_its_name() {
+    fn catalog_entry_overrides_the_name() {
         let levels = vec![Level::Low, Level::Medium, Level::High];
         let by_level = Steering { dynamic: true, levels, ..Steering::default() };
         let by_budget = Steering { budget: Some((2_048, 30_000)), ..Steering::default() };
-        let wish = Thinking::default();
-        let high = Thinking { level: Some(Level::High), ..wish };
-        let highest = Thinking { level: Some(Level::Max), ..wish };
-        let off = Thinking { level: Some(Level::Off), ..wish };
-        let tokens = Thinking { budget: Some(9_000), ..wish };
+        let requested = Thinking::default();
+        let high = Thinking { level: Some(Level::High), ..requested };
+        let highest = Thinking { level: Some(Level::Max), ..requested };
+        let off = Thinking { level: Some(Level::Off), ..requested };
+        let tokens = Thinking { budget: Some(9_000), ..requested };
         let enabled = |tokens: u64| json!([{"type": "enabled", "budget_tokens": tokens}, null]);
         let (native, messages) = (Origin::Native, Origin::Messages);
         let nothing: [&str; 0] = [];
-        for (origin, steering, wish, said, lost) in [
+        for (origin, steering, requested, sent_value, lost) in [
             (native, &by_level, high, json!({"thinkingLevel": "HIGH"}), &nothing[..]),
             (native, &by_level, tokens, json!({"thinkingLevel": "MEDIUM"}), &["thinking.budget"]),
             (native, &by_level, off, json!({"thinkingLevel": "LOW"}), &["thinking"]),
@@ -204,21 +210,21 @@ mod tests {
             (messages, &by_budget, tokens, enabled(9_000), &nothing),
             (messages, &by_budget, highest, enabled(30_000), &nothing),
         ] {
-            let got = sent(origin, steering, wish);
+            let got = sent(origin, steering, requested);
             let lost: Vec<String> = lost.iter().map(|what| (*what).to_owned()).collect();
-            assert_eq!(got, (said, lost), "{origin} {steering:?} {wish:?}");
+            assert_eq!(got, (sent_value, lost), "{origin} {steering:?} {requested:?}");
         }
     }
 
     #[test]
-    fn a_model_is_asked_for_a_level_it_has() {
+    fn requests_a_supported_level() {
         use Level::{High, Low, Max, Medium, Minimal, Off, XHigh};
         let of = |levels: &[Level], can_disable| Steering {
             levels: levels.to_vec(),
             can_disable,
             ..Steering::default()
         };
-        for (steering, wish, asked, lost) in [
+        for (steering, requested, expected, lost) in [
             (of(&[Low, Medium, High], true), Off, Some(Off), None),
             (of(&[Low, Medium, High], true), Minimal, Some(Low), None),
             (of(&[Low, Medium, High], true), Max, Some(High), Some("thinking.level")),
@@ -227,9 +233,13 @@ mod tests {
             (of(&[], true), XHigh, Some(XHigh), None),
         ] {
             let mut losses = Losses::new();
-            assert_eq!(steering.effort(wish, &mut losses), asked, "{steering:?} {wish:?}");
-            let told = losses.iter().map(|loss| loss.what.as_str()).next();
-            assert_eq!(told, lost, "{steering:?} {wish:?}");
+            assert_eq!(
+                steering.effort(requested, &mut losses),
+                expected,
+                "{steering:?} {requested:?}"
+            );
+            let recorded = losses.iter().map(|loss| loss.what.as_str()).next();
+            assert_eq!(recorded, lost, "{steering:?} {requested:?}");
         }
     }
 }

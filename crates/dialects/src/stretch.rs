@@ -1,45 +1,47 @@
-//! Sealed stretches of one text, for formats that tell the text in one piece.
+//! Signed spans of one text, for formats that send the text as one string.
 //!
-//! A provider may seal a part of its text, such as its end, as a part of its own. Where the text
-//! stays whole, the seal travels elsewhere and names its stretch by the characters it covers:
+//! A provider may sign a piece of its text, for example the end, as a separate part. If the text
+//! stays in one piece, the signature travels elsewhere and names its span by character offsets:
 //! `text:START:END`.
 
 use canon::{Kind, Part, Seal};
 
-/// A stretch: its first character, the one behind its last, and its seal.
+/// First character, character after the last one, signature.
 pub(crate) type Stretch = (usize, usize, Seal);
 
-/// What a stretch is called.
+/// Returns the name of a span.
 pub(crate) fn name(start: usize, length: usize) -> String {
     format!("text:{start}:{}", start + length)
 }
 
-/// Whether that is what a stretch is called.
+/// Returns true if `name` has the form of a span name.
 pub(crate) fn is_name(name: &str) -> bool {
     name.starts_with("text:")
 }
 
-/// The stretches behind their names; a name that says nothing is left out.
-pub(crate) fn named(seals: Vec<(String, Seal)>) -> Vec<Stretch> {
-    let read = |(name, seal): (String, Seal)| {
+/// Parses span names. Malformed names are skipped.
+pub(crate) fn named(signatures: Vec<(String, Seal)>) -> Vec<Stretch> {
+    let read = |(name, signature): (String, Seal)| {
         let (start, end) = name.strip_prefix("text:")?.split_once(':')?;
-        Some((start.parse().ok()?, end.parse().ok()?, seal))
+        Some((start.parse().ok()?, end.parse().ok()?, signature))
     };
-    seals.into_iter().filter_map(read).collect()
+    signatures.into_iter().filter_map(read).collect()
 }
 
-/// A text with each sealed stretch as a part of its own; seals whose stretch the text does not
-/// have are left out, since they would vouch for other words.
+/// Splits a text so that each signed span is a part of its own. A span outside of the text is
+/// skipped: its signature would not match the words.
 pub(crate) fn cut(text: &str, mut stretches: Vec<Stretch>) -> Vec<Part> {
     stretches.sort_by_key(|(start, end, _)| (*start, *end));
     let all: Vec<char> = text.chars().collect();
     let (mut parts, mut at) = (Vec::new(), 0);
-    for (start, end, seal) in stretches {
-        let (Some(before), Some(own)) = (all.get(at..start), all.get(start..end)) else { continue };
+    for (start, end, signature) in stretches {
+        let (Some(before), Some(signed)) = (all.get(at..start), all.get(start..end)) else {
+            continue;
+        };
         if !before.is_empty() {
             parts.push(Part::text(before.iter().collect::<String>()));
         }
-        parts.push(Part::text(own.iter().collect::<String>()).sealed(Some(seal)));
+        parts.push(Part::text(signed.iter().collect::<String>()).sealed(Some(signature)));
         at = end;
     }
     let rest: String = all.into_iter().skip(at).collect();
@@ -49,21 +51,22 @@ pub(crate) fn cut(text: &str, mut stretches: Vec<Stretch>) -> Vec<Part> {
     parts
 }
 
-/// A part cut in the same way, if it is text; what else it carries stays with its ends.
+/// Splits a text part in the same way. Other parts are returned unchanged. Citations and extras
+/// stay on the first piece, the cache mark on the last.
 pub(crate) fn cut_part(part: Part, stretches: Vec<Stretch>) -> Vec<Part> {
-    let Part { kind: Kind::Text { text, citations }, seal, cache, extras } = part else {
+    let Part { kind: Kind::Text { text, citations }, seal: signature, cache, extras } = part else {
         return vec![part];
     };
     let mut pieces = cut(&text, stretches);
     if let Some(last) = pieces.last_mut() {
         last.cache = cache;
     }
-    if let Some(Part { kind, seal: own, extras: none, .. }) = pieces.first_mut() {
+    if let Some(Part { kind, seal: first_signature, extras: none, .. }) = pieces.first_mut() {
         if let Kind::Text { citations: none, .. } = kind {
             *none = citations;
         }
-        if own.is_none() {
-            *own = seal;
+        if first_signature.is_none() {
+            *first_signature = signature;
         }
         *none = extras;
     }
@@ -76,12 +79,16 @@ mod tests {
     use canon::Origin;
 
     #[test]
-    fn a_sealed_stretch_is_a_part_of_its_own_and_one_that_does_not_fit_is_left_out() {
-        let seal = |token: &str| Seal::new(Origin::Native, token);
+    fn splits_signed_spans_and_skips_spans_outside_the_text() {
+        let signature = |token: &str| Seal::new(Origin::Native, token);
         let marks = |list: &[(usize, usize)]| {
-            named(list.iter().map(|(start, length)| (name(*start, *length), seal("s"))).collect())
+            named(
+                list.iter()
+                    .map(|(start, length)| (name(*start, *length), signature("s")))
+                    .collect(),
+            )
         };
-        let sealed = |text: &str| Part::text(text).sealed(Some(seal("s")));
+        let sealed = |text: &str| Part::text(text).sealed(Some(signature("s")));
         assert_eq!(
             cut("aé, b.", marks(&[(0, 2), (6, 0)])),
             [sealed("aé"), Part::text(", b."), sealed("")]

@@ -1,44 +1,45 @@
-//! Texts borrowed from what is read, where they are written plainly. By itself serde copies a text
-//! that may be missing.
+//! Strings borrowed from the input unless they contain escapes. Serde's `Option<Cow<str>>` always
+//! copies: <https://github.com/serde-rs/serde/issues/2016>.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A text that may be missing.
+/// Deserializes an optional string.
 pub(crate) fn maybe<'de: 'a, 'a, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Cow<'a, str>>, D::Error> {
-    Ok(Option::<Text<'a>>::deserialize(from)?.map(|Text(text)| text))
+    Ok(Option::<BorrowedText<'a>>::deserialize(from)?.map(|BorrowedText(text)| text))
 }
 
-/// A text.
-pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+/// A string borrowed from the input if possible.
+#[derive(Clone, Debug)]
+pub(crate) struct BorrowedText<'a>(pub(crate) Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for BorrowedText<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Text<'de>;
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = BorrowedText<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
 
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<BorrowedText<'de>, E> {
+                Ok(BorrowedText(Cow::Borrowed(text)))
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
+            fn visit_str<E>(self, text: &str) -> Result<BorrowedText<'de>, E> {
+                Ok(BorrowedText(Cow::Owned(text.to_owned())))
             }
 
-            fn visit_string<E>(self, text: String) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text)))
+            fn visit_string<E>(self, text: String) -> Result<BorrowedText<'de>, E> {
+                Ok(BorrowedText(Cow::Owned(text)))
             }
         }
-        from.deserialize_str(Any)
+        from.deserialize_str(TextVisitor)
     }
 }
 
@@ -47,14 +48,14 @@ mod tests {
     use super::*;
 
     #[derive(Deserialize)]
-    struct Said<'a> {
+    struct BorrowedFields<'a> {
         #[serde(borrow, default, deserialize_with = "maybe")]
         text: Option<Cow<'a, str>>,
     }
 
     #[test]
-    fn plain_texts_are_borrowed_and_the_others_are_read() {
-        let read = |json| serde_json::from_str::<Said<'_>>(json).map(|said| said.text);
+    fn borrows_strings_without_escapes() {
+        let read = |json| serde_json::from_str::<BorrowedFields<'_>>(json).map(|said| said.text);
         let plain = read(r#"{"text":"as it stands"}"#).unwrap();
         assert!(matches!(plain, Some(Cow::Borrowed("as it stands"))));
         let escaped = read(r#"{"text":"a\nb"}"#).unwrap();

@@ -1,5 +1,5 @@
-//! The gateway as a process: a key made by its command line, a server on a free port, and the
-//! simulated upstream beside it.
+//! The gateway as a process: a key created by the command line, a server on a free port, and the
+//! simulated upstream.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -9,44 +9,44 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::http;
-use crate::process::{Running, free_port};
+use crate::process::{ChildServer, free_port};
 
-/// How long a server may take until it answers.
-const START: Duration = Duration::from_secs(30);
+/// Timeout from start to first answer.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The binary under test, and the processors it may use.
 pub(crate) struct Binary {
-    /// Where it is.
+    /// Path of the binary.
     pub(crate) path: PathBuf,
-    /// A list for `taskset`; none lets it run anywhere.
+    /// Processor list for `taskset`; `None` allows all.
     pub(crate) cores: Option<String>,
 }
 
 /// A server that answers.
 pub(crate) struct Server {
     /// Its process.
-    pub(crate) running: Running,
-    /// Where it listens.
+    pub(crate) running: ChildServer,
+    /// Listening address.
     pub(crate) address: SocketAddr,
 }
 
 impl Binary {
-    /// A command that runs the binary.
+    /// Returns a command that runs the binary.
     pub(crate) fn command(&self) -> Command {
         pinned(&self.path, self.cores.as_deref())
     }
 
-    /// A key without a cap, made before the server starts: it then prints no key of its own.
+    /// Creates a key without a cap. A server that starts afterwards prints no key of its own.
     pub(crate) fn create_key(&self, data: &Path) -> Result<String> {
         self.create_key_with(data, &[])
     }
 
-    /// A key without a cap, but with these flags.
+    /// Creates a key without a cap, with these flags.
     pub(crate) fn create_key_with(&self, data: &Path, flags: &[&str]) -> Result<String> {
         self.create_any_key(data, &[&["--unlimited"], flags].concat())
     }
 
-    /// A key with a cap, so that its money comes from a lease.
+    /// Creates a key with a cap, which is paid from a lease.
     pub(crate) fn create_capped_key(&self, data: &Path, cap: &str) -> Result<String> {
         self.create_any_key(data, &["--cap", cap])
     }
@@ -54,15 +54,15 @@ impl Binary {
     fn create_any_key(&self, data: &Path, flags: &[&str]) -> Result<String> {
         let arguments = ["keys", "create", "--name", "xtask", "--json", "--data"];
         let output = self.command().args(arguments).arg(data).args(flags).output()?;
-        let told = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "keys create: {}\n{told}", output.status);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "keys create: {}\n{stderr}", output.status);
         let answer: serde_json::Value =
             serde_json::from_slice(&output.stdout).context("keys create did not print JSON")?;
         let key = answer.get("key").and_then(serde_json::Value::as_str);
         Ok(key.context("keys create printed no `key`")?.to_owned())
     }
 
-    /// The command of a gateway on that data folder.
+    /// Returns the command of a gateway on that data folder.
     pub(crate) fn serve(&self, address: SocketAddr, data: &Path, config: Option<&Path>) -> Command {
         let mut command = self.command();
         command.args(["serve", "--listen", &address.to_string(), "--data"]).arg(data);
@@ -72,7 +72,7 @@ impl Binary {
         command
     }
 
-    /// The command of an upstream, with these flags.
+    /// Returns the command of a simulated upstream with these flags.
     pub(crate) fn simulate(&self, address: SocketAddr, flags: &[&str]) -> Command {
         let mut command = self.command();
         command.args(["simulate", "--listen", &address.to_string()]).args(flags);
@@ -81,7 +81,7 @@ impl Binary {
 }
 
 impl Server {
-    /// Starts a server and waits until something answers at `path`.
+    /// Starts a server and waits until it answers at `path`.
     pub(crate) fn start(
         name: &str,
         command: &mut Command,
@@ -89,18 +89,19 @@ impl Server {
         path: &str,
         log: &Path,
     ) -> Result<Self> {
-        let mut running = Running::start(name, command, log)?;
-        running.wait_until(START, || http::status(address, path).is_some_and(|s| s < 500))?;
+        let mut running = ChildServer::start(name, command, log)?;
+        running
+            .wait_until(START_TIMEOUT, || http::status(address, path).is_some_and(|s| s < 500))?;
         Ok(Self { running, address })
     }
 }
 
-/// An address on this machine that nobody uses.
+/// Returns an unused local address.
 pub(crate) fn free_address() -> Result<SocketAddr> {
     Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)))
 }
 
-/// A command bound to some processors.
+/// Returns a command bound to some processors.
 pub(crate) fn pinned(program: &Path, cores: Option<&str>) -> Command {
     match cores {
         Some(cores) => {

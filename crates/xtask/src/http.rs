@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 client over one kept-alive connection. It does little, so that a load made
-//! with it costs little, but it checks what it does: an answer is whole or an error.
+//! A small HTTP/1.1 client over one keep-alive connection. It does little, so that a load generator
+//! costs little. An incomplete answer is an error.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,29 +7,29 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How long any one step of an exchange may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// A head larger than this is not one.
-const MAX_HEAD: usize = 64 * 1024;
+/// Timeout of one I/O operation.
+const IO_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum size of a response head in bytes.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// One connection.
 pub(crate) struct Client {
     stream: TcpStream,
-    /// What was read from the wire: the part before `at` is done with.
+    /// Received bytes. The part before `at` has been processed.
     buffer: Vec<u8>,
     at: usize,
     chunk: Box<[u8; 32 * 1024]>,
 }
 
-/// What came back, apart from the body.
+/// A response without its body.
 pub(crate) struct Answer {
     /// The status code.
     pub(crate) status: u16,
-    /// When the first byte of the body was there; the end of the head when there is no body.
+    /// Arrival of the first byte of the body, or the end of the head without a body.
     pub(crate) first_byte: Instant,
 }
 
-/// How the end of a body is known.
+/// Framing of a body.
 #[derive(Debug, PartialEq, Eq)]
 enum Framing {
     Length(usize),
@@ -39,14 +39,14 @@ enum Framing {
 impl Client {
     /// Opens a connection.
     pub(crate) fn open(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&address, IO_TIMEOUT)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(IO_TIMEOUT))?;
+        stream.set_write_timeout(Some(IO_TIMEOUT))?;
         Ok(Self { stream, buffer: Vec::new(), at: 0, chunk: Box::new([0; 32 * 1024]) })
     }
 
-    /// Sends a whole request and reads the whole answer; the body is left in `body`.
+    /// Sends a request and reads the complete answer into `body`.
     pub(crate) fn exchange(&mut self, request: &[u8], body: &mut Vec<u8>) -> Result<Answer> {
         body.clear();
         self.buffer.clear();
@@ -68,12 +68,12 @@ impl Client {
                 self.at += end + 4;
                 return read;
             }
-            ensure!(self.unread().len() < MAX_HEAD, "a head without an end");
+            ensure!(self.unread().len() < MAX_HEAD_BYTES, "a head without an end");
             self.fill()?;
         }
     }
 
-    /// Moves `length` bytes to `body`; tells when the first of them was there.
+    /// Moves `length` bytes to `body`. Returns the arrival of the first byte.
     fn take(&mut self, length: usize, body: &mut Vec<u8>) -> Result<Instant> {
         if length > 0 && self.unread().is_empty() {
             self.fill()?;
@@ -102,7 +102,7 @@ impl Client {
             let now = self.take(length, body)?;
             let first_byte = *first_byte.get_or_insert(now);
             if length == 0 {
-                // Trailers, if there are any, end like a head does: with an empty line.
+                // Trailers, if any, end with an empty line like a head.
                 while !self.line()?.is_empty() {}
                 return Ok(first_byte);
             }
@@ -117,7 +117,7 @@ impl Client {
                 self.at += end + 2;
                 return Ok(line);
             }
-            ensure!(self.unread().len() < MAX_HEAD, "a line without an end");
+            ensure!(self.unread().len() < MAX_HEAD_BYTES, "a line without an end");
             self.fill()?;
         }
     }
@@ -161,7 +161,7 @@ fn position(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
 
-/// A request with a JSON body.
+/// Returns a POST request with a JSON body.
 pub(crate) fn post(address: SocketAddr, path: &str, key: &str, body: &str) -> Vec<u8> {
     format!(
         "POST {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\n\
@@ -171,7 +171,7 @@ pub(crate) fn post(address: SocketAddr, path: &str, key: &str, body: &str) -> Ve
     .into_bytes()
 }
 
-/// The status of a plain `GET`; `None` when nobody answers.
+/// Returns the status of a `GET`; `None` if there is no answer.
 pub(crate) fn status(address: SocketAddr, path: &str) -> Option<u16> {
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n");
     let mut client = Client::open(address).ok()?;
@@ -184,7 +184,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// What a client makes of these pieces, each sent on its own.
+    /// Returns the client's reading of these pieces, each sent separately.
     fn read(pieces: &'static [&'static str]) -> Result<(u16, String)> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

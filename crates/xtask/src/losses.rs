@@ -1,7 +1,7 @@
-//! `cargo xtask losses`: writes the golden lists of losses and `docs/losses.md` anew.
+//! `cargo xtask losses`: regenerates the golden lists of losses and `docs/losses.md`.
 //!
-//! The tests of the translations know what is lost; here they are only asked to write it down.
-//! What changed is then in the diff, to be looked at line by line before it is kept.
+//! The tests of the translations write the files. Review the diff line by line before committing
+//! it.
 
 use anyhow::Result;
 

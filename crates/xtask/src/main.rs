@@ -1,8 +1,8 @@
 //! Developer commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask bench`,
 //! `cargo xtask soak`, `cargo xtask losses`.
 //!
-//! Nothing here is part of the gateway. The commands install what they need, talk to
-//! `127.0.0.1` only, and clean up after themselves.
+//! Nothing here is part of the gateway. The commands install their tools, talk to `127.0.0.1` only,
+//! and clean up after themselves.
 
 #![expect(clippy::print_stdout, reason = "a command line speaks on standard output")]
 
@@ -32,7 +32,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Check the house rules: file length, crate arrows, links, leftovers
+    /// Check the house rules: crate order, module circles, names, comments, links, leftovers
     Tidy,
     /// Run the whole test suite; installs what it needs
     Test {
@@ -40,7 +40,7 @@ enum Command {
         #[arg(long, value_name = "STEP")]
         only: Option<suite::Step>,
     },
-    /// Measure the gateway beside nginx and beside no proxy at all
+    /// Measure the gateway, nginx and the bare upstream
     Bench {
         /// A few seconds instead of a few minutes; the figures are rougher
         #[arg(long)]
@@ -52,19 +52,19 @@ enum Command {
         #[arg(long)]
         write: bool,
     },
-    /// Try for long what the suite tries for seconds: money under crashes, load and full disks
+    /// Run the ledger tests for a long time: crashes, load and full disks
     Soak {
-        /// How long
+        /// Duration in minutes
         #[arg(long, default_value_t = 30)]
         minutes: u64,
-        /// Where chance begins; a failed round tells its own
+        /// Seed of the random numbers; a failed round prints its own
         #[arg(long)]
         seed: Option<u64>,
-        /// Also fill both databases with so many calls of a year and time what is asked of them
+        /// Also fill both databases with that number of calls and time the queries
         #[arg(long, value_name = "CALLS")]
         year: Option<u64>,
     },
-    /// Write down anew what translations lose: the golden lists and docs/losses.md
+    /// Regenerate the lists of translation losses: the golden files and docs/losses.md
     Losses,
 }
 

@@ -1,5 +1,5 @@
-//! Servers started for the length of a test or a measurement: each writes to a log of its own and
-//! ends with the value that stands for it, whatever happens in between.
+//! Child processes for the duration of a test or a measurement. Each writes to a log of its own and
+//! ends when its value is dropped.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -11,27 +11,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How long a server may take to end after it was asked to.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of a server to end after a signal.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running server. Dropping it ends it.
-pub(crate) struct Running {
+/// A running server. Dropping it stops it.
+pub(crate) struct ChildServer {
     name: String,
     child: Child,
     log: PathBuf,
 }
 
-/// How a server is asked to end.
+/// Signal that stops a server.
 #[derive(Clone, Copy)]
 pub(crate) enum Signal {
-    /// The usual request.
+    /// SIGTERM.
     Term,
-    /// What PostgreSQL takes for "now, without waiting for clients".
+    /// SIGINT: PostgreSQL's fast shutdown, without waiting for clients.
     Int,
 }
 
-impl Running {
-    /// Starts a server; what it prints goes to `log`.
+impl ChildServer {
+    /// Starts a server with its output in `log`.
     pub(crate) fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("creating {}", log.display()))?;
         let child = command
@@ -43,12 +43,12 @@ impl Running {
         Ok(Self { name: name.into(), child, log: log.into() })
     }
 
-    /// The id of the process.
+    /// Returns the id of the process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until `ready` says so; fails when the server ends before that, or takes too long.
+    /// Waits until `ready` returns true. Fails if the server ends before that or the limit expires.
     pub(crate) fn wait_until(
         &mut self,
         limit: Duration,
@@ -57,33 +57,34 @@ impl Running {
         let begin = Instant::now();
         while !ready() {
             if let Some(status) = self.child.try_wait()? {
-                bail!("{} ended at once: {status}\n{}", self.name, self.last_words());
+                bail!("{} ended at once: {status}\n{}", self.name, self.log_tail());
             }
             if begin.elapsed() > limit {
-                bail!("{} is not ready after {limit:?}\n{}", self.name, self.last_words());
+                bail!("{} is not ready after {limit:?}\n{}", self.name, self.log_tail());
             }
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
-    /// Asks the server to end and waits for it; one that does not is killed and counts as failed.
+    /// Stops the server and waits for its end. A server that does not end is killed, which is an
+    /// error.
     pub(crate) fn stop(mut self, signal: Signal) -> Result<ExitStatus> {
         self.end(signal)
     }
 
-    /// How it ended, if it did.
-    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    /// Returns the exit status if the server has ended.
+    pub(crate) fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// All it printed.
-    pub(crate) fn said(&self) -> Result<String> {
+    /// Returns the complete log.
+    pub(crate) fn log_text(&self) -> Result<String> {
         fs::read_to_string(&self.log).with_context(|| format!("reading {}", self.log.display()))
     }
 
-    /// The end of the log, for whoever has to find out what went wrong.
-    pub(crate) fn last_words(&self) -> String {
+    /// Returns the end of the log, for error messages.
+    pub(crate) fn log_tail(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let tail = lines.get(lines.len().saturating_sub(40)..).unwrap_or_default();
@@ -98,11 +99,11 @@ impl Running {
             Signal::Term => "-TERM",
             Signal::Int => "-INT",
         };
-        // The shell's own `kill`: there is not always a program of that name.
+        // The shell's built-in `kill`: not every system has a program of that name.
         let id = self.id().to_string();
         Command::new("sh").args(["-c", "kill \"$0\" \"$1\"", signal, &id]).status()?;
         let begin = Instant::now();
-        while begin.elapsed() < PATIENCE {
+        while begin.elapsed() < STOP_TIMEOUT {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
@@ -110,11 +111,11 @@ impl Running {
         }
         self.child.kill()?;
         self.child.wait()?;
-        bail!("{} did not end within {PATIENCE:?}\n{}", self.name, self.last_words())
+        bail!("{} did not end within {STOP_TIMEOUT:?}\n{}", self.name, self.log_tail())
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildServer {
     fn drop(&mut self) {
         if let Err(error) = self.end(Signal::Term) {
             println!("{error:#}");
@@ -122,11 +123,11 @@ impl Drop for Running {
     }
 }
 
-/// A folder that goes when the value goes.
-pub(crate) struct Scratch(PathBuf);
+/// A temporary folder that is removed on drop.
+pub(crate) struct TempFolder(PathBuf);
 
-impl Scratch {
-    /// A new empty folder under the system's folder for such things.
+impl TempFolder {
+    /// Creates an empty folder in the system's temporary folder.
     pub(crate) fn new(name: &str) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -136,13 +137,13 @@ impl Scratch {
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             println!("could not remove {}: {error}", self.0.display());
@@ -150,8 +151,8 @@ impl Drop for Scratch {
     }
 }
 
-/// A port nobody listens on. Another process could take it before it is used, but ports are
-/// handed out in turn, so that does not happen within the moment it takes.
+/// Returns a free port. Another process could take it first, but the kernel hands out ports in
+/// turn, so that this does not happen in practice.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
@@ -162,10 +163,10 @@ mod tests {
 
     #[test]
     fn a_server_ends_when_asked_and_its_folder_goes() {
-        let folder = Scratch::new("process").unwrap();
+        let folder = TempFolder::new("process").unwrap();
         let path = folder.path().to_path_buf();
         let mut command = Command::new("sleep");
-        let sleep = Running::start("sleep", command.arg("60"), &path.join("log")).unwrap();
+        let sleep = ChildServer::start("sleep", command.arg("60"), &path.join("log")).unwrap();
         assert!(!sleep.stop(Signal::Term).unwrap().success());
         drop(folder);
         assert!(!path.exists());
@@ -173,11 +174,11 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_early_leaves_its_last_words() {
-        let folder = Scratch::new("process").unwrap();
+        let folder = TempFolder::new("process").unwrap();
         let mut command = Command::new("sh");
-        let command = command.args(["-c", "echo no such door; exit 3"]);
-        let mut door = Running::start("door", command, &folder.path().join("log")).unwrap();
-        let error = door.wait_until(Duration::from_secs(10), || false).unwrap_err();
-        assert!(error.to_string().contains("no such door"), "{error}");
+        let command = command.args(["-c", "echo unknown option; exit 3"]);
+        let mut server = ChildServer::start("server", command, &folder.path().join("log")).unwrap();
+        let error = server.wait_until(Duration::from_secs(10), || false).unwrap_err();
+        assert!(error.to_string().contains("unknown option"), "{error}");
     }
 }

@@ -1,9 +1,8 @@
-//! `cargo xtask soak`: the proofs of the ledger for as long as one likes, with the figures turned up.
+//! `cargo xtask soak`: runs the tests of the ledger for a chosen time, with larger parameters.
 //!
-//! What runs are the suite's own tests, one after the other and round after round: the simulation
-//! by the ten thousand seeds, processes under `kill -9`, caps under hundreds of callers, a full
-//! disk, a database that goes away; on one to three nodes. A round that fails is told with the
-//! figures it ran with.
+//! The tests of the suite run one after the other in rounds: the simulation with thousands of
+//! seeds, processes under `kill -9`, caps with hundreds of callers, a full disk, and a database
+//! outage; on one to three nodes. A failed round prints its parameters.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
@@ -16,43 +15,43 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::process::{Running, Scratch};
+use crate::process::{ChildServer, TempFolder};
 use crate::suite::postgres::Postgres;
 use crate::tools::{self, cargo};
 use crate::workspace;
 
-/// How many seeds the simulation runs in one round.
-const SEEDS: u64 = 20_000;
-/// How often a line is written where there is no terminal to draw on.
-const SELDOM: Duration = Duration::from_secs(30);
-const WIDTH: usize = 24;
+/// Number of seeds of the simulation per round.
+const SEEDS_PER_ROUND: u64 = 20_000;
+/// Interval of progress lines without a terminal.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
+const BAR_WIDTH: usize = 24;
 
-/// A test with the figures it is to run with.
-struct Round {
-    /// What it tries, in a word or two.
+/// A test with its parameters.
+struct SoakRound {
+    /// Short description.
     about: String,
     test: &'static str,
     figures: Vec<(&'static str, u64)>,
     simulated: bool,
 }
 
-/// The rounds of one turn; each turn has other numbers of nodes and callers.
-fn rounds(turn: u64, seed: u64) -> Vec<Round> {
+/// Returns the rounds of one turn. Each turn has other numbers of nodes and callers.
+fn rounds(turn: u64, seed: u64) -> Vec<SoakRound> {
     let nodes = 1 + turn % 3;
     let callers = 64 << (turn % 4);
-    let real = |about: String, test, figures: &[(&'static str, u64)]| Round {
+    let real = |about: String, test, figures: &[(&'static str, u64)]| SoakRound {
         about,
         test,
         figures: [figures, &[("PORTUNUS_SOAK_SEED", seed.wrapping_add(turn))]].concat(),
         simulated: false,
     };
     vec![
-        Round {
-            about: format!("{SEEDS} seeds"),
+        SoakRound {
+            about: format!("{SEEDS_PER_ROUND} seeds"),
             test: "simulation::whatever_happens_the_cap_holds_and_no_call_is_lost_or_doubled",
             figures: vec![
-                ("FIRST_SEED", seed.wrapping_add(turn.wrapping_mul(SEEDS)) >> 8),
-                ("SEEDS", SEEDS),
+                ("FIRST_SEED", seed.wrapping_add(turn.wrapping_mul(SEEDS_PER_ROUND)) >> 8),
+                ("SEEDS", SEEDS_PER_ROUND),
             ],
             simulated: true,
         },
@@ -88,22 +87,22 @@ fn rounds(turn: u64, seed: u64) -> Vec<Round> {
     ]
 }
 
-/// What was done so far.
+/// Progress of the run.
 #[derive(Default)]
-struct Done {
+struct SoakProgress {
     rounds: u64,
     seeds: u64,
     calls: u64,
     kills: u64,
 }
 
-impl Done {
-    /// Adds what a test told of itself.
-    fn hear(&mut self, said: &str) {
-        for line in said.lines() {
-            // The test's name stands before the first of its lines.
-            let Some((_, told)) = line.rsplit_once("soak ") else { continue };
-            let Some((name, count)) = told.split_once(' ') else { continue };
+impl SoakProgress {
+    /// Adds the counts that a test printed.
+    fn add_counts(&mut self, log_text: &str) {
+        for line in log_text.lines() {
+            // The test's name precedes its first line.
+            let Some((_, printed)) = line.rsplit_once("soak ") else { continue };
+            let Some((name, count)) = printed.split_once(' ') else { continue };
             let count: u64 = count.trim().parse().unwrap_or_default();
             match name {
                 "calls" => self.calls += count,
@@ -115,16 +114,16 @@ impl Done {
 
     fn line(&self, spent: Duration, whole: Duration, about: &str) -> String {
         let part = spent.as_secs_f64() / whole.as_secs_f64().max(1.0);
-        let full = ((part * WIDTH as f64) as usize).min(WIDTH);
+        let full = ((part * BAR_WIDTH as f64) as usize).min(BAR_WIDTH);
         let seconds = spent.as_secs_f64().max(1.0);
         let clock = |time: Duration| format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60);
         let mut line = String::new();
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(
             line,
             "[{}{}] {} of {} · round {} · {} calls ({:.0}/s) · {} kills · {} seeds · {about}",
             "#".repeat(full),
-            ".".repeat(WIDTH - full),
+            ".".repeat(BAR_WIDTH - full),
             clock(spent),
             clock(whole),
             self.rounds + 1,
@@ -137,12 +136,12 @@ impl Done {
     }
 }
 
-/// Runs rounds until the time is over; fails with the first round that does.
+/// Runs rounds until the time is over. Fails with the first failed round.
 pub(crate) fn run(minutes: u64, seed: Option<u64>, year: Option<u64>) -> Result<()> {
-    let nodes = built(&["-p", "portunus", "--features", "node-tests", "--test", "portunus"])?;
-    // Optimised: a simulation is as good as it has seeds.
-    let ledger = built(&["--release", "-p", "ledger", "--test", "ledger"])?;
-    // Another one every time; the standard library's own chance will do.
+    let nodes = build_test(&["-p", "portunus", "--features", "node-tests", "--test", "portunus"])?;
+    // Optimised, because more seeds make the simulation more thorough.
+    let ledger = build_test(&["--release", "-p", "ledger", "--test", "ledger"])?;
+    // A new seed per run; the randomness of the standard library is sufficient.
     let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(()) >> 32);
     println!("soak: {minutes} minutes, --seed {seed}");
     let postgres = Postgres::start()?;
@@ -155,12 +154,12 @@ pub(crate) fn run(minutes: u64, seed: Option<u64>, year: Option<u64>) -> Result<
 
 fn soak(minutes: u64, seed: u64, nodes: &Path, ledger: &Path, postgres: &str) -> Result<()> {
     let (begun, whole) = (Instant::now(), Duration::from_secs(minutes * 60));
-    let scratch = Scratch::new("soak")?;
-    let mut done = Done::default();
+    let scratch = TempFolder::new("soak")?;
+    let mut progress = SoakProgress::default();
     for turn in 0.. {
         for round in rounds(turn, seed) {
             if begun.elapsed() >= whole {
-                println!("\nsoak: {} rounds held", done.rounds);
+                println!("\nsoak: {} rounds held", progress.rounds);
                 return Ok(());
             }
             let mut test = Command::new(if round.simulated { ledger } else { nodes });
@@ -170,43 +169,44 @@ fn soak(minutes: u64, seed: u64, nodes: &Path, ledger: &Path, postgres: &str) ->
                 test.env(name, figure.to_string());
             }
             let log = scratch.path().join("round.log");
-            let running = Running::start(&round.about, &mut test, &log)?;
-            let said = watch(running, || done.line(begun.elapsed(), whole, &round.about));
-            let said = said.with_context(|| {
+            let running = ChildServer::start(&round.about, &mut test, &log)?;
+            let log_text =
+                wait_for(running, || progress.line(begun.elapsed(), whole, &round.about));
+            let log_text = log_text.with_context(|| {
                 let figures = round.figures.iter().map(|(name, value)| format!("{name}={value} "));
                 format!("round failed: {}{}", figures.collect::<String>(), round.test)
             })?;
-            done.hear(&said);
-            done.rounds += 1;
-            done.seeds += if round.simulated { SEEDS } else { 0 };
+            progress.add_counts(&log_text);
+            progress.rounds += 1;
+            progress.seeds += if round.simulated { SEEDS_PER_ROUND } else { 0 };
         }
     }
     Ok(())
 }
 
-/// Waits for a test and shows the line meanwhile; all it said, if it passed.
-fn watch(mut running: Running, line: impl Fn() -> String) -> Result<String> {
+/// Waits for a test while it shows the progress line. Returns the output of a passed test.
+fn wait_for(mut running: ChildServer, line: impl Fn() -> String) -> Result<String> {
     let terminal = std::io::stdout().is_terminal();
     let mut shown: Option<Instant> = None;
     loop {
-        let ended = running.ended()?;
+        let exit_status = running.exit_status()?;
         if terminal {
             print!("\r{}\x1b[K", line());
             let _ = std::io::stdout().flush();
-        } else if shown.is_none_or(|shown| shown.elapsed() > SELDOM) {
+        } else if shown.is_none_or(|shown| shown.elapsed() > PROGRESS_INTERVAL) {
             println!("{}", line());
             shown = Some(Instant::now());
         }
-        match ended {
-            Some(status) if status.success() => return running.said(),
-            Some(status) => bail!("{status}\n{}", running.last_words()),
+        match exit_status {
+            Some(status) if status.success() => return running.log_text(),
+            Some(status) => bail!("{status}\n{}", running.log_tail()),
             None => thread::sleep(Duration::from_millis(200)),
         }
     }
 }
 
-/// The path of a test that is built for this.
-fn built(which: &[&str]) -> Result<PathBuf> {
+/// Builds a test and returns its path.
+fn build_test(which: &[&str]) -> Result<PathBuf> {
     let mut build = cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
     let output = build.args(which).stderr(std::process::Stdio::inherit()).output()?;
     anyhow::ensure!(output.status.success(), "the tests do not build");
@@ -219,9 +219,9 @@ fn built(which: &[&str]) -> Result<PathBuf> {
     paths.next_back().context("cargo named no test that was built")
 }
 
-/// A year of calls in each database, and how long questions about it take.
+/// Fills each database with a year of calls and times the queries.
 fn time_a_year(calls: u64, postgres: &str) -> Result<()> {
-    let scratch = Scratch::new("year")?;
+    let scratch = TempFolder::new("year")?;
     let sqlite = format!("sqlite:{}/year.db", scratch.path().display());
     for url in [sqlite.as_str(), postgres] {
         let mut example = cargo(&["run", "--quiet", "--release", "-p", "store"]);
@@ -237,10 +237,12 @@ mod tests {
 
     #[test]
     fn what_a_test_tells_is_counted() {
-        let mut done = Done::default();
-        done.hear("test kills::x ... soak calls 12\nsoak kills 3\nsoak cut 9\nok\nsoak calls 1");
-        assert_eq!((done.calls, done.kills), (13, 3));
-        let line = done.line(Duration::from_secs(61), Duration::from_secs(122), "now");
+        let mut progress = SoakProgress::default();
+        progress.add_counts(
+            "test kills::x ... soak calls 12\nsoak kills 3\nsoak cut 9\nok\nsoak calls 1",
+        );
+        assert_eq!((progress.calls, progress.kills), (13, 3));
+        let line = progress.line(Duration::from_secs(61), Duration::from_secs(122), "now");
         assert!(line.starts_with("[############............] 1:01 of 2:02 · round 1"), "{line}");
     }
 

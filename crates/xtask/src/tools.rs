@@ -1,4 +1,4 @@
-//! Programs the commands need beside Rust: found where they are, else installed.
+//! External programs: found on the search path, otherwise installed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,19 +9,19 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace;
 
-/// The release of cargo-deny the checks were written for.
+/// Version of cargo-deny.
 const CARGO_DENY: &str = "0.20.2";
 
-/// Runs a command with its output shown; fails unless it succeeds.
+/// Runs a command and shows its output. Fails unless the command succeeds.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let told = describe(command);
-    println!("$ {told}");
-    let status = command.status().with_context(|| format!("starting `{told}`"))?;
-    ensure!(status.success(), "`{told}`: {status}");
+    let description = describe(command);
+    println!("$ {description}");
+    let status = command.status().with_context(|| format!("starting `{description}`"))?;
+    ensure!(status.success(), "`{description}`: {status}");
     Ok(())
 }
 
-/// `cargo`, in the root of the workspace.
+/// Returns a `cargo` command in the root of the workspace.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
@@ -34,42 +34,42 @@ fn describe(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Where a program is on the search path.
+/// Returns the path of a program on the search path.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    // Daemons live in folders that are not on everyone's path.
+    // Daemons are in folders that are not on every user's path.
     let daemons = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
     let folders = std::env::split_paths(&path).chain(daemons);
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// Whether this process may do everything.
+/// Returns true if this process runs as root.
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// Installs a Debian package, which takes root.
+/// Installs a Debian package. Requires root.
 pub(crate) fn apt(package: &str) -> Result<()> {
     if !is_root() || find("apt-get").is_none() {
         bail!("this needs `{package}`: please install it and run the command again");
     }
     println!("installing {package}");
-    // No package may start a service of its own on the machine it is installed on.
-    let quiet = |arguments: &[&str]| {
+    // Prevents packages from starting services at installation.
+    let apt_get = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
         run(&mut command)
     };
     let install = ["install", "-y", "-q", "--no-install-recommends", package];
-    if quiet(&install).is_err() {
-        // The package lists may be missing or old.
-        quiet(&["update", "-q"])?;
-        quiet(&install)?;
+    if apt_get(&install).is_err() {
+        // The package lists may be missing or outdated.
+        apt_get(&["update", "-q"])?;
+        apt_get(&install)?;
     }
     Ok(())
 }
 
-/// nginx, installed if missing.
+/// Returns the path of nginx; installs it if missing.
 pub(crate) fn nginx() -> Result<PathBuf> {
     if find("nginx").is_none() {
         apt("nginx-light")?;
@@ -77,7 +77,7 @@ pub(crate) fn nginx() -> Result<PathBuf> {
     find("nginx").context("nginx is installed, yet not on the search path")
 }
 
-/// The folder of PostgreSQL's programs, installed if missing.
+/// Returns the folder of PostgreSQL's programs; installs them if missing.
 pub(crate) fn postgres() -> Result<PathBuf> {
     if let Some(found) = postgres_folder() {
         return Ok(found);
@@ -86,20 +86,20 @@ pub(crate) fn postgres() -> Result<PathBuf> {
     postgres_folder().context("PostgreSQL is installed, yet `initdb` is nowhere")
 }
 
-/// Valkey's server, or the one it comes from, which speaks the same; installed if missing.
+/// Returns the path of the Valkey server or of the compatible Redis server; installs it if missing.
 pub(crate) fn valkey() -> Result<PathBuf> {
     let found = || find("valkey-server").or_else(|| find("redis-server"));
     if let Some(found) = found() {
         return Ok(found);
     }
-    // Older releases of Debian have only the second.
+    // Older Debian releases have only Redis.
     if apt("valkey-server").is_err() {
         apt("redis-server")?;
     }
     found().context("Valkey is installed, yet not on the search path")
 }
 
-/// Debian keeps one folder per release and none of them on the search path.
+/// Debian has one folder per PostgreSQL version, none of them on the search path.
 fn postgres_folder() -> Option<PathBuf> {
     let releases = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let number = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
@@ -110,8 +110,8 @@ fn postgres_folder() -> Option<PathBuf> {
     folders.chain(on_path).find(|folder| folder.join("initdb").is_file())
 }
 
-/// cargo-deny, built once and kept under `target`. Without optimisation: it builds in half the
-/// time and has little to do.
+/// Returns the path of cargo-deny, built once under `target`. The debug build takes half the time
+/// and is fast enough.
 pub(crate) fn cargo_deny() -> Result<PathBuf> {
     let ours = workspace::target().join("tools/bin/cargo-deny");
     if let Some(found) = [ours.clone()].into_iter().chain(find("cargo-deny")).find(|p| p.is_file())
@@ -124,7 +124,8 @@ pub(crate) fn cargo_deny() -> Result<PathBuf> {
     Ok(ours)
 }
 
-/// A Python with the packages of a requirements file, kept under `target` until the file changes.
+/// Returns a Python with the packages of a requirements file, kept under `target` until the file
+/// changes.
 pub(crate) fn python(name: &str, requirements: &Path) -> Result<PathBuf> {
     let folder = workspace::target().join(format!("{name}-venv"));
     let python = folder.join("bin/python");
@@ -137,7 +138,7 @@ pub(crate) fn python(name: &str, requirements: &Path) -> Result<PathBuf> {
     if find("python3").is_none() {
         apt("python3")?;
     }
-    // Debian ships Python without the part that makes environments.
+    // Debian ships Python without `venv`.
     let can = Command::new("python3").args(["-c", "import ensurepip, venv"]).output()?;
     if !can.status.success() {
         apt("python3-venv")?;

@@ -1,36 +1,36 @@
-//! Where the workspace is, and the text files that make it up.
+//! Root and text files of the workspace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Folders that hold what was made, not what was written.
+/// Folders of generated files.
 const MADE: [&str; 6] = ["target", "node_modules", "__pycache__", "data", "corpus", "artifacts"];
-/// The hidden folders that belong to the project.
+/// Hidden folders that belong to the project.
 const HIDDEN: [&str; 3] = [".cargo", ".ci", ".github"];
 
 /// A text file of the project.
 pub(crate) struct Source {
-    /// Its path from the root of the workspace, with `/` between the parts.
+    /// Path relative to the root of the workspace, with `/` as separator.
     pub(crate) path: String,
-    /// All it says.
+    /// Content.
     pub(crate) text: String,
 }
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target folder.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Every text file of the project, sorted by path. Files that are not UTF-8 are left out. The
-/// folders are walked rather than asked of git, so that an unpacked archive is checked as well.
+/// Returns all text files of the project, sorted by path. Files that are not UTF-8 are left out.
+/// The folders are walked without git, so that an unpacked archive can be checked too.
 pub(crate) fn sources(root: &Path) -> Result<Vec<Source>> {
     let mut found = Vec::new();
     walk(root, "", &mut found)?;
@@ -50,6 +50,8 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<Source>) -> Result<()> {
                 walk(&entry.path(), &path, found)?;
             }
         } else if kind.is_file()
+            // In a git worktree `.git` is a file.
+            && name != ".git"
             && let Ok(text) = fs::read_to_string(entry.path())
         {
             found.push(Source { path, text });
@@ -58,7 +60,7 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<Source>) -> Result<()> {
     Ok(())
 }
 
-/// `data` is the gateway's own folder at the root only; crates may have one of that name.
+/// At the root, `data` is the gateway's data folder; crates may have a folder of that name.
 fn is_ours(name: &str, at_root: bool) -> bool {
     if name.starts_with('.') {
         return HIDDEN.contains(&name);

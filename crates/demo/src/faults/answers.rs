@@ -1,30 +1,31 @@
-//! Faults of whole answers: error statuses in the words of each format, and bodies that are none.
+//! Faults of complete answers: error statuses in each format's shape, and invalid bodies.
 
 use bytes::Bytes;
 use canon::Origin;
 use serde_json::{Value, json};
 
-use super::good::{Good, Piece};
-use super::order::{BadOrder, Order};
-use super::script::{Framing, Head, Script};
+use super::order::{FaultOrder, OrderError};
+use super::proper_answer::{BodyPiece, ProperAnswer};
+use super::script::{AnswerScript, BodyFraming, ScriptHead};
 use crate::server::now;
 
-/// An answer with that status and body instead.
-fn instead(good: Good, status: u16, kind: &str, body: impl Into<Bytes>) -> Script {
+/// Replaces the answer by one with that status and body.
+fn instead(good: ProperAnswer, status: u16, kind: &str, body: impl Into<Bytes>) -> AnswerScript {
     let body = body.into();
-    let good = Good {
+    let good = ProperAnswer {
         status,
         kind: kind.to_owned(),
-        pieces: vec![Piece::new(body)],
+        pieces: vec![BodyPiece::new(body)],
         events: false,
         ..good
     };
     let length = good.length();
     let mut script = good.script();
     if let Some(head) = &mut script.head {
-        // These have no body and no length, or a reader would wait for it.
+        // These statuses have no body and no length; a reader would wait for one (RFC 9110, section
+        // 6.4.1).
         let bare = matches!(status, 100..=199 | 204 | 304);
-        head.framing = if bare { Framing::None } else { Framing::Length(length) };
+        head.framing = if bare { BodyFraming::None } else { BodyFraming::Length(length) };
         if bare {
             head.headers.clear();
             script.body.clear();
@@ -37,23 +38,23 @@ const JSON: &str = "application/json";
 const PAGE: &str = "<!doctype html><html><head><title>Sign in</title></head><body>\
                     <h1>Sign in to the network</h1></body></html>";
 
-/// What an error is about, whatever its format calls it.
+/// Kind of an error, independent of the format.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum ErrorClass {
     Overloaded,
     Rate,
     Invalid,
     Auth,
 }
 
-pub(super) const KINDS: &[(&str, Kind)] = &[
-    ("overloaded", Kind::Overloaded),
-    ("rate", Kind::Rate),
-    ("invalid", Kind::Invalid),
-    ("auth", Kind::Auth),
+pub(super) const ERROR_CLASSES: &[(&str, ErrorClass)] = &[
+    ("overloaded", ErrorClass::Overloaded),
+    ("rate", ErrorClass::Rate),
+    ("invalid", ErrorClass::Invalid),
+    ("auth", ErrorClass::Auth),
 ];
 
-impl Kind {
+impl ErrorClass {
     pub(super) const fn status(self) -> u16 {
         match self {
             Self::Overloaded => 529,
@@ -64,7 +65,7 @@ impl Kind {
     }
 }
 
-/// A format's own error body for a status, with things in it that must not reach a caller.
+/// Returns a format's error body for a status. It contains text that must not reach a caller.
 pub(super) fn error(origin: Origin, status: u16, delay: Option<&str>) -> Value {
     let message = format!(
         "Upstream says {status}: see https://status.example.com for org-4711, key sk-proj-abc123"
@@ -124,9 +125,9 @@ pub(super) fn error(origin: Origin, status: u16, delay: Option<&str>) -> Value {
     }
 }
 
-/// How a provider says when to come back.
+/// Form in which a provider states the retry delay.
 #[derive(Clone, Copy)]
-enum Hint {
+enum RetryHint {
     None,
     Seconds,
     Millis,
@@ -141,49 +142,49 @@ enum Hint {
 }
 
 #[derive(Clone, Copy)]
-enum Shown {
+enum ErrorPlacement {
     Own,
     Html,
     Text,
     Empty,
 }
 
-pub(super) fn status(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn status(order: &FaultOrder, good: ProperAnswer) -> Result<AnswerScript, OrderError> {
     let code = order.number("code", 503)?;
     let code = u16::try_from(code).ok().filter(|code| (100..=999).contains(code));
-    let code = code.ok_or_else(|| BadOrder("`code` is a number from 100 to 999".to_owned()))?;
+    let code = code.ok_or_else(|| OrderError("`code` is a number from 100 to 999".to_owned()))?;
     let hint = order.one_of(
         "hint",
         &[
-            ("none", Hint::None),
-            ("seconds", Hint::Seconds),
-            ("ms", Hint::Millis),
-            ("date", Hint::Date),
-            ("past", Hint::Past),
-            ("far", Hint::Far),
-            ("malformed", Hint::Malformed),
-            ("negative", Hint::Negative),
-            ("reset", Hint::Reset),
-            ("delay", Hint::Delay),
-            ("rfc3339", Hint::Rfc3339),
+            ("none", RetryHint::None),
+            ("seconds", RetryHint::Seconds),
+            ("ms", RetryHint::Millis),
+            ("date", RetryHint::Date),
+            ("past", RetryHint::Past),
+            ("far", RetryHint::Far),
+            ("malformed", RetryHint::Malformed),
+            ("negative", RetryHint::Negative),
+            ("reset", RetryHint::Reset),
+            ("delay", RetryHint::Delay),
+            ("rfc3339", RetryHint::Rfc3339),
         ],
     )?;
     let shown = order.one_of(
         "body",
         &[
-            ("own", Shown::Own),
-            ("html", Shown::Html),
-            ("text", Shown::Text),
-            ("empty", Shown::Empty),
+            ("own", ErrorPlacement::Own),
+            ("html", ErrorPlacement::Html),
+            ("text", ErrorPlacement::Text),
+            ("empty", ErrorPlacement::Empty),
         ],
     )?;
-    let delay = matches!(hint, Hint::Delay).then_some("2s");
+    let delay = matches!(hint, RetryHint::Delay).then_some("2s");
     let origin = good.origin;
     let mut script = match shown {
-        Shown::Own => instead(good, code, JSON, error(origin, code, delay).to_string()),
-        Shown::Html => instead(good, code, "text/html", PAGE),
-        Shown::Text => instead(good, code, "text/plain", "upstream connect error"),
-        Shown::Empty => instead(good, code, JSON, ""),
+        ErrorPlacement::Own => instead(good, code, JSON, error(origin, code, delay).to_string()),
+        ErrorPlacement::Html => instead(good, code, "text/html", PAGE),
+        ErrorPlacement::Text => instead(good, code, "text/plain", "upstream connect error"),
+        ErrorPlacement::Empty => instead(good, code, JSON, ""),
     };
     if let Some(head) = &mut script.head {
         tell(head, hint);
@@ -191,19 +192,19 @@ pub(super) fn status(order: &Order, good: Good) -> Result<Script, BadOrder> {
     Ok(script)
 }
 
-fn tell(head: &mut Head, hint: Hint) {
+fn tell(head: &mut ScriptHead, hint: RetryHint) {
     const AFTER: &str = "retry-after";
     let (name, value) = match hint {
-        Hint::None | Hint::Delay => return,
-        Hint::Seconds => (AFTER, "2".to_owned()),
-        Hint::Millis => ("retry-after-ms", "1500".to_owned()),
-        Hint::Date => (AFTER, http_date(now() + 2)),
-        Hint::Past => (AFTER, http_date(now() - 3_600)),
-        Hint::Far => (AFTER, "Fri, 31 Dec 9999 23:59:59 GMT".to_owned()),
-        Hint::Malformed => (AFTER, "soon, or the day after".to_owned()),
-        Hint::Negative => (AFTER, "-5".to_owned()),
-        Hint::Reset => ("x-ratelimit-reset-requests", "6m0s".to_owned()),
-        Hint::Rfc3339 => ("anthropic-ratelimit-requests-reset", rfc3339(now() + 2)),
+        RetryHint::None | RetryHint::Delay => return,
+        RetryHint::Seconds => (AFTER, "2".to_owned()),
+        RetryHint::Millis => ("retry-after-ms", "1500".to_owned()),
+        RetryHint::Date => (AFTER, http_date(now() + 2)),
+        RetryHint::Past => (AFTER, http_date(now() - 3_600)),
+        RetryHint::Far => (AFTER, "Fri, 31 Dec 9999 23:59:59 GMT".to_owned()),
+        RetryHint::Malformed => (AFTER, "soon, or the day after".to_owned()),
+        RetryHint::Negative => (AFTER, "-5".to_owned()),
+        RetryHint::Reset => ("x-ratelimit-reset-requests", "6m0s".to_owned()),
+        RetryHint::Rfc3339 => ("anthropic-ratelimit-requests-reset", rfc3339(now() + 2)),
     };
     head.headers.push((name.to_owned(), value.into()));
 }
@@ -218,42 +219,54 @@ fn rfc3339(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
 }
 
-pub(super) fn error_body(order: &Order, good: Good) -> Result<Script, BadOrder> {
-    let kind = order.one_of("kind", KINDS)?;
+pub(super) fn error_body(
+    order: &FaultOrder,
+    good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
+    let kind = order.one_of("kind", ERROR_CLASSES)?;
     let body = error(good.origin, kind.status(), None).to_string();
     Ok(instead(good, 200, JSON, body))
 }
 
-pub(super) fn empty(_order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn empty(_order: &FaultOrder, good: ProperAnswer) -> Result<AnswerScript, OrderError> {
     let kind = good.kind.clone();
     Ok(instead(good, 200, &kind, ""))
 }
 
-pub(super) fn wrong_shape(_order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn wrong_shape(
+    _order: &FaultOrder,
+    good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
     Ok(instead(good, 200, JSON, r#"{"ok":true,"result":[1,2,3]}"#))
 }
 
-pub(super) fn not_json(_order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn not_json(
+    _order: &FaultOrder,
+    good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
     Ok(instead(good, 200, JSON, "{\"choices\":[{\"message\":"))
 }
 
-pub(super) fn html(_order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn html(_order: &FaultOrder, good: ProperAnswer) -> Result<AnswerScript, OrderError> {
     Ok(instead(good, 200, "text/html; charset=utf-8", PAGE))
 }
 
-pub(super) fn redirect(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn redirect(order: &FaultOrder, good: ProperAnswer) -> Result<AnswerScript, OrderError> {
     let code = order
         .one_of("code", &[("302", 302), ("301", 301), ("303", 303), ("307", 307), ("308", 308)])?;
     let mut script = instead(good, code, "text/plain", "elsewhere");
     if let Some(head) = &mut script.head {
-        // The place it names is this server: a caller that follows is seen in the meter.
+        // The URL points to this server, so the meter shows a caller that follows it.
         head.headers.push(("location".to_owned(), Bytes::from_static(b"/v1/redirected")));
     }
     Ok(script)
 }
 
-/// Another number of answers than was asked for: the first ones, or the last one several times.
-pub(super) fn choices(order: &Order, mut good: Good) -> Result<Script, BadOrder> {
+/// Returns a wrong number of answers: the first ones, or the last one several times.
+pub(super) fn choices(
+    order: &FaultOrder,
+    mut good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
     let count = order.count("count", 1)?;
     let tokens = good.tokens();
     if !good.events
@@ -272,12 +285,15 @@ pub(super) fn choices(order: &Order, mut good: Good) -> Result<Script, BadOrder>
                 }
             }
         }
-        good.pieces = vec![Piece { bytes: Value::Object(body).to_string().into(), tokens }];
+        good.pieces = vec![BodyPiece { bytes: Value::Object(body).to_string().into(), tokens }];
     }
     Ok(good.script())
 }
 
-/// The answer as it is; what is wrong with it was done before.
-pub(super) fn as_it_is(_order: &Order, good: Good) -> Result<Script, BadOrder> {
+/// Returns the answer unchanged; the fault was applied before.
+pub(super) fn as_it_is(
+    _order: &FaultOrder,
+    good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
     Ok(good.script())
 }

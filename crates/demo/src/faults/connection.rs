@@ -1,71 +1,95 @@
-//! Faults of the connection: none, reset, closed, silent.
+//! Faults of the connection: refused, reset, closed, silent.
 
 use bytes::Bytes;
 use std::time::Duration;
 
-use super::good::Good;
-use super::order::{BadOrder, Order};
-use super::script::{End, Script, Step};
+use super::order::{FaultOrder, OrderError};
+use super::proper_answer::ProperAnswer;
+use super::script::{AnswerScript, ScriptEnd, ScriptStep};
 
-fn silent(end: End) -> Script {
-    Script { before: Bytes::new(), head: None, wait: None, body: Vec::new(), end, refuse: None }
+fn silent(end: ScriptEnd) -> AnswerScript {
+    AnswerScript {
+        before: Bytes::new(),
+        head: None,
+        wait: None,
+        body: Vec::new(),
+        end,
+        refuse: None,
+    }
 }
 
-pub(super) fn refuse(order: &Order, _good: Good) -> Result<Script, BadOrder> {
+pub(super) fn refuse(order: &FaultOrder, _good: ProperAnswer) -> Result<AnswerScript, OrderError> {
     let time = order.time("for")?.unwrap_or(Duration::from_secs(2));
-    Ok(Script { refuse: Some(time), ..silent(End::Reset) })
+    Ok(AnswerScript { refuse: Some(time), ..silent(ScriptEnd::Reset) })
 }
 
-pub(super) fn reset(_order: &Order, _good: Good) -> Result<Script, BadOrder> {
-    Ok(silent(End::Reset))
+pub(super) fn reset(_order: &FaultOrder, _good: ProperAnswer) -> Result<AnswerScript, OrderError> {
+    Ok(silent(ScriptEnd::Reset))
 }
 
-pub(super) fn close(_order: &Order, _good: Good) -> Result<Script, BadOrder> {
-    Ok(silent(End::Close))
+pub(super) fn close(_order: &FaultOrder, _good: ProperAnswer) -> Result<AnswerScript, OrderError> {
+    Ok(silent(ScriptEnd::Close))
 }
 
-pub(super) fn blackhole(_order: &Order, _good: Good) -> Result<Script, BadOrder> {
-    Ok(silent(End::Hold))
+pub(super) fn blackhole(
+    _order: &FaultOrder,
+    _good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
+    Ok(silent(ScriptEnd::Hold))
 }
 
-pub(super) fn stale(_order: &Order, good: Good) -> Result<Script, BadOrder> {
-    Ok(Script { end: End::Stale, ..good.script() })
+pub(super) fn stale(_order: &FaultOrder, good: ProperAnswer) -> Result<AnswerScript, OrderError> {
+    Ok(AnswerScript { end: ScriptEnd::Stale, ..good.script() })
 }
 
-pub(super) fn garbage(_order: &Order, _good: Good) -> Result<Script, BadOrder> {
+pub(super) fn garbage(
+    _order: &FaultOrder,
+    _good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
     let before = Bytes::from_static(b"\x16\x03\x01 this is no HTTP\r\n\r\n");
-    Ok(Script { before, ..silent(End::Close) })
+    Ok(AnswerScript { before, ..silent(ScriptEnd::Close) })
 }
 
-pub(super) fn stall(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn stall(order: &FaultOrder, good: ProperAnswer) -> Result<AnswerScript, OrderError> {
     Ok(match order.time("wait")? {
-        Some(wait) => Script { wait: Some(wait), ..good.script() },
-        None => silent(End::Hold),
+        Some(wait) => AnswerScript { wait: Some(wait), ..good.script() },
+        None => silent(ScriptEnd::Hold),
     })
 }
 
-pub(super) fn h2_refused(_order: &Order, _good: Good) -> Result<Script, BadOrder> {
-    Ok(silent(End::Stream(h2::Reason::REFUSED_STREAM)))
+pub(super) fn h2_refused(
+    _order: &FaultOrder,
+    _good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
+    Ok(silent(ScriptEnd::Stream(h2::Reason::REFUSED_STREAM)))
 }
 
-pub(super) fn h2_calm(_order: &Order, _good: Good) -> Result<Script, BadOrder> {
-    Ok(silent(End::Stream(h2::Reason::ENHANCE_YOUR_CALM)))
+pub(super) fn h2_calm(
+    _order: &FaultOrder,
+    _good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
+    Ok(silent(ScriptEnd::Stream(h2::Reason::ENHANCE_YOUR_CALM)))
 }
 
-pub(super) fn h2_goodbye(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn h2_goodbye(
+    order: &FaultOrder,
+    good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
     Ok(match order.one_of("last", &[("ours", true), ("below", false)])? {
-        true => Script { end: End::Goodbye, ..good.script() },
-        // The goodbye is written as it is: a server takes back no stream that it has begun.
-        false => Script { before: Bytes::from_static(GOODBYE), ..silent(End::Close) },
+        true => AnswerScript { end: ScriptEnd::Goodbye, ..good.script() },
+        // The frame is written directly: a server cannot withdraw a stream that it has started.
+        false => {
+            AnswerScript { before: Bytes::from_static(GOAWAY_FRAME), ..silent(ScriptEnd::Close) }
+        }
     })
 }
 
-/// A GOAWAY frame that knows of no stream at all, without an error.
-const GOODBYE: &[u8] = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
+/// A GOAWAY frame without an error and with last stream id 0 (RFC 9113, section 6.8).
+const GOAWAY_FRAME: &[u8] = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
-pub(super) fn h2_reset(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn h2_reset(order: &FaultOrder, good: ProperAnswer) -> Result<AnswerScript, OrderError> {
     let after = order.count("after", 3)?;
     let script = good.script();
-    let body: Vec<Step> = script.body.into_iter().take(after).collect();
-    Ok(Script { body, end: End::Stream(h2::Reason::INTERNAL_ERROR), ..script })
+    let body: Vec<ScriptStep> = script.body.into_iter().take(after).collect();
+    Ok(AnswerScript { body, end: ScriptEnd::Stream(h2::Reason::INTERNAL_ERROR), ..script })
 }

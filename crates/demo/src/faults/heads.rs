@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use super::good::{Good, Piece};
-use super::order::{BadOrder, Order};
-use super::script::{End, Gzip, Head, Script};
+use super::order::{FaultOrder, OrderError};
+use super::proper_answer::{BodyPiece, ProperAnswer};
+use super::script::{AnswerScript, ScriptEnd, ScriptHead, StoredGzip};
 
-/// The answer with its head changed.
-fn with_head(good: Good, change: impl FnOnce(&mut Head)) -> Script {
+/// Changes the head of the answer.
+fn with_head(good: ProperAnswer, change: impl FnOnce(&mut ScriptHead)) -> AnswerScript {
     let mut script = good.script();
     if let Some(head) = &mut script.head {
         change(head);
@@ -15,11 +15,14 @@ fn with_head(good: Good, change: impl FnOnce(&mut Head)) -> Script {
     script
 }
 
-fn add(head: &mut Head, name: &str, value: impl Into<Bytes>) {
+fn add(head: &mut ScriptHead, name: &str, value: impl Into<Bytes>) {
     head.headers.push((name.to_owned(), value.into()));
 }
 
-pub(super) fn content_type(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn content_type(
+    order: &FaultOrder,
+    good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
     let kind = order.one_of(
         "is",
         &[
@@ -39,62 +42,75 @@ pub(super) fn content_type(order: &Order, good: Good) -> Result<Script, BadOrder
 }
 
 #[derive(Clone, Copy)]
-enum Squeeze {
-    Piece,
-    End,
+enum Compression {
+    BodyPiece,
+    ScriptEnd,
     Lie,
 }
 
-pub(super) fn gzip(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn gzip(order: &FaultOrder, good: ProperAnswer) -> Result<AnswerScript, OrderError> {
     let how = order.one_of(
         "how",
-        &[("piece", Squeeze::Piece), ("end", Squeeze::End), ("lie", Squeeze::Lie)],
+        &[
+            ("piece", Compression::BodyPiece),
+            ("end", Compression::ScriptEnd),
+            ("lie", Compression::Lie),
+        ],
     )?;
     let pieces = match how {
-        Squeeze::Lie => good.pieces.clone(),
-        Squeeze::Piece => {
-            let (mut gzip, head) = Gzip::begin();
-            let mut pieces = vec![Piece::new(head)];
-            for Piece { bytes, tokens } in &good.pieces {
-                pieces.push(Piece { bytes: gzip.piece(bytes), tokens: *tokens });
+        Compression::Lie => good.pieces.clone(),
+        Compression::BodyPiece => {
+            let (mut gzip, head) = StoredGzip::begin();
+            let mut pieces = vec![BodyPiece::new(head)];
+            for BodyPiece { bytes, tokens } in &good.pieces {
+                pieces.push(BodyPiece { bytes: gzip.piece(bytes), tokens: *tokens });
             }
-            pieces.push(Piece::new(gzip.end()));
+            pieces.push(BodyPiece::new(gzip.end()));
             pieces
         }
-        Squeeze::End => {
-            let (mut gzip, head) = Gzip::begin();
+        Compression::ScriptEnd => {
+            let (mut gzip, head) = StoredGzip::begin();
             let body = gzip.piece(&good.joined());
             let all = [head, body, gzip.end()].concat();
-            vec![Piece { bytes: all.into(), tokens: good.tokens() }]
+            vec![BodyPiece { bytes: all.into(), tokens: good.tokens() }]
         }
     };
-    let good = Good { pieces, ..good };
+    let good = ProperAnswer { pieces, ..good };
     Ok(with_head(good, |head| add(head, "content-encoding", "gzip")))
 }
 
-pub(super) fn encoding(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn encoding(order: &FaultOrder, good: ProperAnswer) -> Result<AnswerScript, OrderError> {
     let name = order.word("name").unwrap_or("x-unknown").to_owned();
     Ok(with_head(good, |head| add(head, "content-encoding", name)))
 }
 
-pub(super) fn interim(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn interim(order: &FaultOrder, good: ProperAnswer) -> Result<AnswerScript, OrderError> {
     let (code, count) = (order.number("code", 103)?, order.count("count", 1_000)?);
     let one = format!("HTTP/1.1 {code} Interim\r\nx-note: wait\r\n\r\n");
-    Ok(Script { before: one.repeat(count).into(), ..good.script() })
+    Ok(AnswerScript { before: one.repeat(count).into(), ..good.script() })
 }
 
-pub(super) fn bad_status(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn bad_status(
+    order: &FaultOrder,
+    good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
     let line =
         order.one_of("line", &[("99", "99"), ("600", "600"), ("000", "000"), ("abc", "abc")])?;
     Ok(with_head(good, |head| head.status = format!("{line} X")))
 }
 
-pub(super) fn big_header(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn big_header(
+    order: &FaultOrder,
+    good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
     let size = usize::try_from(order.size("size", 1 << 20)?).unwrap_or(usize::MAX).min(64 << 20);
     Ok(with_head(good, |head| add(head, "x-big", vec![b'x'; size])))
 }
 
-pub(super) fn many_headers(order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn many_headers(
+    order: &FaultOrder,
+    good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
     let count = order.count("count", 10_000)?;
     Ok(with_head(good, |head| {
         for number in 0..count {
@@ -103,7 +119,10 @@ pub(super) fn many_headers(order: &Order, good: Good) -> Result<Script, BadOrder
     }))
 }
 
-pub(super) fn bad_header(_order: &Order, good: Good) -> Result<Script, BadOrder> {
+pub(super) fn bad_header(
+    _order: &FaultOrder,
+    good: ProperAnswer,
+) -> Result<AnswerScript, OrderError> {
     let script = with_head(good, |head| add(head, "x-bad", &b"one\0two\x7f"[..]));
-    Ok(Script { end: End::Close, ..script })
+    Ok(AnswerScript { end: ScriptEnd::Close, ..script })
 }

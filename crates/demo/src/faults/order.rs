@@ -1,50 +1,50 @@
-//! A fault as it is ordered: `reset-after after=3`. A name, then parameters, all in plain words.
+//! Fault orders: `reset-after after=3`, a name followed by parameters.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::catalog::{self, Entry};
+use super::catalog::{self, FaultEntry};
 
-/// What opens an order inside a text.
+/// Opens an order inside a text.
 const OPEN: &[u8] = b"[[fault:";
-/// What closes it.
+/// Closes an order inside a text.
 const CLOSE: &[u8] = b"]]";
-/// Every fault may carry a word of the caller's own, to find its row in the meter again.
+/// Parameter of every fault: the caller's own word, which identifies the call in the meter.
 const TAG: &str = "tag";
 
-/// One fault with its parameters, checked against the catalogue.
+/// A fault with its parameters, checked against the table of faults.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
-    /// The row of the catalogue.
-    pub(super) entry: &'static Entry,
+pub(crate) struct FaultOrder {
+    /// Row of the table of faults.
+    pub(super) entry: &'static FaultEntry,
     given: BTreeMap<String, String>,
 }
 
-/// Why an order cannot be carried out.
+/// Error of parsing or executing an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadOrder(pub(super) String);
+pub struct OrderError(pub(super) String);
 
-impl fmt::Display for BadOrder {
+impl fmt::Display for OrderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for BadOrder {}
+impl std::error::Error for OrderError {}
 
-impl Order {
-    /// Reads an order.
-    pub(crate) fn read(text: &str) -> Result<Self, BadOrder> {
+impl FaultOrder {
+    /// Parses an order.
+    pub(crate) fn read(text: &str) -> Result<Self, OrderError> {
         let mut words = text.split_whitespace();
-        let name = words.next().ok_or_else(|| BadOrder("the fault has no name".to_owned()))?;
+        let name = words.next().ok_or_else(|| OrderError("the fault has no name".to_owned()))?;
         let entry = catalog::find(name).ok_or_else(|| {
-            BadOrder(format!("there is no fault `{name}`; GET /faults lists those there are"))
+            OrderError(format!("there is no fault `{name}`; GET /faults lists those there are"))
         })?;
         let mut given = BTreeMap::new();
         for word in words {
             let Some((key, value)) = word.split_once('=') else {
-                return Err(BadOrder(format!("`{word}`: write it as name=value")));
+                return Err(OrderError(format!("`{word}`: write it as name=value")));
             };
             if key != TAG && !entry.takes.contains(&key) {
                 let takes = if entry.takes.is_empty() {
@@ -52,57 +52,57 @@ impl Order {
                 } else {
                     entry.takes.join(", ")
                 };
-                return Err(BadOrder(format!("`{key}`: the fault `{name}` takes {takes}")));
+                return Err(OrderError(format!("`{key}`: the fault `{name}` takes {takes}")));
             }
             if given.insert(key.to_owned(), value.to_owned()).is_some() {
-                return Err(BadOrder(format!("`{key}` is given twice")));
+                return Err(OrderError(format!("`{key}` is given twice")));
             }
         }
         Ok(Self { entry, given })
     }
 
-    /// The last order inside a body, if there is one. It stands in the text of a prompt, so it
-    /// arrives through any gateway and in any format.
-    pub(crate) fn within(body: &[u8]) -> Option<Result<Self, BadOrder>> {
+    /// Returns the last order inside a body. It is part of the prompt's text, so it passes through
+    /// any gateway and any format.
+    pub(crate) fn within(body: &[u8]) -> Option<Result<Self, OrderError>> {
         let at = body.windows(OPEN.len()).rposition(|window| window == OPEN)?;
         let rest = body.get(at + OPEN.len()..)?;
         let end = rest.windows(CLOSE.len()).position(|window| window == CLOSE)?;
         let text = rest.get(..end)?;
         Some(match std::str::from_utf8(text) {
             Ok(text) => Self::read(text),
-            Err(_) => Err(BadOrder("the fault is not written in UTF-8".to_owned())),
+            Err(_) => Err(OrderError("the fault is not written in UTF-8".to_owned())),
         })
     }
 
-    /// The word by which the caller finds this call again.
+    /// Returns the caller's own word for the call.
     pub(crate) fn tag(&self) -> Option<&str> {
         self.word(TAG)
     }
 
-    /// The fault's name.
+    /// Returns the name of the fault.
     pub(crate) fn name(&self) -> &'static str {
         self.entry.name
     }
 
-    /// A word, as it was given.
+    /// Returns a parameter as written.
     pub(super) fn word(&self, key: &str) -> Option<&str> {
         self.given.get(key).map(String::as_str)
     }
 
-    /// A number, or the usual one.
-    pub(super) fn number(&self, key: &str, usual: u64) -> Result<u64, BadOrder> {
+    /// Returns a number, or the default.
+    pub(super) fn number(&self, key: &str, usual: u64) -> Result<u64, OrderError> {
         let Some(text) = self.word(key) else { return Ok(usual) };
-        text.parse().map_err(|_| BadOrder(format!("`{key}`: `{text}` is not a number")))
+        text.parse().map_err(|_| OrderError(format!("`{key}`: `{text}` is not a number")))
     }
 
-    /// A number of things that fit in memory.
-    pub(super) fn count(&self, key: &str, usual: usize) -> Result<usize, BadOrder> {
+    /// Returns a count that fits in memory, or the default.
+    pub(super) fn count(&self, key: &str, usual: usize) -> Result<usize, OrderError> {
         let number = self.number(key, usual as u64)?;
-        usize::try_from(number).map_err(|_| BadOrder(format!("`{key}`: {number} is too many")))
+        usize::try_from(number).map_err(|_| OrderError(format!("`{key}`: {number} is too many")))
     }
 
-    /// A number of bytes: `9MiB`, `64KiB`, `100`.
-    pub(super) fn size(&self, key: &str, usual: u64) -> Result<u64, BadOrder> {
+    /// Returns a number of bytes: `9MiB`, `64KiB`, `100`.
+    pub(super) fn size(&self, key: &str, usual: u64) -> Result<u64, OrderError> {
         let Some(text) = self.word(key) else { return Ok(usual) };
         let (digits, unit) = match (text.strip_suffix("MiB"), text.strip_suffix("KiB")) {
             (Some(digits), _) => (digits, 1 << 20),
@@ -113,27 +113,27 @@ impl Order {
             .parse::<u64>()
             .ok()
             .and_then(|number| number.checked_mul(unit))
-            .ok_or_else(|| BadOrder(format!("`{key}`: write a size such as 64KiB, not `{text}`")))
+            .ok_or_else(|| OrderError(format!("`{key}`: write a size such as 64KiB, not `{text}`")))
     }
 
-    /// A time: `200ms`, `2s`. None is for ever.
-    pub(super) fn time(&self, key: &str) -> Result<Option<Duration>, BadOrder> {
+    /// Returns a duration: `200ms`, `2s`. `None` means forever.
+    pub(super) fn time(&self, key: &str) -> Result<Option<Duration>, OrderError> {
         let Some(text) = self.word(key) else { return Ok(None) };
         let parsed = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
             (Some(digits), _) => digits.parse().ok().map(Duration::from_millis),
             (None, Some(digits)) => digits.parse().ok().map(Duration::from_secs),
             (None, None) => None,
         };
-        let bad = || BadOrder(format!("`{key}`: write a time such as 200ms or 2s, not `{text}`"));
+        let bad = || OrderError(format!("`{key}`: write a time such as 200ms or 2s, not `{text}`"));
         parsed.map(Some).ok_or_else(bad)
     }
 
-    /// One of some words, the first of them when none is given.
+    /// Returns the value of one of the words; the first word is the default.
     pub(super) fn one_of<T: Copy>(
         &self,
         key: &str,
         words: &[(&'static str, T)],
-    ) -> Result<T, BadOrder> {
+    ) -> Result<T, OrderError> {
         let names = || words.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         let found = match self.word(key) {
             None => words.first(),
@@ -141,7 +141,7 @@ impl Order {
         };
         found
             .map(|(_, value)| *value)
-            .ok_or_else(|| BadOrder(format!("`{key}` is one of {}", names())))
+            .ok_or_else(|| OrderError(format!("`{key}` is one of {}", names())))
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn an_order_is_read_and_a_bad_one_names_its_word() {
-        let order = Order::read("reset-after after=7 tag=x").unwrap();
+        let order = FaultOrder::read("reset-after after=7 tag=x").unwrap();
         assert_eq!((order.name(), order.tag()), ("reset-after", Some("x")));
         assert_eq!(order.number("after", 3).unwrap(), 7);
         for (text, word) in [
@@ -161,18 +161,18 @@ mod tests {
             ("reset-after wait=7", "`wait`"),
             ("reset-after after=1 after=2", "`after`"),
         ] {
-            assert!(Order::read(text).unwrap_err().0.contains(word), "{text}");
+            assert!(FaultOrder::read(text).unwrap_err().0.contains(word), "{text}");
         }
-        let order = Order::read("stall wait=soon").unwrap();
+        let order = FaultOrder::read("stall wait=soon").unwrap();
         assert!(order.time("wait").unwrap_err().0.contains("`wait`"));
     }
 
     #[test]
     fn the_last_order_in_a_body_counts() {
         let body = br#"{"content":"[[fault: stall]] no, [[fault: empty tag=a-1]] please"}"#;
-        let order = Order::within(body).unwrap().unwrap();
+        let order = FaultOrder::within(body).unwrap().unwrap();
         assert_eq!((order.name(), order.tag()), ("empty", Some("a-1")));
-        assert!(Order::within(b"nothing [[fault: here").is_none());
-        assert!(Order::within(b"[[fault: what]]").unwrap().is_err());
+        assert!(FaultOrder::within(b"nothing [[fault: here").is_none());
+        assert!(FaultOrder::within(b"[[fault: what]]").unwrap().is_err());
     }
 }

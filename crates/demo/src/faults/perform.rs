@@ -1,4 +1,5 @@
-//! A script carried out: byte by byte over HTTP/1, as far as the protocol can say it over HTTP/2.
+//! Execution of a script: byte by byte over HTTP/1, and within the limits of the protocol over
+//! HTTP/2.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -12,23 +13,31 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-use super::script::{End, Framing, Script, Step};
-use super::socket::Line;
-use crate::server::Ticket;
+use super::script::{AnswerScript, BodyFraming, ScriptEnd, ScriptStep};
+use super::socket::SharedSocket;
+use crate::server::MeterTicket;
 
-/// How long what was sent over HTTP/2 may take to leave before its stream is reset.
-const FLUSH: Duration = Duration::from_millis(50);
+/// Time for sent HTTP/2 frames to leave before the stream is reset.
+const FLUSH_TIME: Duration = Duration::from_millis(50);
 
-/// Carries a script out over HTTP/1. Never returns: its last act is to have the connection dropped,
-/// and a caller that leaves drops it before.
-pub(crate) async fn over_http1(script: Script, line: &Line, mut ticket: Option<Ticket>) {
-    // A broken pipe is a caller that left; the ticket, dropped open, says so.
+/// Executes a script over HTTP/1. Never returns: its last step requests that the connection be
+/// dropped, and a caller that leaves drops it earlier.
+pub(crate) async fn over_http1(
+    script: AnswerScript,
+    line: &SharedSocket,
+    mut ticket: Option<MeterTicket>,
+) {
+    // A broken pipe means that the caller left. The ticket is dropped open and records it.
     let done = say(&script, line, &mut ticket).await;
     if done.is_ok() {
         match script.end {
-            End::Hold | End::Extra => return pending().await,
-            End::Reset | End::Stream(_) => line.reset(),
-            End::Proper | End::Stale | End::Trailers(_) | End::Close | End::Goodbye => {}
+            ScriptEnd::Hold | ScriptEnd::Extra => return pending().await,
+            ScriptEnd::Reset | ScriptEnd::Stream(_) => line.reset(),
+            ScriptEnd::Proper
+            | ScriptEnd::Stale
+            | ScriptEnd::Trailers(_)
+            | ScriptEnd::Close
+            | ScriptEnd::Goodbye => {}
         }
         if let Some(ticket) = ticket.take() {
             ticket.sent();
@@ -38,7 +47,11 @@ pub(crate) async fn over_http1(script: Script, line: &Line, mut ticket: Option<T
     pending().await
 }
 
-async fn say(script: &Script, line: &Line, ticket: &mut Option<Ticket>) -> io::Result<()> {
+async fn say(
+    script: &AnswerScript,
+    line: &SharedSocket,
+    ticket: &mut Option<MeterTicket>,
+) -> io::Result<()> {
     line.write(script.before.clone()).await?;
     if let Some(wait) = script.wait {
         tokio::time::sleep(wait).await;
@@ -47,57 +60,62 @@ async fn say(script: &Script, line: &Line, ticket: &mut Option<Ticket>) -> io::R
     line.write(head.to_bytes(&script.end).into()).await?;
     for step in &script.body {
         match step {
-            Step::Send { bytes, tokens } => {
+            ScriptStep::Send { bytes, tokens } => {
                 line.write(head.framing.wrap(bytes)).await?;
                 if let Some(ticket) = ticket {
                     ticket.produced(*tokens);
                 }
-                // Pieces must not melt into one read on the other side.
+                // The caller must not read two pieces at once.
                 tokio::task::yield_now().await;
             }
-            Step::Repeat { bytes, times } => {
+            ScriptStep::Repeat { bytes, times } => {
                 let bytes = head.framing.wrap(bytes);
                 for _ in 0..*times {
                     line.write(bytes.clone()).await?;
                 }
             }
-            Step::Wait(time) => tokio::time::sleep(*time).await,
+            ScriptStep::Wait(time) => tokio::time::sleep(*time).await,
         }
     }
     line.write(last(head.framing, &script.end)).await
 }
 
-/// What follows the body.
-fn last(framing: Framing, end: &End) -> Bytes {
-    let chunked = framing == Framing::Chunked;
+/// Returns the bytes after the body.
+fn last(framing: BodyFraming, end: &ScriptEnd) -> Bytes {
+    let chunked = framing == BodyFraming::Chunked;
     match end {
-        End::Proper | End::Stale | End::Goodbye if chunked => Bytes::from_static(b"0\r\n\r\n"),
-        End::Proper | End::Stale | End::Goodbye => Bytes::new(),
-        End::Trailers(list) if chunked => {
+        ScriptEnd::Proper | ScriptEnd::Stale | ScriptEnd::Goodbye if chunked => {
+            Bytes::from_static(b"0\r\n\r\n")
+        }
+        ScriptEnd::Proper | ScriptEnd::Stale | ScriptEnd::Goodbye => Bytes::new(),
+        ScriptEnd::Trailers(list) if chunked => {
             let lines: Vec<String> = list.iter().map(|(k, v)| format!("{k}: {v}\r\n")).collect();
             format!("0\r\n{}\r\n", lines.concat()).into()
         }
-        End::Trailers(_) | End::Extra | End::Close | End::Reset | End::Hold | End::Stream(_) => {
-            Bytes::new()
-        }
+        ScriptEnd::Trailers(_)
+        | ScriptEnd::Extra
+        | ScriptEnd::Close
+        | ScriptEnd::Reset
+        | ScriptEnd::Hold
+        | ScriptEnd::Stream(_) => Bytes::new(),
     }
 }
 
-/// The answer of a script over HTTP/2. What only HTTP/1 could say ends as a reset stream.
+/// Executes a script over HTTP/2. Faults that only HTTP/1 can express end as a reset stream.
 pub(crate) async fn over_http2(
-    script: Script,
-    line: &Arc<Line>,
-    ticket: Option<Ticket>,
-) -> Result<Response<Steps>, h2::Error> {
-    let Script { before, head, wait, body, end, refuse: _ } = script;
+    script: AnswerScript,
+    line: &Arc<SharedSocket>,
+    ticket: Option<MeterTicket>,
+) -> Result<Response<ScriptBody>, h2::Error> {
+    let AnswerScript { before, head, wait, body, end, refuse: _ } = script;
     if let Some(wait) = wait {
         tokio::time::sleep(wait).await;
     }
-    if end == End::Hold && head.is_none() {
+    if end == ScriptEnd::Hold && head.is_none() {
         return pending().await;
     }
-    if end == End::Close && head.is_none() && !before.is_empty() {
-        // Whoever left meanwhile does not hear it.
+    if end == ScriptEnd::Close && head.is_none() && !before.is_empty() {
+        // The caller may have left.
         let _ = line.write(before).await;
         if let Some(ticket) = ticket {
             ticket.sent();
@@ -105,19 +123,19 @@ pub(crate) async fn over_http2(
         line.closing.notify_one();
         return pending().await;
     }
-    if end == End::Goodbye {
+    if end == ScriptEnd::Goodbye {
         line.goodbye.notify_one();
     }
     let reason = match end {
-        End::Stream(reason) => reason,
-        End::Proper
-        | End::Stale
-        | End::Trailers(_)
-        | End::Extra
-        | End::Close
-        | End::Reset
-        | End::Hold
-        | End::Goodbye => h2::Reason::INTERNAL_ERROR,
+        ScriptEnd::Stream(reason) => reason,
+        ScriptEnd::Proper
+        | ScriptEnd::Stale
+        | ScriptEnd::Trailers(_)
+        | ScriptEnd::Extra
+        | ScriptEnd::Close
+        | ScriptEnd::Reset
+        | ScriptEnd::Hold
+        | ScriptEnd::Goodbye => h2::Reason::INTERNAL_ERROR,
     };
     let response = head.and_then(|head| {
         let code = head.status.split(' ').next()?.parse().ok()?;
@@ -136,24 +154,24 @@ pub(crate) async fn over_http2(
         return Err(h2::Error::from(reason));
     };
     let mut steps = VecDeque::from(body);
-    if matches!(end, End::Close | End::Reset | End::Stream(_)) {
-        // A reset takes back what has not left yet.
-        steps.push_back(Step::Wait(FLUSH));
+    if matches!(end, ScriptEnd::Close | ScriptEnd::Reset | ScriptEnd::Stream(_)) {
+        // A reset discards frames that have not left yet.
+        steps.push_back(ScriptStep::Wait(FLUSH_TIME));
     }
-    let steps = Steps { steps, sleep: None, end: Some(end), ticket };
+    let steps = ScriptBody { steps, sleep: None, end: Some(end), ticket };
     Ok(response.map(|()| steps))
 }
 
 /// The body of a script over HTTP/2.
-pub(crate) struct Steps {
-    steps: VecDeque<Step>,
+pub(crate) struct ScriptBody {
+    steps: VecDeque<ScriptStep>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Taken when it was said.
-    end: Option<End>,
-    ticket: Option<Ticket>,
+    /// `None` once it has been sent.
+    end: Option<ScriptEnd>,
+    ticket: Option<MeterTicket>,
 }
 
-impl http_body::Body for Steps {
+impl http_body::Body for ScriptBody {
     type Data = Bytes;
     type Error = h2::Error;
 
@@ -167,17 +185,19 @@ impl http_body::Body for Steps {
                 self.sleep = None;
             }
             match self.steps.pop_front() {
-                Some(Step::Wait(time)) => self.sleep = Some(Box::pin(tokio::time::sleep(time))),
-                Some(Step::Send { bytes, tokens }) => {
+                Some(ScriptStep::Wait(time)) => {
+                    self.sleep = Some(Box::pin(tokio::time::sleep(time)))
+                }
+                Some(ScriptStep::Send { bytes, tokens }) => {
                     if let Some(ticket) = &mut self.ticket {
                         ticket.produced(tokens);
                     }
                     return Poll::Ready(Some(Ok(Frame::data(bytes))));
                 }
-                Some(Step::Repeat { bytes, times }) => {
+                Some(ScriptStep::Repeat { bytes, times }) => {
                     if times > 1 {
                         let times = times - 1;
-                        self.steps.push_front(Step::Repeat { bytes: bytes.clone(), times });
+                        self.steps.push_front(ScriptStep::Repeat { bytes: bytes.clone(), times });
                     }
                     return Poll::Ready(Some(Ok(Frame::data(bytes))));
                 }
@@ -187,20 +207,29 @@ impl http_body::Body for Steps {
     }
 }
 
-impl Steps {
+impl ScriptBody {
     fn finish(&mut self) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        if self.end == Some(End::Hold) {
-            // Nothing wakes this up but the caller's leaving.
+        if self.end == Some(ScriptEnd::Hold) {
+            // Only the end of the connection wakes this task.
             return Poll::Pending;
         }
         if let Some(ticket) = self.ticket.take() {
             ticket.sent();
         }
         Poll::Ready(match self.end.take() {
-            None | Some(End::Proper | End::Stale | End::Extra | End::Hold | End::Goodbye) => None,
-            Some(End::Close | End::Reset) => Some(Err(h2::Error::from(h2::Reason::INTERNAL_ERROR))),
-            Some(End::Stream(reason)) => Some(Err(h2::Error::from(reason))),
-            Some(End::Trailers(list)) => {
+            None
+            | Some(
+                ScriptEnd::Proper
+                | ScriptEnd::Stale
+                | ScriptEnd::Extra
+                | ScriptEnd::Hold
+                | ScriptEnd::Goodbye,
+            ) => None,
+            Some(ScriptEnd::Close | ScriptEnd::Reset) => {
+                Some(Err(h2::Error::from(h2::Reason::INTERNAL_ERROR)))
+            }
+            Some(ScriptEnd::Stream(reason)) => Some(Err(h2::Error::from(reason))),
+            Some(ScriptEnd::Trailers(list)) => {
                 let named = |(name, value): &(&'static str, &'static str)| {
                     (HeaderName::from_static(name), HeaderValue::from_static(value))
                 };

@@ -1,33 +1,33 @@
-//! Which requests fail, and how often: the file behind `--faults`.
+//! Rules that decide which requests fail: the file of `--faults`.
 
 use http::HeaderMap;
 use serde::Deserialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::order::{BadOrder, Order};
+use super::order::{FaultOrder, OrderError};
 
-/// The rules of a file, in the order they are looked at: the first that fits a request decides.
+/// Rules of a file, in order. The first rule that matches a request decides.
 #[derive(Debug, Default)]
-pub struct Rules(Vec<Rule>);
+pub struct Rules(Vec<FaultRule>);
 
 #[derive(Debug)]
-struct Rule {
-    on: On,
+struct FaultRule {
+    on: RuleTrigger,
     path: Option<String>,
     model: Option<String>,
     header: Option<(String, String)>,
     from: u64,
     every: u64,
     times: u64,
-    order: Order,
+    order: FaultOrder,
     seen: AtomicU64,
 }
 
-/// What a rule waits for.
+/// Event that triggers a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum On {
-    /// A connection, before anything is read from it.
+enum RuleTrigger {
+    /// A new connection, before anything is read from it.
     Connect,
     /// A request.
     #[default]
@@ -46,7 +46,7 @@ struct RawRules {
 struct RawRule {
     fault: String,
     #[serde(default)]
-    on: On,
+    on: RuleTrigger,
     path: Option<String>,
     model: Option<String>,
     header: Option<String>,
@@ -61,68 +61,72 @@ const fn one() -> u64 {
     1
 }
 
-/// What a rule can know of a request.
-pub(crate) struct Seen<'a> {
+/// Properties of a request that rules match.
+pub(crate) struct RequestProperties<'a> {
     /// Its path.
     pub(crate) path: &'a str,
-    /// The model it asks for, once that is known.
+    /// Requested model, if known.
     pub(crate) model: Option<&'a str>,
     /// Its headers.
     pub(crate) headers: &'a HeaderMap,
 }
 
 impl Rules {
-    /// Reads rules written in TOML or, when they begin with a brace, in JSON.
-    pub fn read(text: &str) -> Result<Self, BadOrder> {
+    /// Parses rules in TOML, or in JSON if the text begins with a brace.
+    pub fn read(text: &str) -> Result<Self, OrderError> {
         let raw: RawRules = if text.trim_start().starts_with('{') {
-            serde_json::from_str(text).map_err(|e| BadOrder(e.to_string()))?
+            serde_json::from_str(text).map_err(|e| OrderError(e.to_string()))?
         } else {
             toml::from_str(text).map_err(|e| in_one_line(text, &e))?
         };
         let rules = raw.rule.into_iter().enumerate().map(|(at, raw)| {
-            Rule::check(raw).map_err(|BadOrder(why)| BadOrder(format!("rule {}: {why}", at + 1)))
+            FaultRule::check(raw)
+                .map_err(|OrderError(why)| OrderError(format!("rule {}: {why}", at + 1)))
         });
         Ok(Self(rules.collect::<Result<_, _>>()?))
     }
 
-    /// The fault of a new connection.
-    pub(crate) fn for_connection(&self) -> Option<Order> {
-        self.0.iter().find(|rule| rule.on == On::Connect && rule.is_due()).map(Rule::order)
-    }
-
-    /// The fault of a request.
-    pub(crate) fn for_request(&self, seen: &Seen<'_>) -> Option<Order> {
+    /// Returns the fault of a new connection.
+    pub(crate) fn for_connection(&self) -> Option<FaultOrder> {
         self.0
             .iter()
-            .find(|rule| rule.on == On::Request && rule.fits(seen) && rule.is_due())
-            .map(Rule::order)
+            .find(|rule| rule.on == RuleTrigger::Connect && rule.is_due())
+            .map(FaultRule::order)
     }
 
-    /// Whether some rule asks for the model, which stands in the body.
+    /// Returns the fault of a request.
+    pub(crate) fn for_request(&self, seen: &RequestProperties<'_>) -> Option<FaultOrder> {
+        self.0
+            .iter()
+            .find(|rule| rule.on == RuleTrigger::Request && rule.fits(seen) && rule.is_due())
+            .map(FaultRule::order)
+    }
+
+    /// Returns true if a rule needs the model, which is in the body.
     pub(crate) fn need_model(&self) -> bool {
         self.0.iter().any(|rule| rule.model.is_some())
     }
 }
 
-/// A mistake in a file, told in one line.
-fn in_one_line(text: &str, error: &toml::de::Error) -> BadOrder {
+/// Formats an error in a file as one line.
+fn in_one_line(text: &str, error: &toml::de::Error) -> OrderError {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = 1 + before.bytes().filter(|byte| *byte == b'\n').count();
-    BadOrder(format!("line {line}: {}", error.message().replace('\n', " ")))
+    OrderError(format!("line {line}: {}", error.message().replace('\n', " ")))
 }
 
-impl Rule {
-    fn check(raw: RawRule) -> Result<Self, BadOrder> {
+impl FaultRule {
+    fn check(raw: RawRule) -> Result<Self, OrderError> {
         let RawRule { fault, on, path, model, header, from, every, times } = raw;
-        let order =
-            Order::read(&fault).map_err(|BadOrder(why)| BadOrder(format!("fault: {why}")))?;
+        let order = FaultOrder::read(&fault)
+            .map_err(|OrderError(why)| OrderError(format!("fault: {why}")))?;
         let known = ["reset", "close", "blackhole", "garbage"];
-        if on == On::Connect && !known.contains(&order.name()) {
+        if on == RuleTrigger::Connect && !known.contains(&order.name()) {
             let list = known.join(", ");
-            return Err(BadOrder(format!("fault: on a connection it is one of {list}")));
+            return Err(OrderError(format!("fault: on a connection it is one of {list}")));
         }
-        if on == On::Connect && (path.is_some() || model.is_some() || header.is_some()) {
-            return Err(BadOrder("on: a connection has no path, model or header".to_owned()));
+        if on == RuleTrigger::Connect && (path.is_some() || model.is_some() || header.is_some()) {
+            return Err(OrderError("on: a connection has no path, model or header".to_owned()));
         }
         let header = match header {
             None => None,
@@ -130,21 +134,21 @@ impl Rule {
                 Some((name, value)) => {
                     Some((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
                 }
-                None => return Err(BadOrder("header: write it as \"name: value\"".to_owned())),
+                None => return Err(OrderError("header: write it as \"name: value\"".to_owned())),
             },
         };
         if from == 0 || every == 0 {
-            return Err(BadOrder("from, every: counting begins with 1".to_owned()));
+            return Err(OrderError("from, every: counting begins with 1".to_owned()));
         }
         let times = times.unwrap_or(u64::MAX);
         Ok(Self { on, path, model, header, from, every, times, order, seen: AtomicU64::new(0) })
     }
 
-    fn order(&self) -> Order {
+    fn order(&self) -> FaultOrder {
         self.order.clone()
     }
 
-    fn fits(&self, seen: &Seen<'_>) -> bool {
+    fn fits(&self, seen: &RequestProperties<'_>) -> bool {
         self.path.as_deref().is_none_or(|path| match path.strip_suffix('*') {
             Some(begin) => seen.path.starts_with(begin),
             None => seen.path == path,
@@ -155,7 +159,7 @@ impl Rule {
             })
     }
 
-    /// Counts one more, and tells whether it is its turn.
+    /// Counts a match. Returns true if the rule applies to it.
     fn is_due(&self) -> bool {
         let number = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
         number
@@ -170,7 +174,7 @@ mod tests {
 
     fn names(rules: &Rules, path: &str, model: &str, count: usize) -> Vec<&'static str> {
         let headers = HeaderMap::new();
-        let seen = Seen { path, model: Some(model), headers: &headers };
+        let seen = RequestProperties { path, model: Some(model), headers: &headers };
         let due = std::iter::repeat_with(|| rules.for_request(&seen).map_or("-", |o| o.name()));
         due.take(count).collect()
     }

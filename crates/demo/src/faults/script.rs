@@ -1,90 +1,90 @@
-//! What is done instead of a proper answer: a head, steps, and an end. Made without a socket.
+//! Scripts: a head, steps and an end that replace a proper answer. Built without a socket.
 
 use bytes::Bytes;
 use std::time::Duration;
 
 /// A faulty answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Script {
-    /// Raw bytes before the head, such as interim answers.
+pub(crate) struct AnswerScript {
+    /// Raw bytes before the head, for example interim responses.
     pub(super) before: Bytes,
-    /// The head; without one nothing is ever said.
-    pub(super) head: Option<Head>,
-    /// How long the head is waited for.
+    /// The head; `None` sends nothing.
+    pub(super) head: Option<ScriptHead>,
+    /// Delay before the head.
     pub(super) wait: Option<Duration>,
-    /// What follows.
-    pub(super) body: Vec<Step>,
-    /// How it ends.
-    pub(super) end: End,
-    /// For how long no connection is taken afterwards.
+    /// Steps of the body.
+    pub(super) body: Vec<ScriptStep>,
+    /// End of the answer.
+    pub(super) end: ScriptEnd,
+    /// Time during which no connection is accepted afterwards.
     pub(super) refuse: Option<Duration>,
 }
 
 /// Status line and headers.
 #[derive(Clone, Debug)]
-pub(super) struct Head {
-    /// What stands where a status should, reason and all.
+pub(super) struct ScriptHead {
+    /// Text in place of the status code and reason.
     pub(super) status: String,
     /// The headers.
     pub(super) headers: Vec<(String, Bytes)>,
-    /// How the length of the body is told.
-    pub(super) framing: Framing,
+    /// Framing of the body.
+    pub(super) framing: BodyFraming,
 }
 
-/// How the length of a body is told.
+/// Framing of a body (RFC 9112, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Framing {
-    /// In chunks.
+pub(super) enum BodyFraming {
+    /// Chunked transfer coding.
     Chunked,
-    /// As a number, true or not.
+    /// `Content-Length`, correct or not.
     Length(u64),
-    /// Not at all: there is no body.
+    /// No body.
     None,
 }
 
 /// One step of a body.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
-    /// Bytes that leave together, and the output tokens in them.
+pub(super) enum ScriptStep {
+    /// Bytes that are sent together, and the output tokens in them.
     Send { bytes: Bytes, tokens: u64 },
     /// The same bytes many times.
     Repeat { bytes: Bytes, times: u64 },
-    /// Silence.
+    /// A pause.
     Wait(Duration),
 }
 
-/// How an answer ends.
+/// End of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// As it should, and the connection may be used again.
+pub(super) enum ScriptEnd {
+    /// Proper end; the connection stays open for the next request.
     Proper,
-    /// As it should, then the connection is closed although nobody was told.
+    /// Proper end; then the connection closes without a prior notice.
     Stale,
-    /// As it should, with these trailers.
+    /// Proper end with these trailers.
     Trailers(Vec<(&'static str, &'static str)>),
-    /// As it should, with bytes behind it that belong to nothing; the connection stays open.
+    /// Proper end followed by stray bytes; the connection stays open.
     Extra,
-    /// The connection is closed, whatever was promised.
+    /// Close, regardless of the framing.
     Close,
-    /// The connection is reset.
+    /// Reset of the connection.
     Reset,
-    /// Never, until the caller leaves.
+    /// No end until the caller leaves.
     Hold,
-    /// Over HTTP/2 with that code; the connection is reset otherwise.
+    /// Reset of the HTTP/2 stream with that code; over HTTP/1 a reset of the connection.
     Stream(h2::Reason),
-    /// Over HTTP/2 after a goodbye to the whole connection; it is closed otherwise.
+    /// GOAWAY over HTTP/2; over HTTP/1 the connection closes.
     Goodbye,
 }
 
-impl Step {
+impl ScriptStep {
     pub(super) fn send(bytes: impl Into<Bytes>) -> Self {
         Self::Send { bytes: bytes.into(), tokens: 0 }
     }
 }
 
-impl Head {
-    /// The head as HTTP/1 has it.
-    pub(super) fn to_bytes(&self, end: &End) -> Vec<u8> {
+impl ScriptHead {
+    /// Returns the head in HTTP/1 syntax.
+    pub(super) fn to_bytes(&self, end: &ScriptEnd) -> Vec<u8> {
         let mut out = format!("HTTP/1.1 {}\r\n", self.status).into_bytes();
         for (name, value) in &self.headers {
             out.extend_from_slice(name.as_bytes());
@@ -93,14 +93,14 @@ impl Head {
             out.extend_from_slice(b"\r\n");
         }
         match self.framing {
-            Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-            Framing::Length(length) => {
+            BodyFraming::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            BodyFraming::Length(length) => {
                 out.extend_from_slice(format!("content-length: {length}\r\n").as_bytes());
             }
-            Framing::None => {}
+            BodyFraming::None => {}
         }
-        // A fault answers one request; only an end that lies about it keeps silent.
-        if !matches!(end, End::Stale | End::Extra) {
+        // A faulty answer ends its connection. Only the ends that hide this omit the header.
+        if !matches!(end, ScriptEnd::Stale | ScriptEnd::Extra) {
             out.extend_from_slice(b"connection: close\r\n");
         }
         out.extend_from_slice(b"\r\n");
@@ -108,8 +108,8 @@ impl Head {
     }
 }
 
-impl Framing {
-    /// Payload as it goes over the wire.
+impl BodyFraming {
+    /// Returns payload bytes in this framing.
     pub(super) fn wrap(self, bytes: &Bytes) -> Bytes {
         match self {
             Self::Chunked if bytes.is_empty() => Bytes::new(),
@@ -124,21 +124,21 @@ impl Framing {
     }
 }
 
-/// Bytes as gzip without compressing them, a block for each piece, so that every piece can be read
-/// as soon as it is there.
-pub(super) struct Gzip {
+/// Gzip encoder with stored blocks (RFC 1951, section 3.2.4), one per piece, so that every piece is
+/// readable on arrival.
+pub(super) struct StoredGzip {
     sum: crc32fast::Hasher,
     length: u32,
 }
 
-impl Gzip {
-    /// The header, and a writer for what follows it.
+impl StoredGzip {
+    /// Returns an encoder and the gzip header.
     pub(super) fn begin() -> (Self, Bytes) {
         let head: &[u8] = &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
         (Self { sum: crc32fast::Hasher::new(), length: 0 }, Bytes::from_static(head))
     }
 
-    /// A piece as stored blocks.
+    /// Encodes a piece as stored blocks.
     pub(super) fn piece(&mut self, bytes: &[u8]) -> Bytes {
         let mut out = Vec::with_capacity(bytes.len() + 5);
         for block in bytes.chunks(usize::from(u16::MAX)) {
@@ -153,7 +153,7 @@ impl Gzip {
         out.into()
     }
 
-    /// The last, empty block and the checksum.
+    /// Returns the last, empty block and the checksum.
     pub(super) fn end(self) -> Bytes {
         let mut out = vec![1, 0, 0, 0xff, 0xff];
         out.extend_from_slice(&self.sum.finalize().to_le_bytes());

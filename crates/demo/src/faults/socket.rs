@@ -1,4 +1,4 @@
-//! One socket with two users: the HTTP server, and a fault that says what no server would.
+//! A socket with two users: the HTTP server, and a fault that writes raw bytes.
 
 use bytes::Bytes;
 use std::io;
@@ -9,17 +9,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-/// A connection as a fault sees it.
+/// A connection, as used by a fault.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct SharedSocket {
     socket: TcpStream,
     /// Wakes the connection's task, which then drops everything.
     pub(crate) closing: Notify,
-    /// Wakes the connection's task, which then says goodbye over HTTP/2.
+    /// Wakes the connection's task, which then sends GOAWAY over HTTP/2.
     pub(crate) goodbye: Notify,
 }
 
-impl Line {
+impl SharedSocket {
     /// A line over that socket.
     pub(crate) fn new(socket: TcpStream) -> Arc<Self> {
         Arc::new(Self { socket, closing: Notify::new(), goodbye: Notify::new() })
@@ -38,17 +38,17 @@ impl Line {
         Ok(())
     }
 
-    /// Has the socket end with a reset once it is closed.
+    /// Makes the socket reset when it closes.
     pub(super) fn reset(&self) {
-        // Only an old kernel could refuse; the connection then closes in the usual way.
+        // Only an old kernel could refuse this; the connection then closes normally.
         let _ = self.socket.set_zero_linger();
     }
 }
 
-/// The server's side of a line.
-pub(crate) struct Wire(pub(crate) Arc<Line>);
+/// The HTTP server's side of a connection.
+pub(crate) struct ServerIo(pub(crate) Arc<SharedSocket>);
 
-impl AsyncRead for Wire {
+impl AsyncRead for ServerIo {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -69,7 +69,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ServerIo {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -109,7 +109,7 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The socket closes when both its users are gone.
+        // The socket closes when both users have dropped it.
         Poll::Ready(Ok(()))
     }
 }

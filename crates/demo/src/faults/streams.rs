@@ -1,4 +1,4 @@
-//! Faults inside a body: where it stops, what stands in it, what it counts.
+//! Faults inside a body: truncation, invalid content, wrong counts.
 
 use bytes::Bytes;
 use canon::Origin;
@@ -6,103 +6,105 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use super::answers;
-use super::good::{Good, Piece};
-use super::order::{BadOrder, Order};
-use super::script::{End, Framing, Script, Step};
+use super::order::{FaultOrder, OrderError};
+use super::proper_answer::{BodyPiece, ProperAnswer};
+use super::script::{AnswerScript, BodyFraming, ScriptEnd, ScriptStep};
 
-type Made = Result<Script, BadOrder>;
+type ScriptResult = Result<AnswerScript, OrderError>;
 
-/// How many pieces are sent before it happens.
-const AFTER: usize = 3;
+/// Default number of pieces before the fault.
+const DEFAULT_AFTER: usize = 3;
 
-/// Some pieces, then that end.
-fn stop(order: &Order, good: Good, end: End) -> Made {
-    let after = order.count("after", AFTER)?;
+/// Sends some pieces, then that end.
+fn stop(order: &FaultOrder, good: ProperAnswer, end: ScriptEnd) -> ScriptResult {
+    let after = order.count("after", DEFAULT_AFTER)?;
     let script = good.script();
     let body = script.body.into_iter().take(after).collect();
-    Ok(Script { body, end, ..script })
+    Ok(AnswerScript { body, end, ..script })
 }
 
-/// The proper answer with a piece put in after some others.
-fn insert(order: &Order, mut good: Good, piece: Piece) -> Made {
-    let after = order.count("after", AFTER)?.min(good.pieces.len());
+/// Inserts a piece into the proper answer.
+fn insert(order: &FaultOrder, mut good: ProperAnswer, piece: BodyPiece) -> ScriptResult {
+    let after = order.count("after", DEFAULT_AFTER)?.min(good.pieces.len());
     good.pieces.insert(after, piece);
     Ok(good.script())
 }
 
-/// An event of that data, as this format frames it.
-fn event(good: &Good, name: &str, data: &Value) -> Piece {
+/// Returns an event with that data in the framing of the format.
+fn event(good: &ProperAnswer, name: &str, data: &Value) -> BodyPiece {
     match good.origin {
         Origin::Messages | Origin::Responses => {
-            Piece::new(format!("event: {name}\ndata: {data}\n\n"))
+            BodyPiece::new(format!("event: {name}\ndata: {data}\n\n"))
         }
-        Origin::Chat | Origin::Native | Origin::Images => Piece::new(format!("data: {data}\n\n")),
+        Origin::Chat | Origin::Native | Origin::Images => {
+            BodyPiece::new(format!("data: {data}\n\n"))
+        }
     }
 }
 
-pub(super) fn reset_after(order: &Order, good: Good) -> Made {
-    stop(order, good, End::Reset)
+pub(super) fn reset_after(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
+    stop(order, good, ScriptEnd::Reset)
 }
 
-pub(super) fn truncate(order: &Order, good: Good) -> Made {
-    stop(order, good, End::Close)
+pub(super) fn truncate(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
+    stop(order, good, ScriptEnd::Close)
 }
 
-pub(super) fn end_early(order: &Order, good: Good) -> Made {
-    stop(order, good, End::Proper)
+pub(super) fn end_early(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
+    stop(order, good, ScriptEnd::Proper)
 }
 
-pub(super) fn stall(order: &Order, good: Good) -> Made {
-    let Some(wait) = order.time("wait")? else { return stop(order, good, End::Hold) };
-    let after = order.count("after", AFTER)?;
+pub(super) fn stall(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
+    let Some(wait) = order.time("wait")? else { return stop(order, good, ScriptEnd::Hold) };
+    let after = order.count("after", DEFAULT_AFTER)?;
     let mut script = good.script();
-    script.body.insert(after.min(script.body.len()), Step::Wait(wait));
+    script.body.insert(after.min(script.body.len()), ScriptStep::Wait(wait));
     Ok(script)
 }
 
-pub(super) fn slow(order: &Order, good: Good) -> Made {
+pub(super) fn slow(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     let wait = order.time("wait")?.unwrap_or(Duration::from_secs(1));
     let script = good.script();
-    let body = script.body.into_iter().flat_map(|step| [Step::Wait(wait), step]).collect();
-    Ok(Script { body, ..script })
+    let body = script.body.into_iter().flat_map(|step| [ScriptStep::Wait(wait), step]).collect();
+    Ok(AnswerScript { body, ..script })
 }
 
-pub(super) fn drip(order: &Order, good: Good) -> Made {
+pub(super) fn drip(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     let wait = order.time("wait")?.unwrap_or(Duration::from_secs(1));
     let all = Bytes::from(good.joined());
-    let bytes = (0..all.len()).map(|at| Step::send(all.slice(at..at + 1)));
-    let body = bytes.flat_map(|step| [Step::Wait(wait), step]).collect();
-    Ok(Script { body, ..good.script() })
+    let bytes = (0..all.len()).map(|at| ScriptStep::send(all.slice(at..at + 1)));
+    let body = bytes.flat_map(|step| [ScriptStep::Wait(wait), step]).collect();
+    Ok(AnswerScript { body, ..good.script() })
 }
 
-pub(super) fn shred(order: &Order, good: Good) -> Made {
+pub(super) fn shred(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     let size = order.count("size", 1)?.max(1);
     let all = Bytes::from(good.joined());
-    let body = all.chunks(size).map(|part| Step::send(all.slice_ref(part))).collect();
-    Ok(Script { body, ..good.script() })
+    let body = all.chunks(size).map(|part| ScriptStep::send(all.slice_ref(part))).collect();
+    Ok(AnswerScript { body, ..good.script() })
 }
 
-pub(super) fn length_lie(order: &Order, good: Good) -> Made {
+pub(super) fn length_lie(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     let promised = good.length().saturating_add(order.number("missing", 100)?);
     let mut script = good.script();
     if let Some(head) = &mut script.head {
-        head.framing = Framing::Length(promised);
+        head.framing = BodyFraming::Length(promised);
     }
-    Ok(Script { end: End::Close, ..script })
+    Ok(AnswerScript { end: ScriptEnd::Close, ..script })
 }
 
-pub(super) fn no_end(order: &Order, mut good: Good) -> Made {
+pub(super) fn no_end(order: &FaultOrder, mut good: ProperAnswer) -> ScriptResult {
     let count = order.count("count", 1)?;
     good.pieces.truncate(good.pieces.len().saturating_sub(count));
     Ok(good.script())
 }
 
-pub(super) fn finish_silence(order: &Order, good: Good) -> Made {
-    Ok(Script { end: End::Hold, ..no_end(order, good)? })
+pub(super) fn finish_silence(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
+    Ok(AnswerScript { end: ScriptEnd::Hold, ..no_end(order, good)? })
 }
 
-pub(super) fn no_finish(order: &Order, mut good: Good) -> Made {
-    let after = order.count("after", AFTER)?;
+pub(super) fn no_finish(order: &FaultOrder, mut good: ProperAnswer) -> ScriptResult {
+    let after = order.count("after", DEFAULT_AFTER)?;
     if let Some(last) = good.pieces.pop() {
         good.pieces.truncate(after);
         good.pieces.push(last);
@@ -110,46 +112,50 @@ pub(super) fn no_finish(order: &Order, mut good: Good) -> Made {
     Ok(good.script())
 }
 
-pub(super) fn done_twice(_order: &Order, mut good: Good) -> Made {
+pub(super) fn done_twice(_order: &FaultOrder, mut good: ProperAnswer) -> ScriptResult {
     good.pieces.extend(good.pieces.last().cloned());
     Ok(good.script())
 }
 
-pub(super) fn after_done(_order: &Order, mut good: Good) -> Made {
-    let again: Vec<Piece> = good.pieces.iter().take(AFTER).cloned().collect();
+pub(super) fn after_done(_order: &FaultOrder, mut good: ProperAnswer) -> ScriptResult {
+    let again: Vec<BodyPiece> = good.pieces.iter().take(DEFAULT_AFTER).cloned().collect();
     good.pieces.extend(again);
     Ok(good.script())
 }
 
-pub(super) fn trailers(_order: &Order, good: Good) -> Made {
+pub(super) fn trailers(_order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     let trailers = vec![("grpc-status", "13"), ("grpc-message", "internal")];
-    Ok(Script { end: End::Trailers(trailers), ..good.script() })
+    Ok(AnswerScript { end: ScriptEnd::Trailers(trailers), ..good.script() })
 }
 
-pub(super) fn extra(_order: &Order, good: Good) -> Made {
+pub(super) fn extra(_order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     let length = good.length();
     let (all, tokens) = (Bytes::from(good.joined()), good.tokens());
     let mut script = good.script();
     if let Some(head) = &mut script.head {
-        head.framing = Framing::Length(length);
+        head.framing = BodyFraming::Length(length);
     }
     let ghost = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 26\r\n\r\n\
                  {\"secret\":\"not your answer\"}";
-    // In one write: what came later could be taken for the answer to the next request by anyone.
+    // In one write: later bytes could be taken for the answer to the next request.
     let bytes = [&all[..], ghost.as_bytes()].concat().into();
-    Ok(Script { body: vec![Step::Send { bytes, tokens }], end: End::Extra, ..script })
+    Ok(AnswerScript {
+        body: vec![ScriptStep::Send { bytes, tokens }],
+        end: ScriptEnd::Extra,
+        ..script
+    })
 }
 
-pub(super) fn bad_json(order: &Order, good: Good) -> Made {
-    let piece = Piece::new("data: {\"choices\":[{\"delta\":{\"content\":\"cut of\n\n");
+pub(super) fn bad_json(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
+    let piece = BodyPiece::new("data: {\"choices\":[{\"delta\":{\"content\":\"cut of\n\n");
     insert(order, good, piece)
 }
 
-pub(super) fn bad_event(order: &Order, good: Good) -> Made {
-    insert(order, good, Piece::new("dta: nothing\n<<<<>>>>\n: a comment\n\n"))
+pub(super) fn bad_event(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
+    insert(order, good, BodyPiece::new("dta: nothing\n<<<<>>>>\n: a comment\n\n"))
 }
 
-pub(super) fn unknown_event(order: &Order, good: Good) -> Made {
+pub(super) fn unknown_event(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     let data = match good.origin {
         Origin::Messages => json!({ "type": "moon_phase", "phase": 7 }),
         Origin::Responses => {
@@ -162,8 +168,8 @@ pub(super) fn unknown_event(order: &Order, good: Good) -> Made {
     insert(order, good, piece)
 }
 
-pub(super) fn error_event(order: &Order, good: Good) -> Made {
-    let kind = order.one_of("kind", answers::KINDS)?;
+pub(super) fn error_event(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
+    let kind = order.one_of("kind", answers::ERROR_CLASSES)?;
     let mut error = answers::error(good.origin, kind.status(), None);
     if good.origin == Origin::Responses
         && let Value::Object(fields) = &mut error
@@ -172,17 +178,19 @@ pub(super) fn error_event(order: &Order, good: Good) -> Made {
         fields.insert("sequence_number".to_owned(), json!(99));
     }
     let piece = event(&good, "error", &error);
-    let after = order.count("after", AFTER)?;
-    let good =
-        Good { pieces: good.pieces.iter().take(after).cloned().chain([piece]).collect(), ..good };
+    let after = order.count("after", DEFAULT_AFTER)?;
+    let good = ProperAnswer {
+        pieces: good.pieces.iter().take(after).cloned().chain([piece]).collect(),
+        ..good
+    };
     Ok(good.script())
 }
 
-/// Puts two bytes that are no UTF-8 into the first text after some pieces.
-pub(super) fn bad_utf8(order: &Order, mut good: Good) -> Made {
-    let after = order.count("after", AFTER)?;
+/// Inserts two bytes of invalid UTF-8 into the first text after some pieces.
+pub(super) fn bad_utf8(order: &FaultOrder, mut good: ProperAnswer) -> ScriptResult {
+    let after = order.count("after", DEFAULT_AFTER)?;
     if !good.events {
-        good.pieces = vec![Piece { tokens: good.tokens(), bytes: good.joined().into() }];
+        good.pieces = vec![BodyPiece { tokens: good.tokens(), bytes: good.joined().into() }];
     }
     let spoken = good.pieces.iter_mut().skip(after).find(|piece| piece.tokens > 0);
     let piece = match spoken {
@@ -192,7 +200,7 @@ pub(super) fn bad_utf8(order: &Order, mut good: Good) -> Made {
             None => return Ok(good.script()),
         },
     };
-    // Behind the first letter of a text: `"text":"T` and its like in every format.
+    // Position after the first letter of a text: `"text":"T` and its equivalents.
     const NAMES: [&[u8]; 3] = [b"\"content\":\"", b"\"text\":\"", b"\"delta\":\""];
     let at = NAMES.iter().find_map(|name| {
         let at = piece.bytes.windows(name.len()).rposition(|window| window == *name)?;
@@ -206,7 +214,7 @@ pub(super) fn bad_utf8(order: &Order, mut good: Good) -> Made {
 }
 
 #[derive(Clone, Copy)]
-enum Dress {
+enum EventStyle {
     Crlf,
     Cr,
     Bom,
@@ -216,17 +224,17 @@ enum Dress {
     Fields,
 }
 
-pub(super) fn dress(order: &Order, mut good: Good) -> Made {
+pub(super) fn dress(order: &FaultOrder, mut good: ProperAnswer) -> ScriptResult {
     let how = order.one_of(
         "how",
         &[
-            ("crlf", Dress::Crlf),
-            ("cr", Dress::Cr),
-            ("bom", Dress::Bom),
-            ("nospace", Dress::NoSpace),
-            ("multi", Dress::Multi),
-            ("comments", Dress::Comments),
-            ("fields", Dress::Fields),
+            ("crlf", EventStyle::Crlf),
+            ("cr", EventStyle::Cr),
+            ("bom", EventStyle::Bom),
+            ("nospace", EventStyle::NoSpace),
+            ("multi", EventStyle::Multi),
+            ("comments", EventStyle::Comments),
+            ("fields", EventStyle::Fields),
         ],
     )?;
     if !good.events {
@@ -235,50 +243,50 @@ pub(super) fn dress(order: &Order, mut good: Good) -> Made {
     for (at, piece) in good.pieces.iter_mut().enumerate() {
         let text = String::from_utf8_lossy(&piece.bytes).into_owned();
         let text = match how {
-            Dress::Crlf => text.replace('\n', "\r\n"),
-            Dress::Cr => text.replace('\n', "\r"),
-            Dress::Bom if at == 0 => format!("\u{feff}{text}"),
-            Dress::Bom => text,
-            Dress::NoSpace => text.replace("data: ", "data:").replace("event: ", "event:"),
-            // JSON may be broken where its outermost object begins.
-            Dress::Multi => text.replacen("data: {", "data: {\ndata: ", 1),
-            Dress::Comments => format!(": one\n:two\n\n{text}: three\n\n"),
-            Dress::Fields => format!("id: {at}\nretry: 3000\nunknown: x\n{text}"),
+            EventStyle::Crlf => text.replace('\n', "\r\n"),
+            EventStyle::Cr => text.replace('\n', "\r"),
+            EventStyle::Bom if at == 0 => format!("\u{feff}{text}"),
+            EventStyle::Bom => text,
+            EventStyle::NoSpace => text.replace("data: ", "data:").replace("event: ", "event:"),
+            // A line break is allowed at the start of the outermost object.
+            EventStyle::Multi => text.replacen("data: {", "data: {\ndata: ", 1),
+            EventStyle::Comments => format!(": one\n:two\n\n{text}: three\n\n"),
+            EventStyle::Fields => format!("id: {at}\nretry: 3000\nunknown: x\n{text}"),
         };
         piece.bytes = text.into();
     }
     Ok(good.script())
 }
 
-pub(super) fn giant_frame(order: &Order, good: Good) -> Made {
+pub(super) fn giant_frame(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     let size = usize::try_from(order.size("size", 9 << 20)?).unwrap_or(usize::MAX).min(256 << 20);
     let data = [&b"data: \""[..], &vec![b'x'; size], b"\"\n\n"].concat();
-    insert(order, good, Piece::new(data))
+    insert(order, good, BodyPiece::new(data))
 }
 
-pub(super) fn endless_line(order: &Order, good: Good) -> Made {
+pub(super) fn endless_line(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     const BLOCK: usize = 64 << 10;
     let times = order.size("size", 20 << 20)?.div_ceil(BLOCK as u64);
-    let mut script = stop(order, good, End::Hold)?;
-    script.body.push(Step::send("data: "));
-    script.body.push(Step::Repeat { bytes: Bytes::from(vec![b'x'; BLOCK]), times });
+    let mut script = stop(order, good, ScriptEnd::Hold)?;
+    script.body.push(ScriptStep::send("data: "));
+    script.body.push(ScriptStep::Repeat { bytes: Bytes::from(vec![b'x'; BLOCK]), times });
     Ok(script)
 }
 
-pub(super) fn empty_lines(order: &Order, good: Good) -> Made {
+pub(super) fn empty_lines(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     const LINE: &str = "data:\n";
     const LINES: usize = 10_000;
     let times = order.number("count", 1_000_000)?.div_ceil(LINES as u64);
-    let after = order.count("after", AFTER)?;
+    let after = order.count("after", DEFAULT_AFTER)?;
     let mut script = good.script();
-    let block = Step::Repeat { bytes: Bytes::from(LINE.repeat(LINES)), times };
+    let block = ScriptStep::Repeat { bytes: Bytes::from(LINE.repeat(LINES)), times };
     let at = after.min(script.body.len());
-    script.body.splice(at..at, [block, Step::send("\n")]);
+    script.body.splice(at..at, [block, ScriptStep::send("\n")]);
     Ok(script)
 }
 
-/// Changes the JSON of every piece, where the change says that there was something to change.
-fn rewrite(mut good: Good, change: &dyn Fn(&mut Value) -> bool) -> Script {
+/// Changes the JSON of every piece. The change returns true if it applied.
+fn rewrite(mut good: ProperAnswer, change: &dyn Fn(&mut Value) -> bool) -> AnswerScript {
     if good.events {
         for piece in &mut good.pieces {
             if let Some(mut data) = piece.data()
@@ -290,21 +298,21 @@ fn rewrite(mut good: Good, change: &dyn Fn(&mut Value) -> bool) -> Script {
     } else if let Ok(mut body) = serde_json::from_slice::<Value>(&good.joined()) {
         let tokens = good.tokens();
         change(&mut body);
-        good.pieces = vec![Piece { bytes: body.to_string().into(), tokens }];
+        good.pieces = vec![BodyPiece { bytes: body.to_string().into(), tokens }];
     }
     good.script()
 }
 
-/// Changes what every piece tells of its usage.
-fn recount(good: Good, change: &dyn Fn(&mut Value) -> bool) -> Script {
+/// Changes the usage in every piece.
+fn recount(good: ProperAnswer, change: &dyn Fn(&mut Value) -> bool) -> AnswerScript {
     rewrite(good, &|data| visit(data, change))
 }
 
-pub(super) fn bad_arguments(_order: &Order, good: Good) -> Made {
+pub(super) fn bad_arguments(_order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     Ok(rewrite(good, &uncloses))
 }
 
-/// Takes the last brace off arguments that are written as text; true when there were some.
+/// Removes the last brace of arguments that are JSON text. Returns true if there were any.
 fn uncloses(value: &mut Value) -> bool {
     const DELTA: &str = "response.function_call_arguments.delta";
     match value {
@@ -328,7 +336,7 @@ fn uncloses(value: &mut Value) -> bool {
     }
 }
 
-/// Finds counts at any depth; true when there were some.
+/// Finds counts at any depth. Returns true if there were any.
 fn visit(value: &mut Value, change: &dyn Fn(&mut Value) -> bool) -> bool {
     let Value::Object(fields) = value else { return false };
     let mut found = false;
@@ -359,18 +367,18 @@ fn every_number(value: &mut Value, number: u64) {
     }
 }
 
-pub(super) fn no_usage(_order: &Order, good: Good) -> Made {
+pub(super) fn no_usage(_order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     Ok(recount(good, &|_| false))
 }
 
-pub(super) fn zero_usage(_order: &Order, good: Good) -> Made {
+pub(super) fn zero_usage(_order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     Ok(recount(good, &|counts| {
         every_number(counts, 0);
         true
     }))
 }
 
-pub(super) fn huge_usage(_order: &Order, good: Good) -> Made {
+pub(super) fn huge_usage(_order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     Ok(recount(good, &|counts| {
         every_number(counts, 9_000_000_000_000_000);
         true

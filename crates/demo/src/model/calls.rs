@@ -1,19 +1,19 @@
-//! Which tools the model calls, and with what.
+//! Tool calls of the demo model and their arguments.
 
 use canon::{Chat, Choice, FunctionTool, Tool, ToolCall};
 use serde_json::{Map, Value};
 
-use super::instance::Maker;
+use super::instance::InstanceBuilder;
 use super::pattern;
 use super::prompt::{Prompt, contains_words};
 use super::schema;
 use super::talk::COMMON;
-use crate::dice::{self, Dice};
+use crate::seeded_random::{self, SeededRandom};
 
-/// The most calls in one answer.
-const MOST_CALLS: usize = 8;
+/// Maximum number of calls in one answer.
+const MAX_CALLS: usize = 8;
 
-/// A tool of the caller's.
+/// A tool defined by the caller.
 #[derive(Clone, Copy)]
 enum Callable<'a> {
     Function(&'a FunctionTool),
@@ -48,19 +48,24 @@ impl<'a> Callable<'a> {
     }
 }
 
-/// The calls of one answer; none when the model answers by itself.
-pub(crate) fn calls(chat: &Chat, prompt: &Prompt<'_>, dice: &Dice, take: u32) -> Vec<ToolCall> {
+/// Returns the calls of one answer; none if the model answers itself.
+pub(crate) fn calls(
+    chat: &Chat,
+    prompt: &Prompt<'_>,
+    random: &SeededRandom,
+    take: u32,
+) -> Vec<ToolCall> {
     let Some(tool) = chosen(chat, prompt) else { return Vec::new() };
     let several = chat.choice.parallel != Some(false) && takes_a_name(tool);
-    let count = if several { prompt.names.len().clamp(1, MOST_CALLS) } else { 1 };
+    let count = if several { prompt.names.len().clamp(1, MAX_CALLS) } else { 1 };
     (0..count)
         .map(|item| {
             let slot = (u64::from(take) << 32) | item as u64;
-            let id = dice::word(dice::join(prompt.mark, slot), 24);
+            let id = seeded_random::word(seeded_random::join(prompt.mark, slot), 24);
             ToolCall {
                 id: format!("call_{id}"),
                 name: tool.name().to_owned(),
-                arguments: arguments(tool, prompt, dice.clone(), item),
+                arguments: arguments(tool, prompt, random.clone(), item),
                 custom: matches!(tool, Callable::Custom { .. }),
             }
         })
@@ -73,7 +78,7 @@ fn chosen<'a>(chat: &'a Chat, prompt: &Prompt<'_>) -> Option<Callable<'a>> {
         let allowed = |tool: &Callable<'_>| {
             names.is_none_or(|names| names.iter().any(|name| name == tool.name()))
         };
-        // Of equally good ones the first, which `max_by_key` would not give.
+        // Returns the first of several equal ones; `max_by_key` would return the last.
         all()
             .filter(allowed)
             .map(|tool| (asked_for(tool, prompt), tool))
@@ -93,7 +98,7 @@ fn chosen<'a>(chat: &'a Chat, prompt: &Prompt<'_>) -> Option<Callable<'a>> {
     }
 }
 
-/// How plainly the prompt asks for a tool: two for a word of its name, one for a word of its
+/// Scores how clearly the prompt asks for a tool: two for a word of its name, one for a word of its
 /// description, more for its full name.
 fn asked_for(tool: Callable<'_>, prompt: &Prompt<'_>) -> u32 {
     const VERBS: [&str; 18] = [
@@ -118,7 +123,7 @@ fn asked_for(tool: Callable<'_>, prompt: &Prompt<'_>) -> u32 {
     by_full + by_name + by_description
 }
 
-/// The words of `get_weather`, `getWeather` or a sentence, in small letters.
+/// Splits `get_weather`, `getWeather` or a sentence into lower-case words.
 fn words_of(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut small_before = false;
@@ -139,7 +144,7 @@ fn words_of(text: &str) -> Vec<String> {
     words
 }
 
-/// Whether each call would be about one of the names in the prompt.
+/// Returns true if each call takes one of the names in the prompt.
 fn takes_a_name(tool: Callable<'_>) -> bool {
     let Callable::Function(FunctionTool { parameters: Some(shape), .. }) = tool else {
         return false;
@@ -149,30 +154,36 @@ fn takes_a_name(tool: Callable<'_>) -> bool {
     let about = ["city", "location", "place", "town", "name", "country", "destination"];
     properties.iter().any(|(name, property)| {
         let name = name.to_lowercase();
-        let text = property.as_object().is_some_and(|p| schema::likely(p) == schema::Type::String);
+        let text =
+            property.as_object().is_some_and(|p| schema::likely(p) == schema::JsonType::String);
         let listed = property.get("enum").is_some();
         text && !listed && about.iter().any(|word| name.contains(word))
     })
 }
 
-fn arguments(tool: Callable<'_>, prompt: &Prompt<'_>, mut dice: Dice, item: usize) -> String {
+fn arguments(
+    tool: Callable<'_>,
+    prompt: &Prompt<'_>,
+    mut random: SeededRandom,
+    item: usize,
+) -> String {
     match tool {
         Callable::Function(FunctionTool { parameters: Some(shape), .. }) => {
-            let value = Maker::new(prompt, &shape.json, dice, item).make();
-            // Arguments are an object in every format, whatever the schema forgot to say.
+            let value = InstanceBuilder::new(prompt, &shape.json, random, item).make();
+            // Arguments are an object in every format, even if the schema does not say so.
             let value = if value.is_object() { value } else { Value::Object(Map::new()) };
             value.to_string()
         }
         Callable::Function(_) => "{}".to_owned(),
         Callable::Custom { name, grammar, .. } => {
             let definition = grammar.and_then(regex_of);
-            let fitting = definition.and_then(|regex| pattern::example(regex, 0, &mut dice));
+            let fitting = definition.and_then(|regex| pattern::example(regex, 0, &mut random));
             fitting.unwrap_or_else(|| free_text(name, prompt))
         }
     }
 }
 
-/// The regular expression of a custom tool's input, in either place formats put it.
+/// Returns the regular expression of a custom tool's input, from either place where formats put it.
 fn regex_of(grammar: &Value) -> Option<&str> {
     let inner = grammar.get("grammar").unwrap_or(grammar);
     let regex = inner.get("syntax").and_then(Value::as_str) == Some("regex");

@@ -1,33 +1,33 @@
-//! Whether a value fits a JSON Schema, as far as the demo model understands schemas.
+//! JSON Schema validation, for the part of the standard that the demo model supports.
 
 use serde_json::{Map, Value};
 use std::cell::Cell;
 
-use super::schema::{self, Type};
+use super::schema::{self, JsonType};
 
-/// How deep a value may be before it is no longer looked into.
-const DEEPEST: usize = 64;
-/// How many schemas are looked at in all.
-const FUEL: u32 = 20_000;
+/// Depth beyond which a value is not checked.
+const MAX_DEPTH: usize = 64;
+/// Maximum number of schemas visited.
+const MAX_SCHEMAS: u32 = 20_000;
 
-/// Whether the value fits. What is not understood (`not`, `if`, `pattern`) does not count against.
+/// Returns true if the value fits. Unsupported keywords (`not`, `if`, `pattern`) are ignored.
 pub(crate) fn fits(root: &Value, schema: &Value, value: &Value) -> bool {
-    look(&Root { root, fuel: Cell::new(FUEL) }, schema, value, 0)
+    look(&SchemaRoot { root, fuel: Cell::new(MAX_SCHEMAS) }, schema, value, 0)
 }
 
-/// The document references point into, and how many more schemas are looked at: a small schema
-/// can refer to itself very often.
-struct Root<'a> {
+/// The document that references point into, and the number of schemas that may still be visited: a
+/// small schema can refer to itself very often.
+struct SchemaRoot<'a> {
     root: &'a Value,
     fuel: Cell<u32>,
 }
 
-fn look(root: &Root<'_>, schema: &Value, value: &Value, deep: usize) -> bool {
+fn look(root: &SchemaRoot<'_>, schema: &Value, value: &Value, deep: usize) -> bool {
     if let Value::Bool(allowed) = schema {
         return *allowed;
     }
     let Some(object) = schema.as_object() else { return true };
-    let Some(fuel) = root.fuel.get().checked_sub(1).filter(|_| deep <= DEEPEST) else {
+    let Some(fuel) = root.fuel.get().checked_sub(1).filter(|_| deep <= MAX_DEPTH) else {
         return true;
     };
     root.fuel.set(fuel);
@@ -63,18 +63,18 @@ fn fits_type(schema: &Map<String, Value>, value: &Value) -> bool {
     let types = schema::types(schema);
     types.is_empty()
         || types.iter().any(|kind| match kind {
-            Type::Object => value.is_object(),
-            Type::Array => value.is_array(),
-            Type::String => value.is_string(),
-            Type::Integer => value.as_f64().is_some_and(|number| number.fract() == 0.0),
-            Type::Number => value.is_number(),
-            Type::Boolean => value.is_boolean(),
-            Type::Null => value.is_null(),
+            JsonType::Object => value.is_object(),
+            JsonType::Array => value.is_array(),
+            JsonType::String => value.is_string(),
+            JsonType::Integer => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+            JsonType::Number => value.is_number(),
+            JsonType::Boolean => value.is_boolean(),
+            JsonType::Null => value.is_null(),
         })
 }
 
 fn fits_object(
-    root: &Root<'_>,
+    root: &SchemaRoot<'_>,
     schema: &Map<String, Value>,
     fields: &Map<String, Value>,
     deep: usize,
@@ -94,7 +94,12 @@ fn fits_object(
         })
 }
 
-fn fits_array(root: &Root<'_>, schema: &Map<String, Value>, items: &[Value], deep: usize) -> bool {
+fn fits_array(
+    root: &SchemaRoot<'_>,
+    schema: &Map<String, Value>,
+    items: &[Value],
+    deep: usize,
+) -> bool {
     let front = schema::list(schema, "prefixItems");
     let rest = schema.get("items");
     let unique = schema.get("uniqueItems") == Some(&Value::Bool(true));

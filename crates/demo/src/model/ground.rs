@@ -1,7 +1,7 @@
-//! What the model does with the provider's own tools: searching, and running code.
+//! Provider tools of the demo model: web search and code execution.
 //!
-//! There is no web behind the demo model: it finds pages under example.com, always the same ones
-//! for the same question, and says so.
+//! The demo model has no web access. It finds pages under example.com, always the same ones for the
+//! same question, and says so.
 
 use canon::{
     Chat, Choice, Citation, Code, CodeOutcome, Extras, Kind, Origin, Part, Search, SearchTool, Tool,
@@ -9,9 +9,10 @@ use canon::{
 
 use super::prompt::Prompt;
 use super::{sums, talk};
-use crate::dice;
+use crate::seeded_random;
 
-/// The parts of an answer that searched or computed; `None` when neither was offered and asked.
+/// Returns the parts of an answer with a search or a computation; `None` if neither was offered and
+/// requested.
 pub(crate) fn parts(chat: &Chat, prompt: &Prompt<'_>, origin: Origin) -> Option<Vec<Part>> {
     if chat.choice.choice == Choice::Never || !prompt.results.is_empty() {
         return None;
@@ -39,7 +40,7 @@ fn wants_search(prompt: &Prompt<'_>) -> bool {
     asks && sums::find(&prompt.lower).is_none()
 }
 
-fn computed(sum: &sums::Sum, prompt: &Prompt<'_>, origin: Origin) -> Vec<Part> {
+fn computed(sum: &sums::ArithmeticResult, prompt: &Prompt<'_>, origin: Origin) -> Vec<Part> {
     let id = own_id(origin, prompt, "ci_");
     let code = Code {
         id: id.clone(),
@@ -64,7 +65,7 @@ fn found(tool: &SearchTool, prompt: &Prompt<'_>, origin: Origin) -> Vec<Part> {
         .map(|domain| domain.trim_start_matches("https://").trim_end_matches('/'))
         .find(|domain| !tool.blocked.iter().any(|blocked| blocked == domain))
         .unwrap_or("example.com");
-    let page = dice::word(dice::hash(query.as_bytes()), 6).to_lowercase();
+    let page = seeded_random::word(seeded_random::hash(query.as_bytes()), 6).to_lowercase();
     let sources = [
         (format!("https://{domain}/{page}/overview"), format!("An overview of {topic}")),
         (format!("https://{domain}/{page}/latest"), format!("The latest on {topic}")),
@@ -95,9 +96,14 @@ fn found(tool: &SearchTool, prompt: &Prompt<'_>, origin: Origin) -> Vec<Part> {
     vec![Part::new(Kind::Search(search)), Part::new(Kind::Text { text, citations })]
 }
 
-/// An id in the formats that give such parts one.
+/// Returns an id, in the formats that give these parts one.
 fn own_id(origin: Origin, prompt: &Prompt<'_>, lead: &str) -> Option<String> {
-    let word = || dice::word(dice::join(prompt.mark, dice::hash(lead.as_bytes())), 24);
+    let word = || {
+        seeded_random::word(
+            seeded_random::join(prompt.mark, seeded_random::hash(lead.as_bytes())),
+            24,
+        )
+    };
     match origin {
         Origin::Responses => Some(format!("{lead}{}", word())),
         Origin::Messages => Some(format!("srvtoolu_{}", word())),

@@ -1,54 +1,59 @@
-//! A JSON value that fits a schema, with likely words from the prompt in it.
+//! JSON values that fit a schema, filled with words from the prompt.
 
 use serde_json::{Map, Value};
 
 use super::check;
 use super::pattern;
 use super::prompt::{Prompt, contains_words};
-use super::schema::{self, Type};
+use super::schema::{self, JsonType};
 use super::sums;
-use crate::dice::{self, Dice};
+use crate::seeded_random::{self, SeededRandom};
 
-/// Beyond this depth only what is required is filled in.
-const COMFORTABLE: usize = 4;
-/// Beyond this depth nothing more is built.
-const DEEPEST: usize = 40;
-/// No value has more parts than this, whatever the schema asks for.
-const MOST_PARTS: usize = 4_000;
-/// How many bytes of schema are looked at in all.
-const MOST_BYTES: usize = 32 << 20;
+/// Depth beyond which only required properties are filled in.
+const MAX_OPTIONAL_DEPTH: usize = 4;
+/// Depth beyond which nothing is built.
+const MAX_DEPTH: usize = 40;
+/// Maximum number of parts of a value, regardless of the schema.
+const MAX_PARTS: usize = 4_000;
+/// Maximum number of schema bytes visited.
+const MAX_SCHEMA_BYTES: usize = 32 << 20;
 
 /// Builds values for one request.
-pub(crate) struct Maker<'a> {
+pub(crate) struct InstanceBuilder<'a> {
     prompt: &'a Prompt<'a>,
     root: &'a Value,
-    dice: Dice,
-    /// Which of the names in the prompt this value is about.
+    random: SeededRandom,
+    /// Index of the name in the prompt that the value is about.
     item: usize,
-    /// How many parts may still be built.
+    /// Number of parts that may still be built.
     parts: usize,
-    /// How many schemas may still be looked at.
+    /// Number of schemas that may still be visited.
     fuel: u32,
 }
 
-impl<'a> Maker<'a> {
-    /// For values of that schema; `item` chooses among the names in the prompt.
-    pub(crate) fn new(prompt: &'a Prompt<'a>, root: &'a Value, dice: Dice, item: usize) -> Self {
+impl<'a> InstanceBuilder<'a> {
+    /// Creates a builder for values of that schema; `item` selects a name in the prompt.
+    pub(crate) fn new(
+        prompt: &'a Prompt<'a>,
+        root: &'a Value,
+        random: SeededRandom,
+        item: usize,
+    ) -> Self {
         // A large schema that refers to itself must not be copied thousands of times.
-        let parts = (MOST_BYTES / root.to_string().len().max(1)).clamp(64, MOST_PARTS);
-        Self { prompt, root, dice, item, parts, fuel: 20_000 }
+        let parts = (MAX_SCHEMA_BYTES / root.to_string().len().max(1)).clamp(64, MAX_PARTS);
+        Self { prompt, root, random, item, parts, fuel: 20_000 }
     }
 
-    /// A value that fits.
+    /// Builds a value that fits.
     pub(crate) fn make(&mut self) -> Value {
         self.value(self.root, "", 0, 0)
     }
 
     fn value(&mut self, given: &Value, name: &str, place: usize, deep: usize) -> Value {
-        // Even a part that is not built counts, or an endless list of them would never end.
+        // A part that is not built counts too, or an endless list of them would never end.
         let Some(left) = self.parts.checked_sub(1) else { return Value::Null };
         self.parts = left;
-        if deep > DEEPEST {
+        if deep > MAX_DEPTH {
             return Value::Null;
         }
         let Some(schema) = schema::flat(self.root, given, &mut self.fuel) else {
@@ -68,22 +73,23 @@ impl<'a> Maker<'a> {
         if let Some(Value::Array(choices)) = schema.get("enum") {
             return self.among(&schema, choices, place);
         }
-        let nullable = schema::types(&schema).contains(&Type::Null);
-        if deep > COMFORTABLE && nullable {
+        let nullable = schema::types(&schema).contains(&JsonType::Null);
+        if deep > MAX_OPTIONAL_DEPTH && nullable {
             return Value::Null;
         }
         match schema::likely(&schema) {
-            Type::Object => self.object(&schema, deep),
-            Type::Array => self.array(&schema, name, deep),
-            Type::String => Value::from(self.text(&schema, name, place)),
-            Type::Integer => self.number(&schema, name, place, true),
-            Type::Number => self.number(&schema, name, place, false),
-            Type::Boolean => Value::Bool(place.is_multiple_of(2)),
-            Type::Null => Value::Null,
+            JsonType::Object => self.object(&schema, deep),
+            JsonType::Array => self.array(&schema, name, deep),
+            JsonType::String => Value::from(self.text(&schema, name, place)),
+            JsonType::Integer => self.number(&schema, name, place, true),
+            JsonType::Number => self.number(&schema, name, place, false),
+            JsonType::Boolean => Value::Bool(place.is_multiple_of(2)),
+            JsonType::Null => Value::Null,
         }
     }
 
-    /// The first branch whose value fits the whole; deep inside, the one that ends soonest.
+    /// Returns the value of the first branch that fits the whole schema; at depth, of the branch
+    /// that ends soonest.
     fn one_of(
         &mut self,
         schema: &Map<String, Value>,
@@ -97,7 +103,7 @@ impl<'a> Maker<'a> {
         let mut base = schema.clone();
         base.shift_remove(several);
         let mut order: Vec<&Value> = branches.iter().take(32).collect();
-        if deep > COMFORTABLE {
+        if deep > MAX_OPTIONAL_DEPTH {
             order.sort_by_key(|branch| endless(branch));
         } else {
             order.sort_by_key(|branch| branch.get("type").is_some_and(is_null));
@@ -106,7 +112,7 @@ impl<'a> Maker<'a> {
         for branch in order {
             let Some(branch) = schema::flat(self.root, branch, &mut self.fuel) else { continue };
             let merged = Value::Object(schema::merge(base.clone(), branch));
-            // The next value of the same branch may fit where the first fits two branches.
+            // The next value of the same branch may fit if the first one fits two branches.
             for place in [place, place + 1] {
                 let value = self.value(&merged, name, place, deep + 1);
                 if check::fits(self.root, &whole, &value) {
@@ -118,7 +124,7 @@ impl<'a> Maker<'a> {
         found.unwrap_or(Value::Null)
     }
 
-    /// One of the listed values: the one the prompt mentions, if any.
+    /// Returns one of the listed values: the one in the prompt, if any.
     fn among(&self, schema: &Map<String, Value>, choices: &[Value], place: usize) -> Value {
         let bare = {
             let mut bare = schema.clone();
@@ -150,7 +156,7 @@ impl<'a> Maker<'a> {
         for (name, property) in properties {
             let wanted = required.contains(&name.as_str())
                 || fields.len() < least
-                || (required.is_empty() && deep < COMFORTABLE && fields.len() < most);
+                || (required.is_empty() && deep < MAX_OPTIONAL_DEPTH && fields.len() < most);
             if wanted {
                 fields.insert(name.clone(), self.value(property, name, 0, deep + 1));
             }
@@ -166,7 +172,7 @@ impl<'a> Maker<'a> {
         let open = properties.is_empty()
             && other.is_object()
             && schema.contains_key("additionalProperties");
-        let wanted = if open && deep < COMFORTABLE { least.max(1) } else { least };
+        let wanted = if open && deep < MAX_OPTIONAL_DEPTH { least.max(1) } else { least };
         while fields.len() < wanted.min(most) && self.parts > 0 {
             extra += 1;
             let value = self.value(other, "value", extra, deep + 1);
@@ -184,7 +190,7 @@ impl<'a> Maker<'a> {
         let closed = schema.get("items") == Some(&Value::Bool(false));
         let natural = match (front.len(), deep) {
             (0, 0..=1) => 2,
-            (0, deep) => usize::from(deep <= COMFORTABLE),
+            (0, deep) => usize::from(deep <= MAX_OPTIONAL_DEPTH),
             (tuple, _) => tuple,
         };
         let wanted = natural.max(least).min(most);
@@ -197,7 +203,7 @@ impl<'a> Maker<'a> {
             let schema = front.get(items.len()).unwrap_or(rest);
             let item = self.value(schema, &single, place, deep + 1);
             place += 1;
-            // A second try at another place gives another value, where the schema has another.
+            // A second attempt at another index yields another value, if the schema allows one.
             let repeated = unique && items.contains(&item);
             if !repeated || (place == wanted + 64 && items.len() < least) {
                 items.push(item);
@@ -246,8 +252,9 @@ impl<'a> Maker<'a> {
         let least = schema::count(schema, "minLength").unwrap_or(0).min(65_536);
         let most = schema::count(schema, "maxLength").unwrap_or(usize::MAX);
         if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
-            let mut dice = Dice::new(dice::join(self.dice.roll(), place as u64));
-            if let Some(text) = pattern::example(pattern, least, &mut dice) {
+            let mut random =
+                SeededRandom::new(seeded_random::join(self.random.next_number(), place as u64));
+            if let Some(text) = pattern::example(pattern, least, &mut random) {
                 return text;
             }
         }
@@ -260,14 +267,17 @@ impl<'a> Maker<'a> {
         fitted(text, least, most)
     }
 
-    /// The words a field of that name most likely wants.
+    /// Returns a likely text for a field of that name.
     fn likely_text(&mut self, name: &str, about: &str, place: usize) -> String {
         let key = format!("{name} {about}").to_lowercase().replace(['_', '-'], " ");
         let is = |words: &[&str]| words.iter().any(|word| key.contains(word));
         let named = self.prompt.names.get(self.item + place);
         let mut or_named = |others: &[&str]| match named {
             Some(name) => name.clone(),
-            None => dice::nth(others, self.dice.roll().wrapping_add(place as u64)).to_owned(),
+            None => {
+                seeded_random::nth(others, self.random.next_number().wrapping_add(place as u64))
+                    .to_owned()
+            }
         };
         if is(&["city", "location", "place", "town", "destination", "origin", "region"]) {
             return or_named(&["Paris", "Lisbon", "Oslo", "Kyoto"]);
@@ -308,13 +318,14 @@ impl<'a> Maker<'a> {
         }
         if is(&["tag", "keyword", "label", "category", "hobby", "skill"]) {
             const TAGS: [&str; 6] = ["curious", "kind", "harbour", "keys", "maps", "lanterns"];
-            return dice::nth(&TAGS, place as u64).to_owned();
+            return seeded_random::nth(&TAGS, place as u64).to_owned();
         }
         if is(&["name", "person", "author", "title", "who"]) {
             return or_named(&["Ada Lovelace", "Mira Keller", "Tomas Brandt", "Yuki Mori"]);
         }
         const WORDS: [&str; 6] = ["harbour", "key", "lantern", "tide", "compass", "bridge"];
-        dice::nth(&WORDS, dice::hash(name.as_bytes()).wrapping_add(place as u64)).to_owned()
+        seeded_random::nth(&WORDS, seeded_random::hash(name.as_bytes()).wrapping_add(place as u64))
+            .to_owned()
     }
 }
 
@@ -322,7 +333,8 @@ fn is_null(kind: &Value) -> bool {
     kind.as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("null"))
 }
 
-/// How likely a branch goes on and on: nothing first, then plain values, then references.
+/// Rank of a branch by its risk of endless recursion: nothing first, then plain values, then
+/// references.
 fn endless(branch: &Value) -> u8 {
     match (branch.get("type"), branch.get("$ref")) {
         (Some(kind), _) if is_null(kind) => 0,
@@ -334,7 +346,7 @@ fn endless(branch: &Value) -> u8 {
 
 fn in_json(number: f64, whole: bool) -> Value {
     if whole || (number.fract() == 0.0 && number.abs() < 1e15) {
-        // The comparison above keeps the number within what both kinds hold exactly.
+        // The comparison above keeps the number within the exact range of both types.
         Value::from(number as i64)
     } else {
         Value::from(number)
@@ -380,7 +392,7 @@ fn of_format(format: &str, place: usize) -> Option<String> {
     })
 }
 
-/// A text with its length between the two.
+/// Fits a text into the length limits.
 fn fitted(text: String, least: usize, most: usize) -> String {
     let length = text.chars().count();
     if length > most {

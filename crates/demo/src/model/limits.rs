@@ -1,4 +1,4 @@
-//! Where an answer ends: its limit, its stop texts, and what it counts for.
+//! End of an answer: output limit, stop sequences and usage.
 
 use canon::{
     Candidate, Citation, Finish, Kind, Logprob, Origin, Part, Raw, Sampling, Seal, Thinking,
@@ -6,47 +6,47 @@ use canon::{
 };
 
 use super::thinking::Thoughts;
-use crate::dice::{self, Dice};
+use crate::seeded_random::{self, SeededRandom};
 use crate::tokens;
 
-/// The most tokens an answer has, whatever is asked for.
+/// Maximum number of tokens of an answer, regardless of the request.
 pub const MAX_OUTPUT: u64 = 65_536;
 
-/// An answer before its limits.
-pub(super) struct Draft {
-    /// What was thought, if anything.
+/// An answer before its limits are applied.
+pub(super) struct AnswerDraft {
+    /// Thoughts, if any.
     pub(super) thoughts: Option<Thoughts>,
-    /// The seal for what was thought or called.
+    /// Signature of the thoughts or calls.
     pub(super) seal: Option<Seal>,
-    /// What is said.
+    /// Parts of the answer.
     pub(super) parts: Vec<Part>,
 }
 
-/// What one answer counts for.
+/// Usage of one answer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spent {
-    /// Everything produced.
+pub(super) struct AnswerUsage {
+    /// All output tokens.
     pub(super) output: u64,
-    /// Part of it that was thinking.
+    /// Thinking tokens, part of `output`.
     pub(super) thinking: u64,
-    /// Searches run.
+    /// Number of searches.
     pub(super) searches: u64,
 }
 
-/// The answer within its limits.
+/// Applies the limits to an answer.
 pub(super) fn keep(
-    draft: Draft,
+    draft: AnswerDraft,
     sampling: &Sampling,
     thinking: &Thinking,
     origin: Origin,
     index: u32,
-) -> (Candidate, Spent) {
-    let Draft { thoughts, seal, parts } = draft;
+) -> (Candidate, AnswerUsage) {
+    let AnswerDraft { thoughts, seal, parts } = draft;
     let limit = sampling.max_output.unwrap_or(MAX_OUTPUT).min(MAX_OUTPUT);
-    let mut ledger = Spent::default();
+    let mut ledger = AnswerUsage::default();
     let mut kept = Vec::new();
     if let Some(thoughts) = thoughts {
-        // Half of a tight limit is left for the answer.
+        // At least half of a tight limit is left for the answer.
         let most = thinking.tokens().unwrap_or(u64::MAX).min(limit / 2);
         let text = tokens::first(&thoughts.text, most);
         ledger.thinking = tokens::count(text);
@@ -82,7 +82,7 @@ pub(super) fn keep(
             Kind::ToolCall(ToolCall { ref name, ref arguments, .. }) => {
                 let cost = tokens::count(name) + tokens::count(arguments);
                 if cost > left {
-                    // Half a call is no use to anyone, but its tokens were spent.
+                    // An incomplete call is dropped, but its tokens count.
                     ledger.output = limit;
                     why = Why::Length;
                 } else {
@@ -126,7 +126,8 @@ pub(super) fn keep(
     (candidate, ledger)
 }
 
-/// That format's seal stands on the first call, or on the last text, never on a thought.
+/// The native format puts the signature on the first call or on the last text, never on a thought
+/// (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
 fn place_native_seal(parts: &mut [Part], seal: Option<Seal>) {
     let call = parts.iter().position(|part| matches!(part.kind, Kind::ToolCall(_)));
     let text = || parts.iter().rposition(|part| matches!(part.kind, Kind::Text { .. }));
@@ -136,7 +137,7 @@ fn place_native_seal(parts: &mut [Part], seal: Option<Seal>) {
     }
 }
 
-/// The text before the first stop text, and that stop text.
+/// Returns the text before the first stop sequence, and that sequence.
 fn before_stop<'t, 's>(text: &'t str, stops: &'s [String]) -> (&'t str, Option<&'s str>) {
     stops
         .iter()
@@ -147,7 +148,7 @@ fn before_stop<'t, 's>(text: &'t str, stops: &'s [String]) -> (&'t str, Option<&
         .unwrap_or((text, None))
 }
 
-/// The sources of what is left of a text.
+/// Returns the citations within the remaining text.
 fn within(citations: Vec<Citation>, length: usize) -> Vec<Citation> {
     let whole = |citation: &Citation| citation.span.is_none_or(|(_, end)| end <= length);
     citations.into_iter().filter(whole).collect()
@@ -165,12 +166,12 @@ fn logprobs(parts: &[Part], top: u32) -> Vec<Logprob> {
     texts
         .enumerate()
         .map(|(at, token)| {
-            let seed = dice::join(dice::hash(token.as_bytes()), at as u64);
-            let mut dice = Dice::new(seed);
-            let mut likely = -((dice.roll() % 300) as f64) / 1_000.0;
+            let seed = seeded_random::join(seeded_random::hash(token.as_bytes()), at as u64);
+            let mut random = SeededRandom::new(seed);
+            let mut likely = -((random.next_number() % 300) as f64) / 1_000.0;
             let chosen = chance(token, likely);
             let others = OTHERS.iter().filter(|other| **other != token).map(|other| {
-                likely -= 1.0 + (dice.roll() % 500) as f64 / 1_000.0;
+                likely -= 1.0 + (random.next_number() % 500) as f64 / 1_000.0;
                 chance(other, likely)
             });
             let top: Vec<TokenChance> =
@@ -180,7 +181,7 @@ fn logprobs(parts: &[Part], top: u32) -> Vec<Logprob> {
         .collect()
 }
 
-/// The format's own word for an end.
+/// Returns the format's own finish reason.
 const fn word(origin: Origin, why: Why) -> &'static str {
     let (chat, responses, messages, native) = match why {
         Why::Length => ("length", "max_output_tokens", "max_tokens", "MAX_TOKENS"),

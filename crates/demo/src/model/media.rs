@@ -1,13 +1,13 @@
-//! What can be said of a picture, sound, film or document without understanding it.
+//! Descriptions of media without understanding their content.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use canon::{Media, MediaKind, Source};
 
-/// How much of a picture is read in search of its size.
-const HEADER: usize = 64 * 1024;
+/// Maximum number of image bytes searched for the size.
+const MAX_HEADER_BYTES: usize = 64 * 1024;
 
-/// A phrase for what was sent: `a PNG picture of 48 × 32 pixels`.
+/// Describes a media part: `a PNG picture of 48 × 32 pixels`.
 pub(crate) fn describe(media: &Media) -> String {
     let kind = match media.kind {
         MediaKind::Image => "picture",
@@ -44,9 +44,9 @@ fn article(mime: &str) -> String {
     format!("{} {name}", if vowel { "an" } else { "a" })
 }
 
-/// Width and height of a PNG or JPEG, from its header.
+/// Returns width and height of a PNG or JPEG from its header.
 fn size(data: &str) -> Option<(u32, u32)> {
-    let front = data.get(..data.len().min(HEADER) / 4 * 4)?;
+    let front = data.get(..data.len().min(MAX_HEADER_BYTES) / 4 * 4)?;
     let bytes = STANDARD.decode(front).ok()?;
     png(&bytes).or_else(|| jpeg(&bytes))
 }
@@ -60,7 +60,7 @@ fn png(bytes: &[u8]) -> Option<(u32, u32)> {
     Some((number(0)?, number(4)?))
 }
 
-/// Walks from marker to marker until the one that begins the picture and tells its size.
+/// Walks the JPEG markers up to the frame header, which holds the size.
 fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut rest = bytes.strip_prefix(b"\xff\xd8")?;
     loop {

@@ -1,4 +1,4 @@
-//! The demo model: an answer for a request, always the same one for the same request.
+//! The demo model. The same request always gets the same answer.
 
 mod calls;
 mod check;
@@ -18,28 +18,28 @@ mod thinking;
 use canon::{Chat, Fault, Format, Kind, Origin, Part, Reply, Usage};
 use serde_json::{Map, Value};
 
-use crate::dice::{self, Dice};
 use crate::seal;
+use crate::seeded_random::{self, SeededRandom};
 pub use limits::MAX_OUTPUT;
-use limits::{Draft, Spent};
+use limits::{AnswerDraft, AnswerUsage};
 use prompt::Prompt;
 
-/// The most answers to one request.
-const MOST_CANDIDATES: u32 = 128;
+/// Maximum number of answers to one request.
+const MAX_CANDIDATES: u32 = 128;
 
-/// Who answers.
+/// Persona of a demo model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persona {
-    /// A small model with manners.
+    /// A small conversational model.
     Model,
-    /// Returns what the user said last.
+    /// Repeats the last text of the user.
     Echo,
-    /// Draws what the user says.
+    /// Draws the text of the user.
     Painter,
 }
 
 impl Persona {
-    /// The persona behind a model id.
+    /// Returns the persona of a model id.
     pub fn of_model(id: &str) -> Self {
         match id {
             "demo-echo" => Self::Echo,
@@ -49,18 +49,18 @@ impl Persona {
     }
 }
 
-/// Answers a request that came in that format. The only fault is a damaged seal in the history.
+/// Answers a request in that format. The only possible error is a damaged signature in the history.
 pub fn answer(chat: &Chat, persona: Persona, origin: Origin) -> Result<Reply, Fault> {
     seal::check(chat, origin)?;
     let prompt = Prompt::read(chat);
-    let weight = prompt::weigh(chat);
+    let weight = prompt::measure_size(chat);
     let mut usage = Usage {
         input: weight.all,
         input_image: weight.images,
         input_audio: weight.audio,
         ..Usage::default()
     };
-    let count = chat.sampling.candidates.unwrap_or(1).clamp(1, MOST_CANDIDATES);
+    let count = chat.sampling.candidates.unwrap_or(1).clamp(1, MAX_CANDIDATES);
     let mut candidates = Vec::new();
     for index in 0..count {
         let draft = match persona {
@@ -68,15 +68,15 @@ pub fn answer(chat: &Chat, persona: Persona, origin: Origin) -> Result<Reply, Fa
             Persona::Painter => paint::compose(chat, index),
             Persona::Echo => {
                 let parts = vec![Part::text(prompt::last_text(chat))];
-                Draft { thoughts: None, seal: None, parts }
+                AnswerDraft { thoughts: None, seal: None, parts }
             }
         };
         let (candidate, spent) = limits::keep(draft, &chat.sampling, &chat.thinking, origin, index);
-        let Spent { output, thinking, searches } = spent;
+        let AnswerUsage { output, thinking, searches } = spent;
         usage.output += output;
         if persona == Persona::Painter {
-            usage.output += paint::TOKENS;
-            usage.output_image += paint::TOKENS;
+            usage.output += paint::TOKENS_PER_IMAGE;
+            usage.output_image += paint::TOKENS_PER_IMAGE;
         }
         usage.thinking += thinking;
         usage.searches += searches;
@@ -90,17 +90,18 @@ pub fn answer(chat: &Chat, persona: Persona, origin: Origin) -> Result<Reply, Fa
     })
 }
 
-/// The input tokens of a request.
+/// Returns the number of input tokens of a request.
 pub fn count_input(chat: &Chat) -> u64 {
-    prompt::weigh(chat).all
+    prompt::measure_size(chat).all
 }
 
-/// One answer before its limits.
-fn compose(chat: &Chat, prompt: &Prompt<'_>, origin: Origin, index: u32) -> Draft {
-    // Without a seed the same words give the same text, so only what varies goes in.
-    let seed = chat.sampling.seed.map_or(0, |seed| dice::hash(&seed.to_le_bytes()));
-    let mut dice = Dice::new(dice::join(prompt.salt ^ seed, u64::from(index)));
-    let calls = calls::calls(chat, prompt, &dice, index);
+/// Composes one answer before its limits are applied.
+fn compose(chat: &Chat, prompt: &Prompt<'_>, origin: Origin, index: u32) -> AnswerDraft {
+    // Without a seed the same words give the same text, so the hash covers only the values that
+    // vary.
+    let seed = chat.sampling.seed.map_or(0, |seed| seeded_random::hash(&seed.to_le_bytes()));
+    let mut random = SeededRandom::new(seeded_random::join(prompt.salt ^ seed, u64::from(index)));
+    let calls = calls::calls(chat, prompt, &random, index);
     let (parts, plan) = if !calls.is_empty() {
         let plan = format!(
             "The tool {} fits, so I will call it with what I was told.",
@@ -111,10 +112,10 @@ fn compose(chat: &Chat, prompt: &Prompt<'_>, origin: Origin, index: u32) -> Draf
         (parts, "I have a tool of my own for this, so I will use it and report.".to_owned())
     } else {
         let text = match &chat.format {
-            Format::Text => talk::answer(prompt, &mut dice, index),
-            Format::Json => in_json(&talk::answer(prompt, &mut dice, index)),
+            Format::Text => talk::answer(prompt, &mut random, index),
+            Format::Json => in_json(&talk::answer(prompt, &mut random, index)),
             Format::Schema { schema, .. } => {
-                instance::Maker::new(prompt, &schema.json, dice, 0).make().to_string()
+                instance::InstanceBuilder::new(prompt, &schema.json, random, 0).make().to_string()
             }
         };
         let plan = if prompt.results.is_empty() {
@@ -127,9 +128,9 @@ fn compose(chat: &Chat, prompt: &Prompt<'_>, origin: Origin, index: u32) -> Draf
     let thoughts = thinking::think(&chat.thinking, prompt, &plan, origin);
     let called = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
     let sealed = thoughts.is_some() || (called && origin == Origin::Native);
-    let about = dice::join(prompt.mark, u64::from(index));
+    let about = seeded_random::join(prompt.mark, u64::from(index));
     let seal = sealed.then(|| seal::issue(origin, about));
-    Draft { thoughts, seal, parts }
+    AnswerDraft { thoughts, seal, parts }
 }
 
 fn first_name(calls: &[canon::ToolCall]) -> &str {

@@ -1,17 +1,17 @@
-//! The model that draws: a picture of what the user said, and a sentence about it.
+//! The drawing model: an image of the user's text, and a sentence about it.
 
 use canon::{Chat, Kind, Media, MediaKind, Part, Role, Source};
 use dialects::images;
 
-use super::limits::Draft;
+use super::limits::AnswerDraft;
 use super::prompt;
 use crate::pictures::{self, Raster, Sketch};
 
-/// What a picture counts for.
-pub(super) const TOKENS: u64 = 1_120;
+/// Tokens of one image.
+pub(super) const TOKENS_PER_IMAGE: u64 = 1_120;
 
-/// One picture, and what is said to it.
-pub(super) fn compose(chat: &Chat, index: u32) -> Draft {
+/// Composes one image with a sentence about it.
+pub(super) fn compose(chat: &Chat, index: u32) -> AnswerDraft {
     let text = prompt::last_text(chat);
     let sketch = Sketch {
         text: text.clone(),
@@ -27,10 +27,10 @@ pub(super) fn compose(chat: &Chat, index: u32) -> Draft {
     let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
     let short: String = text.chars().take(80).collect();
     let said = Part::text(format!("Here is your picture: {short}"));
-    Draft { thoughts: None, seal: None, parts: vec![said, Part::new(Kind::Media(media))] }
+    AnswerDraft { thoughts: None, seal: None, parts: vec![said, Part::new(Kind::Media(media))] }
 }
 
-/// The pictures of the user's last turn.
+/// Returns the images of the user's last turn.
 fn inputs(chat: &Chat) -> Vec<Raster> {
     let last = chat.turns.iter().rev().find(|turn| turn.role == Role::User);
     let parts = last.map(|turn| turn.parts.as_slice()).unwrap_or_default();
@@ -52,7 +52,7 @@ fn inputs(chat: &Chat) -> Vec<Raster> {
     parts.iter().filter_map(read).collect()
 }
 
-/// The size that shape and class ask for: a square of the class, stretched.
+/// Returns the size for the requested class and aspect ratio: a square of the class, stretched.
 fn size(chat: &Chat) -> (u32, u32) {
     let canon::Canvas { ratio, size } = &chat.canvas;
     let side: f64 = match size.as_deref() {

@@ -1,19 +1,25 @@
-//! A text that fits a regular expression, for the plain expressions people write in schemas.
+//! Texts that match a regular expression, for the simple expressions common in schemas.
 
-use crate::dice::Dice;
+use crate::seeded_random::SeededRandom;
 
-const LONGEST: usize = 2_048;
-const DEEPEST: u32 = 24;
+const MAX_REPETITION: usize = 2_048;
+const MAX_DEPTH: u32 = 24;
 
-/// A text the expression matches, at least that long where repetition allows it; `None` when the
-/// expression has something that is not understood here.
-pub(crate) fn example(pattern: &str, least: usize, dice: &mut Dice) -> Option<String> {
-    let start = dice.clone();
+/// Returns a text that the expression matches, at least `least` long if repetition allows it;
+/// `None` if the expression uses unsupported syntax.
+pub(crate) fn example(pattern: &str, least: usize, random: &mut SeededRandom) -> Option<String> {
+    let start = random.clone();
     let mut shortest = None;
     for more in 0..=least.min(64) {
-        *dice = start.clone();
-        let mut walk =
-            Walk { rest: pattern, out: String::new(), more, dice: &mut *dice, deep: 0, steps: 0 };
+        *random = start.clone();
+        let mut walk = PatternWalk {
+            rest: pattern,
+            out: String::new(),
+            more,
+            random: &mut *random,
+            deep: 0,
+            steps: 0,
+        };
         walk.choice(true)?;
         if !walk.rest.is_empty() {
             return None;
@@ -27,16 +33,16 @@ pub(crate) fn example(pattern: &str, least: usize, dice: &mut Dice) -> Option<St
     shortest
 }
 
-struct Walk<'p, 'd> {
+struct PatternWalk<'p, 'd> {
     rest: &'p str,
     out: String,
     more: usize,
-    dice: &'d mut Dice,
+    random: &'d mut SeededRandom,
     deep: u32,
     steps: u32,
 }
 
-impl Walk<'_, '_> {
+impl PatternWalk<'_, '_> {
     fn peek(&self) -> Option<char> {
         self.rest.chars().next()
     }
@@ -58,11 +64,11 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Alternatives: the first one is written, the others only read over.
+    /// Parses alternatives: writes the first one and skips the others.
     fn choice(&mut self, write: bool) -> Option<()> {
         self.deep += 1;
         self.steps += 1;
-        if self.deep > DEEPEST || self.steps > 20_000 {
+        if self.deep > MAX_DEPTH || self.steps > 20_000 {
             return None;
         }
         self.sequence(write)?;
@@ -92,7 +98,7 @@ impl Walk<'_, '_> {
                 self.out.truncate(kept);
             }
             for _ in 1..wanted {
-                if self.out.len() > LONGEST {
+                if self.out.len() > MAX_REPETITION {
                     return None;
                 }
                 self.rest = from;
@@ -104,7 +110,7 @@ impl Walk<'_, '_> {
         Some(())
     }
 
-    /// How often the last thing repeats.
+    /// Parses a repetition and returns its bounds.
     fn times(&mut self) -> Option<(usize, usize)> {
         let times = match self.peek() {
             Some('*') => {
@@ -134,7 +140,7 @@ impl Walk<'_, '_> {
             }
             _ => return Some((1, 1)),
         };
-        // Greedy or not makes no difference to what may match.
+        // Greediness does not change the set of matches.
         let _ = self.eat("?");
         Some(times)
     }
@@ -180,11 +186,11 @@ impl Walk<'_, '_> {
     }
 
     fn of(&mut self, letters: &str) -> char {
-        let at = self.dice.roll() % letters.len().max(1) as u64;
+        let at = self.random.next_number() % letters.len().max(1) as u64;
         letters.chars().nth(usize::try_from(at).unwrap_or(0)).unwrap_or('a')
     }
 
-    /// A set of characters; one of them is chosen.
+    /// Parses a set of characters and chooses one of them.
     fn class(&mut self) -> Option<char> {
         let negated = self.eat("^");
         let mut ranges: Vec<(char, char)> = Vec::new();
@@ -223,10 +229,10 @@ impl Walk<'_, '_> {
             let free = |c: &char| !ranges.iter().any(|(low, high)| (*low..=*high).contains(c));
             return "abcxyz0189ABC-_ ".chars().find(free);
         }
-        let at = self.dice.roll() % ranges.len().max(1) as u64;
+        let at = self.random.next_number() % ranges.len().max(1) as u64;
         let (low, high) = *ranges.get(usize::try_from(at).unwrap_or(0))?;
         let width = u64::from(u32::from(high).saturating_sub(u32::from(low))) + 1;
-        let step = u32::try_from(self.dice.roll() % width).unwrap_or(0);
+        let step = u32::try_from(self.random.next_number() % width).unwrap_or(0);
         char::from_u32(u32::from(low) + step).or(Some(low))
     }
 }
@@ -237,7 +243,8 @@ mod tests {
 
     #[test]
     fn plain_expressions_get_a_fitting_text() {
-        let text = |pattern, least| example(pattern, least, &mut Dice::new(1)).unwrap_or_default();
+        let text =
+            |pattern, least| example(pattern, least, &mut SeededRandom::new(1)).unwrap_or_default();
         let date = text(r"^\d{4}-\d{2}-\d{2}$", 0);
         assert_eq!(date.len(), 10);
         assert!(date.chars().all(|c| c.is_ascii_digit() || c == '-'));
@@ -254,7 +261,7 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_not_guessed() {
         for pattern in ["(?=x)y", r"\p{L}", "(", "[", "a{", "*", "(((x{999}){999}){999})"] {
-            assert_eq!(example(pattern, 0, &mut Dice::new(1)), None, "{pattern}");
+            assert_eq!(example(pattern, 0, &mut SeededRandom::new(1)), None, "{pattern}");
         }
     }
 }

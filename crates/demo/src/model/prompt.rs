@@ -1,45 +1,45 @@
-//! A request as the model sees it: what was asked last, what came with it, what is known besides.
+//! A request as the model reads it: the last question, its attachments and the context.
 
 use canon::{Chat, Kind, Media, Part, Role, Source, Tool, ToolCall, ToolResult, Turn};
 
-use crate::dice;
+use crate::seeded_random;
 use crate::tokens;
 
-/// What a picture, sound, film or document counts for, however large it is. It is less than the
-/// bytes any format needs to mention one, so that a request never has more tokens than bytes.
+/// Tokens of a media part, regardless of its size. Every format needs more bytes than this to
+/// mention one, so that a request never has more tokens than bytes.
 const MEDIA_TOKENS: u64 = 32;
-/// What the frame around a turn counts for.
+/// Tokens of the frame around a turn.
 const TURN_TOKENS: u64 = 3;
 
-/// How many characters of a text are looked at for what it asks.
-const LOOKED_AT: usize = 16_384;
+/// Number of characters of a text that are searched for the question.
+const MAX_SEARCHED_CHARS: usize = 16_384;
 
-/// A request as the model sees it.
+/// A request as the model reads it.
 pub(crate) struct Prompt<'a> {
-    /// What the user said last.
+    /// Last text of the user.
     pub(crate) text: String,
-    /// The front of it in small letters, for looking things up.
+    /// Its beginning in lower case, for searches.
     pub(crate) lower: String,
-    /// What came with it.
+    /// Media of the last turn.
     pub(crate) media: Vec<&'a Media>,
-    /// Results of tools that nothing was said about yet, with the tools' names.
+    /// Tool results since the last answer, with the names of the tools.
     pub(crate) results: Vec<(String, &'a ToolResult)>,
-    /// Whether the instructions ask for few words.
+    /// True if the instructions ask for brevity.
     pub(crate) brief: bool,
     /// Names in the last text, in order.
     pub(crate) names: Vec<String>,
     /// Numbers in the last text, in order.
     pub(crate) numbers: Vec<f64>,
-    /// What the user said its name is, anywhere in the conversation.
+    /// Name that the user gave, anywhere in the conversation.
     pub(crate) user_name: Option<String>,
-    /// Stands for everything the user said.
+    /// Hash of all texts of the user.
     pub(crate) salt: u64,
-    /// Stands for the whole conversation, so that ids do not repeat in it.
+    /// Hash of the whole conversation, so that ids do not repeat in it.
     pub(crate) mark: u64,
 }
 
 impl<'a> Prompt<'a> {
-    /// Looks at a request.
+    /// Reads a request.
     pub(crate) fn read(chat: &'a Chat) -> Self {
         let asked = chat.turns.iter().rposition(|turn| turn.role == Role::User && speaks(turn));
         let asking = asked.and_then(|at| chat.turns.get(at));
@@ -47,17 +47,17 @@ impl<'a> Prompt<'a> {
         let text = texts(parts).join("\n");
         let front = text
             .char_indices()
-            .nth(LOOKED_AT)
+            .nth(MAX_SEARCHED_CHARS)
             .map_or(&*text, |(at, _)| text.get(..at).unwrap_or_default());
         let media = parts.iter().filter_map(as_media).collect();
-        let mut salt = dice::hash(b"portunus");
+        let mut salt = seeded_random::hash(b"portunus");
         let mut mark = salt;
         for turn in &chat.turns {
             for part in &turn.parts {
                 let said = part_hash(part);
-                mark = dice::join(mark, said);
+                mark = seeded_random::join(mark, said);
                 if turn.role == Role::User {
-                    salt = dice::join(salt, said);
+                    salt = seeded_random::join(salt, said);
                 }
             }
         }
@@ -75,19 +75,19 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// Whether the last text has one of these words or phrases.
+    /// Returns true if the last text contains one of these words or phrases.
     pub(crate) fn has(&self, phrases: &[&str]) -> bool {
         phrases.iter().any(|phrase| contains_words(&self.lower, phrase))
     }
 }
 
-/// The text of the last turn of the user, unchanged.
+/// Returns the text of the user's last turn, unchanged.
 pub(crate) fn last_text(chat: &Chat) -> String {
     let spoken = |turn: &&Turn| turn.role == Role::User && !texts(&turn.parts).is_empty();
     chat.turns.iter().rev().find(spoken).map(|turn| texts(&turn.parts).concat()).unwrap_or_default()
 }
 
-/// Whether a phrase stands in a text as whole words.
+/// Returns true if a text contains a phrase as whole words.
 pub(crate) fn contains_words(text: &str, phrase: &str) -> bool {
     text.match_indices(phrase).any(|(at, found)| {
         let before = text.get(..at).and_then(|front| front.chars().next_back());
@@ -112,13 +112,13 @@ fn as_result(part: &Part) -> Option<&ToolResult> {
     if let Kind::ToolResult(result) = &part.kind { Some(result) } else { None }
 }
 
-/// Whether a turn asks something by itself. Words next to a tool's result only go with it.
+/// Returns true if a turn asks something itself. Words next to a tool result belong to the result.
 fn speaks(turn: &Turn) -> bool {
     let says = |part: &Part| part.as_text().is_some() || as_media(part).is_some();
     turn.parts.iter().any(says) && !turn.parts.iter().any(|part| as_result(part).is_some())
 }
 
-/// The results since the last question, unless the model spoke after them.
+/// Returns the results since the last question, unless the model answered after them.
 fn fresh_results(chat: &Chat, asked: Option<usize>) -> Vec<(String, &ToolResult)> {
     let from = asked.map_or(0, |at| at + 1);
     let since = chat.turns.get(from..).unwrap_or_default();
@@ -205,7 +205,8 @@ const NOT_NAMES: [&str; 16] = [
     "think",
 ];
 
-/// Names in a text: words with a capital that do not merely begin a sentence, neighbours joined.
+/// Returns the names in a text: capitalised words that do not merely begin a sentence, neighbours
+/// joined.
 fn names(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let (mut begins, mut joined) = (true, false);
@@ -256,37 +257,37 @@ fn numbers(text: &str) -> Vec<f64> {
         .collect()
 }
 
-/// A number that stands for what a part says, whatever format brought it.
+/// Hashes the content of a part, independent of its format.
 fn part_hash(part: &Part) -> u64 {
     match &part.kind {
-        Kind::Text { text, .. } | Kind::Refusal(text) => dice::hash(text.as_bytes()),
-        Kind::Thought(thought) => dice::hash(thought.text.as_bytes()),
-        Kind::ToolCall(call) => dice::hash(call.id.as_bytes()),
-        Kind::ToolResult(result) => dice::hash(result.call.as_bytes()),
-        // Its size stands for it: reading megabytes would only cost time.
+        Kind::Text { text, .. } | Kind::Refusal(text) => seeded_random::hash(text.as_bytes()),
+        Kind::Thought(thought) => seeded_random::hash(thought.text.as_bytes()),
+        Kind::ToolCall(call) => seeded_random::hash(call.id.as_bytes()),
+        Kind::ToolResult(result) => seeded_random::hash(result.call.as_bytes()),
+        // Only the size is hashed: reading megabytes would cost time.
         Kind::Media(media) => match &media.source {
             Source::Inline { data, .. } => data.len() as u64,
-            Source::Url { url, .. } => dice::hash(url.as_bytes()),
-            Source::File { id, .. } => dice::hash(id.as_bytes()),
-            Source::Text(text) => dice::hash(text.as_bytes()),
+            Source::Url { url, .. } => seeded_random::hash(url.as_bytes()),
+            Source::File { id, .. } => seeded_random::hash(id.as_bytes()),
+            Source::Text(text) => seeded_random::hash(text.as_bytes()),
         },
-        Kind::Code(code) => dice::hash(code.code.as_bytes()),
-        Kind::CodeOutcome(outcome) => dice::hash(outcome.output.as_bytes()),
+        Kind::Code(code) => seeded_random::hash(code.code.as_bytes()),
+        Kind::CodeOutcome(outcome) => seeded_random::hash(outcome.output.as_bytes()),
         Kind::Search(_) | Kind::Foreign { .. } => 1,
     }
 }
 
-/// What a request counts for: the input tokens, and how many of them are pictures and sound.
+/// Size of a request: input tokens, and the image and audio tokens among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Weight {
+pub(crate) struct PromptSize {
     pub(crate) all: u64,
     pub(crate) images: u64,
     pub(crate) audio: u64,
 }
 
-/// Counts every text of a request, tools and shapes included.
-pub(crate) fn weigh(chat: &Chat) -> Weight {
-    let mut weight = Weight::default();
+/// Counts every text of a request, tools and schemas included.
+pub(crate) fn measure_size(chat: &Chat) -> PromptSize {
+    let mut weight = PromptSize::default();
     for turn in &chat.turns {
         weight.all += TURN_TOKENS + turn.name.as_deref().map_or(0, tokens::count);
         for part in &turn.parts {
@@ -307,7 +308,7 @@ pub(crate) fn weigh(chat: &Chat) -> Weight {
     weight
 }
 
-fn weigh_part(part: &Part, weight: &mut Weight) {
+fn weigh_part(part: &Part, weight: &mut PromptSize) {
     weight.all += match &part.kind {
         Kind::Text { text, .. } | Kind::Refusal(text) => tokens::count(text),
         Kind::Thought(thought) => tokens::count(&thought.text),

@@ -1,10 +1,10 @@
-//! JSON Schema read leniently: several spellings of the same thing, references, merged parts.
+//! Lenient JSON Schema reader: several spellings, references, merged parts.
 
 use serde_json::{Map, Value};
 
-/// The kinds of value a schema can ask for.
+/// JSON types in a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Type {
+pub(crate) enum JsonType {
     Object,
     Array,
     String,
@@ -14,8 +14,8 @@ pub(crate) enum Type {
     Null,
 }
 
-impl Type {
-    /// By its word, in small or capital letters.
+impl JsonType {
+    /// Returns the type with that word, in lower or upper case.
     fn by_name(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "object" => Self::Object,
@@ -30,41 +30,41 @@ impl Type {
     }
 }
 
-/// The types a schema allows, as it lists them; empty when it does not say.
-pub(crate) fn types(schema: &Map<String, Value>) -> Vec<Type> {
-    let mut types: Vec<Type> = match schema.get("type") {
-        Some(Value::String(name)) => Type::by_name(name).into_iter().collect(),
+/// Returns the allowed types in the order of the schema; empty if it lists none.
+pub(crate) fn types(schema: &Map<String, Value>) -> Vec<JsonType> {
+    let mut types: Vec<JsonType> = match schema.get("type") {
+        Some(Value::String(name)) => JsonType::by_name(name).into_iter().collect(),
         Some(Value::Array(names)) => {
-            names.iter().filter_map(Value::as_str).filter_map(Type::by_name).collect()
+            names.iter().filter_map(Value::as_str).filter_map(JsonType::by_name).collect()
         }
         _ => Vec::new(),
     };
     if !types.is_empty() && schema.get("nullable") == Some(&Value::Bool(true)) {
-        types.push(Type::Null);
+        types.push(JsonType::Null);
     }
     types
 }
 
-/// The type a schema most likely means.
-pub(crate) fn likely(schema: &Map<String, Value>) -> Type {
+/// Returns the most likely type of a schema.
+pub(crate) fn likely(schema: &Map<String, Value>) -> JsonType {
     let listed = types(schema);
-    let solid = listed.iter().find(|kind| **kind != Type::Null).or(listed.first());
+    let solid = listed.iter().find(|kind| **kind != JsonType::Null).or(listed.first());
     if let Some(kind) = solid {
         return *kind;
     }
     let has = |names: &[&str]| names.iter().any(|name| schema.contains_key(*name));
     if has(&["properties", "required", "additionalProperties", "minProperties"]) {
-        Type::Object
+        JsonType::Object
     } else if has(&["items", "prefixItems", "minItems", "uniqueItems"]) {
-        Type::Array
+        JsonType::Array
     } else if has(&["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]) {
-        Type::Number
+        JsonType::Number
     } else {
-        Type::String
+        JsonType::String
     }
 }
 
-/// A number in a schema. One format writes its whole numbers as strings.
+/// Returns a number in a schema. The native format writes integers as strings.
 pub(crate) fn number(schema: &Map<String, Value>, name: &str) -> Option<f64> {
     match schema.get(name) {
         Some(Value::Number(number)) => number.as_f64(),
@@ -73,18 +73,18 @@ pub(crate) fn number(schema: &Map<String, Value>, name: &str) -> Option<f64> {
     }
 }
 
-/// A count in a schema.
+/// Returns a count in a schema.
 pub(crate) fn count(schema: &Map<String, Value>, name: &str) -> Option<usize> {
     let number = number(schema, name).filter(|number| *number >= 0.0)?;
-    // Far beyond anything that is generated, and still exact.
+    // Larger than anything generated, and still exact.
     Some(number.min(1e9) as usize)
 }
 
-/// The border of a range, and whether the border itself is forbidden.
-pub(crate) type Border = (f64, bool);
+/// The bound of a range, with true if the bound itself is excluded.
+pub(crate) type RangeBound = (f64, bool);
 
-/// The lowest and the highest allowed value.
-pub(crate) fn bounds(schema: &Map<String, Value>) -> (Option<Border>, Option<Border>) {
+/// Returns the lowest and the highest allowed value.
+pub(crate) fn bounds(schema: &Map<String, Value>) -> (Option<RangeBound>, Option<RangeBound>) {
     let side = |plain: &str, strict: &str| {
         let old_form = schema.get(strict) == Some(&Value::Bool(true));
         match (number(schema, plain), number(schema, strict)) {
@@ -96,12 +96,12 @@ pub(crate) fn bounds(schema: &Map<String, Value>) -> (Option<Border>, Option<Bor
     (side("minimum", "exclusiveMinimum"), side("maximum", "exclusiveMaximum"))
 }
 
-/// The list under a name; empty when there is none.
+/// Returns the list under a name; empty if there is none.
 pub(crate) fn list<'a>(schema: &'a Map<String, Value>, name: &str) -> &'a [Value] {
     schema.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// What a reference inside the document points at.
+/// Returns the target of a reference inside the document.
 pub(crate) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let pointer = reference.strip_prefix('#').unwrap_or(reference);
     if pointer.is_empty() {
@@ -111,9 +111,9 @@ pub(crate) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value>
     root.pointer(pointer).or_else(|| named("$defs")).or_else(|| named("definitions"))
 }
 
-/// A schema with its reference followed and its `allOf` merged, ready to be looked at.
-/// `None` when everything or nothing is allowed, or references run in a circle: each step burns
-/// fuel, because a small schema can refer to itself very often.
+/// Returns a schema with its reference resolved and its `allOf` merged. `None` if everything or
+/// nothing is allowed, or if references form a circle: each step uses fuel, because a small schema
+/// can refer to itself very often.
 pub(crate) fn flat(root: &Value, schema: &Value, fuel: &mut u32) -> Option<Map<String, Value>> {
     flat_below(root, schema, fuel, 0)
 }
@@ -143,7 +143,7 @@ fn flat_below(
     Some(all)
 }
 
-/// Two schemas that must both hold, as one.
+/// Merges two schemas that must both hold.
 pub(crate) fn merge(one: Map<String, Value>, two: Map<String, Value>) -> Map<String, Value> {
     let mut all = one;
     for (name, value) in two {

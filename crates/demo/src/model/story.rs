@@ -1,6 +1,6 @@
 //! Short and long stories from a small grammar.
 
-use crate::dice::Dice;
+use crate::seeded_random::SeededRandom;
 
 const HEROES: [(&str, &str); 6] = [
     ("Mira", "a lighthouse keeper who counted ships instead of sheep"),
@@ -71,44 +71,44 @@ const SCENES: [&str; 14] = [
     "Nothing happened for a long moment, and then everything happened at once.",
 ];
 
-/// A story of a few sentences.
-pub(crate) fn short(dice: &mut Dice) -> String {
-    let cast = Cast::new(dice);
+/// Returns a story of a few sentences.
+pub(crate) fn short(random: &mut SeededRandom) -> String {
+    let cast = StoryCast::new(random);
     let opening = cast.opening();
-    let rest = [FINDS, TRIES, TURNS, ENDS].map(|lines| cast.tell(dice.pick(&lines)));
+    let rest = [FINDS, TRIES, TURNS, ENDS].map(|lines| cast.tell(random.pick(&lines)));
     format!("{opening} {}", rest.join(" "))
 }
 
-/// A story of several paragraphs.
-pub(crate) fn long(dice: &mut Dice) -> String {
-    let cast = Cast::new(dice);
-    let start = usize::try_from(dice.roll() % SCENES.len() as u64).unwrap_or(0);
+/// Returns a story of several paragraphs.
+pub(crate) fn long(random: &mut SeededRandom) -> String {
+    let cast = StoryCast::new(random);
+    let start = usize::try_from(random.next_number() % SCENES.len() as u64).unwrap_or(0);
     let mut scenes = SCENES.iter().cycle().skip(start).take(SCENES.len()).map(|l| cast.tell(l));
     let mut paragraphs = Vec::new();
     let mut first = vec![cast.opening()];
     first.extend(scenes.by_ref().take(2));
     paragraphs.push(first.join(" "));
     for lines in [FINDS, TRIES, TURNS, ENDS] {
-        let mut sentences = vec![cast.tell(dice.pick(&lines))];
+        let mut sentences = vec![cast.tell(random.pick(&lines))];
         sentences.extend(scenes.by_ref().take(3));
         paragraphs.push(sentences.join(" "));
     }
     paragraphs.join("\n\n")
 }
 
-struct Cast {
+struct StoryCast {
     hero: (&'static str, &'static str),
     place: &'static str,
     thing: &'static str,
 }
 
-impl Cast {
-    fn new(dice: &mut Dice) -> Self {
-        let at = usize::try_from(dice.roll() % HEROES.len() as u64).unwrap_or(0);
+impl StoryCast {
+    fn new(random: &mut SeededRandom) -> Self {
+        let at = usize::try_from(random.next_number() % HEROES.len() as u64).unwrap_or(0);
         Self {
             hero: HEROES.get(at).copied().unwrap_or_default(),
-            place: dice.pick(&PLACES),
-            thing: dice.pick(&THINGS),
+            place: random.pick(&PLACES),
+            thing: random.pick(&THINGS),
         }
     }
 
@@ -129,11 +129,11 @@ mod tests {
     #[test]
     fn a_short_story_has_several_sentences_and_a_long_one_several_paragraphs() {
         for seed in 0..50 {
-            let story = short(&mut Dice::new(seed));
+            let story = short(&mut SeededRandom::new(seed));
             assert!(story.matches('.').count() >= 3 && !story.contains('{'), "{story}");
             let words = story.split_whitespace().filter(|word| word.len() > 3);
             assert!(words.count() > 10, "{story}");
-            let story = long(&mut Dice::new(seed));
+            let story = long(&mut SeededRandom::new(seed));
             assert!(story.matches("\n\n").count() >= 4 && !story.contains('{'), "{story}");
         }
     }

@@ -1,24 +1,24 @@
-//! Small arithmetic found in a sentence: `what is 2 + 3 * 4?`.
+//! Arithmetic in a sentence: `what is 2 + 3 * 4?`.
 
-/// A sum and its outcome.
+/// An expression and its result.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Sum {
-    /// As it is written in code.
+pub(crate) struct ArithmeticResult {
+    /// The expression in code syntax.
     pub(crate) written: String,
-    /// Its outcome, in decimal.
+    /// The result in decimal.
     pub(crate) outcome: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Sign {
+enum ArithmeticToken {
     Number(f64),
     Act(char),
     Open,
     Close,
 }
 
-/// The first sum of a text that has at least one operation and an outcome.
-pub(crate) fn find(text: &str) -> Option<Sum> {
+/// Returns the first expression of a text with at least one operation and a result.
+pub(crate) fn find(text: &str) -> Option<ArithmeticResult> {
     let text = text
         .replace(" plus ", " + ")
         .replace(" minus ", " - ")
@@ -29,14 +29,15 @@ pub(crate) fn find(text: &str) -> Option<Sum> {
         .replace('÷', "/")
         .replace('−', "-");
     runs(&text).into_iter().find_map(|signs| {
-        let acts = signs.iter().any(|sign| matches!(sign, Sign::Act(_)));
-        let mut at = Walk { signs: &signs, at: 0, deep: 0 };
+        let acts = signs.iter().any(|sign| matches!(sign, ArithmeticToken::Act(_)));
+        let mut at = ExpressionWalk { signs: &signs, at: 0, deep: 0 };
         let outcome = at.sum().filter(|sum| acts && sum.is_finite())?;
-        (at.at == signs.len()).then(|| Sum { written: write(&signs), outcome: decimal(outcome) })
+        (at.at == signs.len())
+            .then(|| ArithmeticResult { written: write(&signs), outcome: decimal(outcome) })
     })
 }
 
-/// A number without needless digits.
+/// Formats a number without trailing digits.
 pub(crate) fn decimal(number: f64) -> String {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         return format!("{number:.0}");
@@ -45,8 +46,8 @@ pub(crate) fn decimal(number: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Stretches of the text that consist of numbers, operators and brackets.
-fn runs(text: &str) -> Vec<Vec<Sign>> {
+/// Returns the runs of numbers, operators and brackets in a text.
+fn runs(text: &str) -> Vec<Vec<ArithmeticToken>> {
     let mut runs = vec![Vec::new()];
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
@@ -56,15 +57,15 @@ fn runs(text: &str) -> Vec<Vec<Sign>> {
                 rest = rest.get(length..).unwrap_or_default();
                 continue;
             }
-            '+' | '-' | '*' | '/' => Some(Sign::Act(next)),
-            '(' => Some(Sign::Open),
-            ')' => Some(Sign::Close),
+            '+' | '-' | '*' | '/' => Some(ArithmeticToken::Act(next)),
+            '(' => Some(ArithmeticToken::Open),
+            ')' => Some(ArithmeticToken::Close),
             '0'..='9' => {
                 let digits = |c: &char| c.is_ascii_digit() || *c == '.';
                 let word: String = rest.chars().take_while(digits).collect();
                 let word = word.trim_end_matches('.');
                 length = word.len().max(1);
-                word.parse().ok().map(Sign::Number)
+                word.parse().ok().map(ArithmeticToken::Number)
             }
             _ => None,
         };
@@ -76,41 +77,44 @@ fn runs(text: &str) -> Vec<Vec<Sign>> {
         }
         rest = rest.get(length..).unwrap_or_default();
     }
-    // A dash or a bracket of the sentence around it is no part of the sum.
+    // A dash or bracket of the surrounding sentence is not part of the expression.
     for run in &mut runs {
-        while matches!(run.last(), Some(Sign::Act(_) | Sign::Open)) {
+        while matches!(run.last(), Some(ArithmeticToken::Act(_) | ArithmeticToken::Open)) {
             run.pop();
         }
-        while matches!(run.first(), Some(Sign::Act('+' | '*' | '/') | Sign::Close)) {
+        while matches!(
+            run.first(),
+            Some(ArithmeticToken::Act('+' | '*' | '/') | ArithmeticToken::Close)
+        ) {
             run.remove(0);
         }
     }
     runs
 }
 
-fn write(signs: &[Sign]) -> String {
+fn write(signs: &[ArithmeticToken]) -> String {
     let words: Vec<String> = signs
         .iter()
         .map(|sign| match sign {
-            Sign::Number(number) => decimal(*number),
-            Sign::Act(act) => format!(" {act} "),
-            Sign::Open => "(".to_owned(),
-            Sign::Close => ")".to_owned(),
+            ArithmeticToken::Number(number) => decimal(*number),
+            ArithmeticToken::Act(act) => format!(" {act} "),
+            ArithmeticToken::Open => "(".to_owned(),
+            ArithmeticToken::Close => ")".to_owned(),
         })
         .collect();
     words.concat().trim().to_owned()
 }
 
-struct Walk<'a> {
-    signs: &'a [Sign],
+struct ExpressionWalk<'a> {
+    signs: &'a [ArithmeticToken],
     at: usize,
     deep: u32,
 }
 
-impl Walk<'_> {
+impl ExpressionWalk<'_> {
     fn take_act(&mut self, among: [char; 2]) -> Option<char> {
         match self.signs.get(self.at) {
-            Some(Sign::Act(act)) if among.contains(act) => {
+            Some(ArithmeticToken::Act(act)) if among.contains(act) => {
                 self.at += 1;
                 Some(*act)
             }
@@ -140,22 +144,22 @@ impl Walk<'_> {
         let sign = *self.signs.get(self.at)?;
         self.at += 1;
         match sign {
-            Sign::Number(number) => Some(number),
-            Sign::Act('-') if self.deep < 16 => {
+            ArithmeticToken::Number(number) => Some(number),
+            ArithmeticToken::Act('-') if self.deep < 16 => {
                 self.deep += 1;
                 let value = self.one().map(|number| -number);
                 self.deep -= 1;
                 value
             }
-            Sign::Open if self.deep < 16 => {
+            ArithmeticToken::Open if self.deep < 16 => {
                 self.deep += 1;
                 let value = self.sum()?;
                 self.deep -= 1;
-                let closed = matches!(self.signs.get(self.at), Some(Sign::Close));
+                let closed = matches!(self.signs.get(self.at), Some(ArithmeticToken::Close));
                 self.at += 1;
                 closed.then_some(value)
             }
-            Sign::Act(_) | Sign::Open | Sign::Close => None,
+            ArithmeticToken::Act(_) | ArithmeticToken::Open | ArithmeticToken::Close => None,
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What the model says when it simply answers.
+//! Plain text answers of the model.
 
 use canon::{Part, ToolResult};
 use serde_json::Value;
 
 use super::prompt::Prompt;
 use super::{media, story, sums};
-use crate::dice::{self, Dice};
+use crate::seeded_random::{self, SeededRandom};
 
 const CAPITALS: [(&str, &str, &str); 18] = [
     ("france", "France", "Paris"),
@@ -39,27 +39,27 @@ const OTHER_WORDS: [&str; 8] = [
     "Said plainly: ",
 ];
 
-/// An answer in words. `take` tells several answers to one request apart.
-pub(crate) fn answer(prompt: &Prompt<'_>, dice: &mut Dice, take: u32) -> String {
-    let text = words(prompt, dice);
+/// Returns a text answer. `take` varies several answers to one request.
+pub(crate) fn answer(prompt: &Prompt<'_>, random: &mut SeededRandom, take: u32) -> String {
+    let text = words(prompt, random);
     let text = if prompt.brief { first_sentence(&text).to_owned() } else { text };
-    let lead = dice::nth(&OTHER_WORDS, u64::from(take));
+    let lead = seeded_random::nth(&OTHER_WORDS, u64::from(take));
     let round = take / 8;
     if round == 0 { format!("{lead}{text}") } else { format!("{lead}{text} (Take {}.)", take + 1) }
 }
 
-fn words(prompt: &Prompt<'_>, dice: &mut Dice) -> String {
+fn words(prompt: &Prompt<'_>, random: &mut SeededRandom) -> String {
     if !prompt.results.is_empty() {
         return after_tools(prompt);
     }
     if !prompt.media.is_empty() {
         return of_media(prompt);
     }
-    known(prompt, dice).unwrap_or_else(|| otherwise(prompt, dice))
+    known(prompt, random).unwrap_or_else(|| otherwise(prompt, random))
 }
 
-/// Answers to what the model knows how to answer.
-fn known(prompt: &Prompt<'_>, dice: &mut Dice) -> Option<String> {
+/// Answers questions of a known kind.
+fn known(prompt: &Prompt<'_>, random: &mut SeededRandom) -> Option<String> {
     if let Some(words) = asked_to_say(&prompt.text) {
         return Some(words);
     }
@@ -73,10 +73,10 @@ fn known(prompt: &Prompt<'_>, dice: &mut Dice) -> Option<String> {
     }
     if prompt.has(&["story", "stories", "tale", "fairytale"]) {
         let long = prompt.has(&["long", "longer", "very long", "detailed", "chapter"]);
-        return Some(if long { story::long(dice) } else { story::short(dice) });
+        return Some(if long { story::long(random) } else { story::short(random) });
     }
     if let Some(sum) = sums::find(&prompt.lower) {
-        let follow = dice.pick(&[
+        let follow = random.pick(&[
             "I did it in my head, which is easier for a program.",
             "No rounding was needed, and no coffee.",
             "You may check it with your fingers if they suffice.",
@@ -102,25 +102,26 @@ fn known(prompt: &Prompt<'_>, dice: &mut Dice) -> Option<String> {
              Offer me a weather tool and I will gladly call it."
         ));
     }
-    small_talk(prompt, dice)
+    small_talk(prompt, random)
 }
 
-fn small_talk(prompt: &Prompt<'_>, dice: &mut Dice) -> Option<String> {
+fn small_talk(prompt: &Prompt<'_>, random: &mut SeededRandom) -> Option<String> {
     if prompt.has(&["joke", "something funny", "make me laugh"]) {
         return Some(
-            dice.pick(&[
-                "Why did the gateway cross the road? Because the route on the other side was \
+            random
+                .pick(&[
+                    "Why did the gateway cross the road? Because the route on the other side was \
                  healthy.",
-                "A client walks into a bar and asks for a drink. The bartender says: 429, \
+                    "A client walks into a bar and asks for a drink. The bartender says: 429, \
                  please try again later.",
-                "I would tell you a joke about streams, but you would only get it in pieces.",
-            ])
-            .to_owned(),
+                    "I would tell you a joke about streams, but you would only get it in pieces.",
+                ])
+                .to_owned(),
         );
     }
     if prompt.has(&["haiku", "poem", "verse"]) {
         return Some(
-            dice.pick(&[
+            random.pick(&[
                 "Keys sleep in the lock,\nthe harbour counts its lanterns.\nMorning turns them all.",
                 "One door, many roads;\nevery answer finds its way\nhome before the tide.",
                 "Small words cross the wire,\ntoken after token, snow\nfalling into sense.",
@@ -141,7 +142,7 @@ fn small_talk(prompt: &Prompt<'_>, dice: &mut Dice) -> Option<String> {
     }
     if prompt.has(&["hello", "hi", "hey", "good morning", "good evening", "greetings", "hallo"]) {
         let whom = prompt.user_name.as_ref().map(|name| format!(", {name}")).unwrap_or_default();
-        let follow = dice.pick(&[
+        let follow = random.pick(&[
             "I am the demo model of this gateway. How can I help you today?",
             "It is good to hear from you. What shall we talk about?",
             "Welcome to the harbour. Ask me anything small.",
@@ -150,7 +151,7 @@ fn small_talk(prompt: &Prompt<'_>, dice: &mut Dice) -> Option<String> {
     }
     if prompt.has(&["say something", "anything"]) {
         return Some(
-            dice.pick(&[
+            random.pick(&[
                 "Every key fits somewhere; most of the work is finding the door.",
                 "Somewhere right now a ship is coming home exactly on time.",
                 "A good answer is like a good tide: it arrives and it also knows when to leave.",
@@ -171,7 +172,7 @@ fn count_up(prompt: &Prompt<'_>) -> Option<String> {
     (!numbers.is_empty()).then(|| format!("{}.", numbers.join(", ")))
 }
 
-/// Words the user asks to hear: `Say exactly: pong`, `Reply with "ok"`.
+/// Returns the words that the user asks to hear: `Say exactly: pong`, `Reply with "ok"`.
 fn asked_to_say(text: &str) -> Option<String> {
     const LEADS: [&str; 8] = [
         "say exactly",
@@ -196,7 +197,7 @@ fn asked_to_say(text: &str) -> Option<String> {
     (!plain.is_empty()).then(|| plain.to_owned())
 }
 
-/// What the tools gave, told in words.
+/// Describes the tool results in words.
 fn after_tools(prompt: &Prompt<'_>) -> String {
     let told: Vec<String> = prompt
         .results
@@ -277,20 +278,20 @@ fn listed(items: &[String]) -> String {
     }
 }
 
-fn otherwise(prompt: &Prompt<'_>, dice: &mut Dice) -> String {
+fn otherwise(prompt: &Prompt<'_>, random: &mut SeededRandom) -> String {
     let topic = topic(&prompt.text);
     let about = match (&topic, prompt.lower.contains('?')) {
         (None, _) => "I heard you, although you did not say much.".to_owned(),
         (Some(topic), true) => format!("You are asking about {topic}, which is a good question."),
         (Some(topic), false) => format!("You wrote about {topic}, and I read it with care."),
     };
-    let own = dice.pick(&[
+    let own = random.pick(&[
         "I am a small demo model, so my knowledge ends at the harbour wall.",
         "As a demo model I know less than I would like to.",
         "Being a demo model, I can show you how an answer travels, but not what a large model \
          would say.",
     ]);
-    let close = dice.pick(&[
+    let close = random.pick(&[
         "Connect a provider and the same request will reach a model that knows more.",
         "Try me with a sum, a capital, a story or a tool.",
         "Ask me for a story while you are here.",
@@ -298,7 +299,7 @@ fn otherwise(prompt: &Prompt<'_>, dice: &mut Dice) -> String {
     format!("{about} {own} {close}")
 }
 
-/// The longest words of a text, in its order, as what it is about.
+/// Returns the longest words of a text in their order, as its topic.
 pub(crate) fn topic(text: &str) -> Option<String> {
     let words: Vec<&str> = text
         .split(|c: char| !(c.is_alphanumeric() || c == '-'))
@@ -319,7 +320,7 @@ pub(crate) fn topic(text: &str) -> Option<String> {
     (!kept.is_empty()).then(|| listed(&kept))
 }
 
-/// Words that tell nothing of what a text is about.
+/// Words that say nothing about the topic of a text.
 pub(crate) const COMMON: [&str; 40] = [
     "about", "after", "again", "also", "another", "answer", "because", "been", "before", "call",
     "could", "does", "explain", "from", "give", "have", "into", "just", "know", "like", "make",
@@ -327,10 +328,10 @@ pub(crate) const COMMON: [&str; 40] = [
     "these", "this", "using", "what", "when", "where", "which", "with", "would",
 ];
 
-/// A text up to the end of its first sentence.
+/// Returns the first sentence of a text.
 fn first_sentence(text: &str) -> &str {
     let end = text.match_indices(['.', '!', '?']).map(|(at, mark)| at + mark.len()).find(|end| {
-        // A dot inside a number or an abbreviation ends nothing.
+        // A dot inside a number or an abbreviation does not end a sentence.
         text.get(*end..).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\n']))
     });
     end.and_then(|end| text.get(..end)).unwrap_or(text)

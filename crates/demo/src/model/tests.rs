@@ -1,4 +1,4 @@
-//! Laws and cases of the model.
+//! Properties and examples of the model.
 
 use super::*;
 use crate::tokens;
@@ -125,7 +125,7 @@ fn some_chat() -> impl Strategy<Value = Chat> {
     )
 }
 
-/// What the visible parts of an answer count for.
+/// Counts the tokens of the visible parts of an answer.
 fn recount(reply: &Reply) -> u64 {
     let parts = reply.candidates.iter().flat_map(|candidate| &candidate.parts);
     parts
@@ -210,7 +210,7 @@ proptest! {
         let chat = ask(&said);
         let prompt = Prompt::read(&chat);
         for item in 0..3 {
-            let value = instance::Maker::new(&prompt, &schema, Dice::new(item), 0).make();
+            let value = instance::InstanceBuilder::new(&prompt, &schema, SeededRandom::new(item), 0).make();
             prop_assert!(check::fits(&schema, &schema, &value), "{value} for {schema}");
         }
     }
@@ -333,7 +333,7 @@ fn absurd_schemas_end() {
         schema["$ref"] = Value::from(format!("#/$defs/{name}"));
         let chat = ask("x");
         let prompt = Prompt::read(&chat);
-        instance::Maker::new(&prompt, &schema, Dice::new(1), 0).make();
+        instance::InstanceBuilder::new(&prompt, &schema, SeededRandom::new(1), 0).make();
     }
 }
 

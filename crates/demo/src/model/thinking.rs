@@ -1,18 +1,18 @@
-//! Whether the model thinks, what it thinks, and how much of it is seen.
+//! Thinking of the demo model: its text and its visibility.
 
 use canon::{Level, Origin, Show, Thinking};
 
 use super::prompt::Prompt;
 
-/// What was thought before an answer.
+/// Thoughts before an answer.
 pub(super) struct Thoughts {
-    /// The whole text, seen or not.
+    /// The complete text, visible or not.
     pub(super) text: String,
-    /// Whether the caller sees it.
+    /// True if the caller sees it.
     pub(super) shown: bool,
 }
 
-/// Whether a request asks for thinking.
+/// Returns true if a request asks for thinking.
 fn is_asked(thinking: &Thinking) -> bool {
     if thinking.level == Some(Level::Off) || thinking.budget == Some(0) {
         return false;
@@ -20,7 +20,7 @@ fn is_asked(thinking: &Thinking) -> bool {
     !thinking.is_unset()
 }
 
-/// The thoughts before an answer that `plan` describes; `None` when none were asked for.
+/// Returns the thoughts before an answer that `plan` describes; `None` if none were requested.
 pub(super) fn think(
     thinking: &Thinking,
     prompt: &Prompt<'_>,
@@ -43,7 +43,7 @@ pub(super) fn think(
     let shown = match thinking.show {
         Some(Show::Hidden) => false,
         Some(Show::Auto | Show::Concise | Show::Detailed) => true,
-        // Two formats show thinking unless told otherwise, two only when told to.
+        // Two formats show thinking by default, two only on request.
         None => match origin {
             Origin::Chat | Origin::Messages => true,
             Origin::Responses | Origin::Native | Origin::Images => false,

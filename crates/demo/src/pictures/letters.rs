@@ -1,24 +1,23 @@
-//! Letters: a text, broken into lines that fit, drawn into a picture.
+//! Text in images: line breaking and drawing.
 
 use std::sync::LazyLock;
 
 use super::raster::{Raster, Rgba};
 
-/// Ink of each pixel of the letters, row by row; `assets/letters.md` says where they are from.
+/// Coverage of each pixel of the letters, row by row. `assets/letters.md` names their source.
 static SHEET: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let file = include_bytes!("../../assets/letters.png").as_slice();
-    let sheet = super::decode(file);
+    let sheet = super::decode(include_bytes!("../../assets/letters.png"));
     sheet.iter().flat_map(Raster::pixels).map(|[ink, ..]| *ink).collect()
 });
 
-/// The size of a letter's place on the sheet, and how many stand in a row.
+/// Size of a letter's cell on the sheet.
 const CELL: (u32, u32) = (44, 43);
-const IN_A_ROW: u32 = 16;
-const SHEET_WIDTH: u32 = IN_A_ROW * CELL.0;
-/// What stands empty to the left of a letter on the sheet.
+const CELLS_PER_ROW: u32 = 16;
+const SHEET_WIDTH: u32 = CELLS_PER_ROW * CELL.0;
+/// Empty pixels to the left of a letter on the sheet.
 const BEARING: f32 = 2.0;
 
-/// How wide each letter is, in the order of the sheet.
+/// Width of each letter, in the order of the sheet.
 const WIDTHS: [u8; 198] = [
     13, 16, 19, 30, 25, 36, 31, 11, 16, 16, 19, 30, 14, 15, 14, 13, 25, 25, 25, 25, 25, 25, 25, 25,
     25, 25, 14, 14, 30, 30, 30, 21, 36, 28, 27, 26, 30, 25, 25, 30, 30, 13, 13, 28, 23, 36, 30, 31,
@@ -31,10 +30,10 @@ const WIDTHS: [u8; 198] = [
     14, 14, 24, 24, 23, 25,
 ];
 
-/// The letters beyond Latin-1, which stand last.
+/// Letters beyond Latin-1, at the end of the sheet.
 const MORE: &str = "…–—‘’“”•€";
 
-/// The place of a letter; what is not on the sheet is shown as a question mark.
+/// Returns the cell of a letter. A letter outside the sheet becomes a question mark.
 fn place(letter: char) -> u32 {
     let found = match letter {
         ' '..='~' => Some(letter as u32 - 0x20),
@@ -54,14 +53,14 @@ fn length(text: &str) -> f32 {
     text.chars().map(width).sum()
 }
 
-/// A text broken into lines, and how much the letters are enlarged.
-pub(super) struct Block {
+/// A text broken into lines, with its scale.
+pub(super) struct TextBlock {
     lines: Vec<String>,
     scale: f32,
 }
 
-impl Block {
-    /// The text as large as it fits into that room; what does not fit at all is cut.
+impl TextBlock {
+    /// Lays out the text as large as it fits into the room. Text that does not fit is cut.
     pub(super) fn fit(text: &str, room: (f32, f32), largest: f32, smallest: f32) -> Self {
         let mut scale = largest / CELL.1 as f32;
         loop {
@@ -81,13 +80,13 @@ impl Block {
         }
     }
 
-    /// Its size in pixels.
+    /// Returns the size in pixels.
     pub(super) fn size(&self) -> (f32, f32) {
         let widest = self.lines.iter().map(|line| length(line)).fold(0.0, f32::max);
         (widest * self.scale, self.lines.len() as f32 * CELL.1 as f32 * self.scale)
     }
 
-    /// Writes it, each line around the middle.
+    /// Draws the text, each line centred.
     pub(super) fn write(&self, onto: &mut Raster, middle: f32, top: f32, ink: Rgba) {
         for (number, line) in self.lines.iter().enumerate() {
             let mut at = middle - length(line) * self.scale / 2.0;
@@ -101,7 +100,8 @@ impl Block {
 
     fn letter(&self, onto: &mut Raster, letter: char, left: f32, top: f32, ink: Rgba) {
         let place = place(letter);
-        let from = ((place % IN_A_ROW * CELL.0) as f32, (place / IN_A_ROW * CELL.1) as f32);
+        let from =
+            ((place % CELLS_PER_ROW * CELL.0) as f32, (place / CELLS_PER_ROW * CELL.1) as f32);
         let across = ((width(letter) + 2.0 * BEARING) * self.scale).ceil() as i64;
         let down = (CELL.1 as f32 * self.scale).ceil() as i64;
         let begin = ((left - BEARING * self.scale).floor() as i64, top.floor() as i64);
@@ -112,14 +112,14 @@ impl Block {
                 let v = (y as f32 + 0.5 - top) / self.scale;
                 let inside = (0.0..CELL.0 as f32).contains(&u) && (0.0..CELL.1 as f32).contains(&v);
                 if let Some(pixel) = onto.pixel_mut(to_x, to_y).filter(|_| inside) {
-                    super::lay(pixel, ink, ink_at(from.0 + u - 0.5, from.1 + v - 0.5));
+                    super::blend_pixel(pixel, ink, ink_at(from.0 + u - 0.5, from.1 + v - 0.5));
                 }
             }
         }
     }
 }
 
-/// How much ink is at a place of the sheet, between its pixels.
+/// Returns the interpolated coverage at a point of the sheet.
 fn ink_at(x: f32, y: f32) -> f32 {
     let (left, top) = (x.floor().max(0.0), y.floor().max(0.0));
     let (right, below) = ((x - left).clamp(0.0, 1.0), (y - top).clamp(0.0, 1.0));
@@ -132,13 +132,13 @@ fn ink_at(x: f32, y: f32) -> f32 {
     upper * (1.0 - below) + lower * below
 }
 
-/// The ink of one pixel of the sheet.
+/// Returns the coverage of one pixel of the sheet.
 fn ink_of(x: u32, y: u32) -> Option<u8> {
     let at = usize::try_from(y * SHEET_WIDTH + x).ok()?;
     SHEET.get(at).copied().filter(|_| x < SHEET_WIDTH)
 }
 
-/// Lines no wider than that, broken between words; a word that is wider still is broken itself.
+/// Breaks a text into lines of at most that width, between words; a wider word is broken itself.
 fn broken(text: &str, widest: f32) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -153,7 +153,7 @@ fn broken(text: &str, widest: f32) -> Vec<String> {
         }
         while let Some(line) = lines.last_mut().filter(|line| length(line) > widest) {
             let mut so_far = 0.0;
-            // One letter stands alone if it must.
+            // A line holds at least one letter.
             let cut = line.char_indices().find(|(at, letter)| {
                 so_far += width(*letter);
                 so_far > widest && *at > 0
@@ -180,7 +180,7 @@ mod tests {
             }
             assert!(letter == '?' || place != '?' as u32 - 0x20, "{letter}");
             assert!((place as usize) < WIDTHS.len(), "{letter}");
-            let (left, top) = (place % IN_A_ROW * CELL.0, place / IN_A_ROW * CELL.1);
+            let (left, top) = (place % CELLS_PER_ROW * CELL.0, place / CELLS_PER_ROW * CELL.1);
             let inked = (0..CELL.0 * CELL.1)
                 .any(|at| ink_of(left + at % CELL.0, top + at / CELL.0).unwrap() > 0);
             assert_eq!(inked, letter != ' ', "{letter}");
@@ -195,7 +195,7 @@ mod tests {
                 assert!(length(&line) <= widest || line.chars().count() == 1, "{line}");
             }
         }
-        let block = Block::fit(&text.repeat(100), (300.0, 100.0), 60.0, 12.0);
+        let block = TextBlock::fit(&text.repeat(100), (300.0, 100.0), 60.0, 12.0);
         assert!(block.size().1 <= 100.0);
         assert!(block.lines.last().unwrap().ends_with('…'));
     }

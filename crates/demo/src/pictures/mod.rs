@@ -1,60 +1,60 @@
-//! The demo models' pictures: a landscape that follows from the prompt, with the prompt written
-//! into it. The same order gives the same picture, to the last bit.
+//! Images of the demo models: a landscape derived from the prompt, with the prompt as a caption.
+//! The same request gives the same image, bit for bit.
 
 mod files;
 mod letters;
 mod raster;
 mod scene;
 
-use letters::Block;
+use letters::TextBlock;
 
 pub(crate) use files::{decode, encode};
 pub(crate) use raster::{Raster, Rgba};
 
-/// The most pixels on a side that are ever drawn or read.
+/// Maximum side length in pixels that is drawn or read.
 const MAX_SIDE_PIXELS: u32 = 8_192;
 
-/// What is to be drawn.
+/// Description of an image to draw.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sketch {
-    /// What is written into it, and with the seed what is seen.
+    /// Caption. Together with the seed it determines the landscape.
     pub(crate) text: String,
-    /// What tells pictures of the same text apart.
+    /// Distinguishes images of the same text.
     pub(crate) seed: u64,
     /// Width and height.
     pub(crate) size: (u32, u32),
-    /// How many ranges of hills there are.
+    /// Number of ranges of hills.
     pub(crate) detail: u32,
-    /// Whether the sky is left out.
+    /// True if the sky is transparent.
     pub(crate) transparent: bool,
-    /// Pictures to begin with.
+    /// Input images.
     pub(crate) inputs: Vec<Raster>,
-    /// Where the first of them may be changed: where this one can be seen through.
+    /// Mask of the first input image. Its transparent pixels may be changed.
     pub(crate) mask: Option<Raster>,
 }
 
-/// Draws it.
+/// Draws the image.
 pub(crate) fn draw(sketch: &Sketch) -> Raster {
     let size = (sketch.size.0.clamp(1, MAX_SIDE_PIXELS), sketch.size.1.clamp(1, MAX_SIDE_PIXELS));
     let mut picture = scene::draw(sketch, size);
     if let Some(first) = sketch.inputs.first() {
         let first = first.resized(size.0, size.1);
         match &sketch.mask {
-            Some(mask) => keep(&mut picture, &first, mask),
-            None => blend(&mut picture, &first),
+            Some(mask) => keep_masked(&mut picture, &first, mask),
+            None => blend_input(&mut picture, &first),
         }
-        others(&mut picture, sketch.inputs.get(1..).unwrap_or_default());
+        draw_thumbnails(&mut picture, sketch.inputs.get(1..).unwrap_or_default());
     }
     caption(&mut picture, sketch);
     picture
 }
 
-/// Puts a colour over a pixel, as much of it as `share` says.
-fn lay(pixel: &mut Rgba, ink: Rgba, share: f32) {
+/// Blends a colour over a pixel with the opacity `share`.
+fn blend_pixel(pixel: &mut Rgba, ink: Rgba, share: f32) {
     let [r, g, b, a] = *pixel;
     let [ir, ig, ib, ia] = ink;
     let share = (share * f32::from(ia) / 255.0).clamp(0.0, 1.0);
-    // What cannot be seen has no colour to mix with.
+    // A transparent pixel has no colour to mix with.
     let own = f32::from(a) / 255.0 * (1.0 - share);
     let all = own + share;
     if all <= 0.0 {
@@ -66,26 +66,26 @@ fn lay(pixel: &mut Rgba, ink: Rgba, share: f32) {
     *pixel = [mix(r, ir), mix(g, ig), mix(b, ib), (all * 255.0).round() as u8];
 }
 
-/// Keeps the input wherever the mask is not seen through.
-fn keep(picture: &mut Raster, input: &Raster, mask: &Raster) {
+/// Keeps the input wherever the mask is opaque.
+fn keep_masked(picture: &mut Raster, input: &Raster, mask: &Raster) {
     let mask = mask.resized(picture.width(), picture.height());
     let masked = input.pixels().iter().zip(mask.pixels());
     for (pixel, (input, [_, _, _, opaque])) in picture.pixels_mut().iter_mut().zip(masked) {
-        lay(pixel, *input, f32::from(*opaque) / 255.0);
+        blend_pixel(pixel, *input, f32::from(*opaque) / 255.0);
     }
 }
 
-/// Shows the input above the landscape, which takes its place towards the bottom.
-fn blend(picture: &mut Raster, input: &Raster) {
+/// Blends the input into the landscape, which replaces it towards the bottom.
+fn blend_input(picture: &mut Raster, input: &Raster) {
     let height = picture.height().max(1) as f32;
     for ((_, y, pixel), input) in picture.places_mut().zip(input.pixels()) {
         let share = (1.6 - 1.8 * y as f32 / height).clamp(0.0, 1.0);
-        lay(pixel, *input, share);
+        blend_pixel(pixel, *input, share);
     }
 }
 
 /// Shows further inputs small, in a row at the top.
-fn others(picture: &mut Raster, inputs: &[Raster]) {
+fn draw_thumbnails(picture: &mut Raster, inputs: &[Raster]) {
     let side = (picture.width().min(picture.height()) / 8).max(1);
     let gap = side / 6;
     for (number, input) in (0_u32..).zip(inputs) {
@@ -95,21 +95,21 @@ fn others(picture: &mut Raster, inputs: &[Raster]) {
     }
 }
 
-/// Puts a small picture over another, its upper left corner at that place.
+/// Blends a small image over another, its upper left corner at that place.
 fn overlay(picture: &mut Raster, mut small: Raster, left: u32, top: u32) {
     for (x, y, ink) in small.places_mut() {
         if let Some(pixel) = picture.pixel_mut(left + x, top + y) {
-            lay(pixel, *ink, 1.0);
+            blend_pixel(pixel, *ink, 1.0);
         }
     }
 }
 
-/// Writes the text into the picture, on a shade that lets it be read on anything.
+/// Draws the caption on a shade that keeps it readable on any background.
 fn caption(picture: &mut Raster, sketch: &Sketch) {
     let (width, height) = (picture.width() as f32, picture.height() as f32);
     let edited = !sketch.inputs.is_empty();
     let room = (width * 0.78, height * if edited { 0.22 } else { 0.5 });
-    let block = Block::fit(sketch.text.trim(), room, width.min(height) / 9.0, 9.0);
+    let block = TextBlock::fit(sketch.text.trim(), room, width.min(height) / 9.0, 9.0);
     let (across, down) = block.size();
     let middle = if edited { height * 0.82 } else { height * 0.42 };
     let margin = width.min(height) / 28.0;
@@ -117,12 +117,12 @@ fn caption(picture: &mut Raster, sketch: &Sketch) {
     let (right, below) = (width - left, top + down + 2.0 * margin);
     for (x, y, pixel) in picture.places_mut() {
         let (x, y) = (x as f32 + 0.5, y as f32 + 0.5);
-        // The distance to a box with round corners.
+        // Distance to a box with round corners.
         let dx = (left + margin - x).max(x - right + margin).max(0.0);
         let dy = (top + margin - y).max(y - below + margin).max(0.0);
         let inside = (margin - dx.hypot(dy) + 0.5).clamp(0.0, 1.0);
         if inside > 0.0 {
-            lay(pixel, [12, 16, 32, 118], inside);
+            blend_pixel(pixel, [12, 16, 32, 118], inside);
         }
     }
     let drop = (margin / 10.0).max(1.0);
@@ -131,7 +131,7 @@ fn caption(picture: &mut Raster, sketch: &Sketch) {
     block.write(picture, width / 2.0, top, [255, 255, 255, 255]);
 }
 
-/// A picture half done: the coarser, the earlier.
+/// Returns a partial image. Earlier ones are coarser.
 pub(crate) fn draft(picture: &Raster, number: u32, of: u32) -> Raster {
     let coarse = 4_u32 << (of.saturating_sub(number)).min(4);
     let small = |side: u32| (side / coarse).max(1);

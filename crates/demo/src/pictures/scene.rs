@@ -1,11 +1,11 @@
 //! A landscape: sky, sun, and ranges of hills, in colours that go together.
 
 use super::raster::{Raster, Rgba};
-use super::{Sketch, lay};
-use crate::dice::{self, Dice};
+use super::{Sketch, blend_pixel};
+use crate::seeded_random::{self, SeededRandom};
 
-/// Colours that go together: the sky above and below, the sun, and the hills from far to near.
-struct Tones {
+/// Colour scheme: the sky above and below, the sun, and the hills from far to near.
+struct ColourScheme {
     sky: [Rgba; 2],
     sun: Rgba,
     hills: [Rgba; 2],
@@ -16,11 +16,11 @@ const fn tone(colour: u32) -> Rgba {
     [r, g, b, 255]
 }
 
-const fn tones(above: u32, below: u32, sun: u32, far: u32, near: u32) -> Tones {
-    Tones { sky: [tone(above), tone(below)], sun: tone(sun), hills: [tone(far), tone(near)] }
+const fn tones(above: u32, below: u32, sun: u32, far: u32, near: u32) -> ColourScheme {
+    ColourScheme { sky: [tone(above), tone(below)], sun: tone(sun), hills: [tone(far), tone(near)] }
 }
 
-const TONES: [Tones; 8] = [
+const COLOUR_SCHEMES: [ColourScheme; 8] = [
     tones(0x1b_2a_5e, 0xf2_9c_7a, 0xff_e3_b0, 0xb5_6a_86, 0x23_1f_4a),
     tones(0x2f_6d_a8, 0xd9_ee_f5, 0xff_f6_c8, 0x7f_b2_b8, 0x1f_4d_4f),
     tones(0x0b_10_26, 0x3d_3a_73, 0xf4_f1_de, 0x4b_4f_8f, 0x0d_12_2b),
@@ -33,43 +33,44 @@ const TONES: [Tones; 8] = [
 
 fn mixed(one: Rgba, other: Rgba, share: f32) -> Rgba {
     let mut mixed = one;
-    lay(&mut mixed, other, share);
+    blend_pixel(&mut mixed, other, share);
     mixed
 }
 
-/// One range of hills: how high it stands at each column, and its colour.
-struct Range {
+/// One range of hills: its height at each column, and its colour.
+struct HillRange {
     tops: Vec<f32>,
     colour: Rgba,
 }
 
-/// A number between two others.
-fn between(dice: &mut Dice, low: f32, high: f32) -> f32 {
-    let part = (dice.roll() >> 40) as f32 / (1_u32 << 24) as f32;
+/// Returns a number between two others.
+fn between(random: &mut SeededRandom, low: f32, high: f32) -> f32 {
+    let part = (random.next_number() >> 40) as f32 / (1_u32 << 24) as f32;
     low + (high - low) * part
 }
 
 pub(super) fn draw(sketch: &Sketch, (width, height): (u32, u32)) -> Raster {
-    let seed = dice::join(dice::hash(sketch.text.as_bytes()), sketch.seed);
-    let mut dice = Dice::new(seed);
-    let at = usize::try_from(dice.roll() % TONES.len() as u64).unwrap_or_default();
-    let [first, ..] = &TONES;
-    let Tones { sky, sun, hills } = TONES.get(at).unwrap_or(first);
+    let seed = seeded_random::join(seeded_random::hash(sketch.text.as_bytes()), sketch.seed);
+    let mut random = SeededRandom::new(seed);
+    let at =
+        usize::try_from(random.next_number() % COLOUR_SCHEMES.len() as u64).unwrap_or_default();
+    let [first, ..] = &COLOUR_SCHEMES;
+    let ColourScheme { sky, sun, hills } = COLOUR_SCHEMES.get(at).unwrap_or(first);
     let (w, h) = (width as f32, height as f32);
     let short = w.min(h);
-    let centre = (w * between(&mut dice, 0.2, 0.8), h * between(&mut dice, 0.2, 0.5));
-    let radius = short * between(&mut dice, 0.09, 0.16);
+    let centre = (w * between(&mut random, 0.2, 0.8), h * between(&mut random, 0.2, 0.5));
+    let radius = short * between(&mut random, 0.09, 0.16);
     let count = sketch.detail.clamp(1, 8);
-    let ranges: Vec<Range> = (0..count)
+    let ranges: Vec<HillRange> = (0..count)
         .map(|number| {
             let near = (number as f32 + 1.0) / count as f32;
             let base = h * (0.52 + 0.36 * (near - 1.0 / count as f32));
-            let lift = h * between(&mut dice, 0.03, 0.08);
+            let lift = h * between(&mut random, 0.03, 0.08);
             let waves: Vec<(f32, f32, f32)> = (0..3)
                 .map(|wave| {
                     let finer = 1.0 + wave as f32 * 1.7;
-                    let length = between(&mut dice, 1.2, 2.6) * finer;
-                    (lift / finer, length, between(&mut dice, 0.0, 6.3))
+                    let length = between(&mut random, 1.2, 2.6) * finer;
+                    (lift / finer, length, between(&mut random, 0.0, 6.3))
                 })
                 .collect();
             let top = |x: u32| {
@@ -80,7 +81,10 @@ pub(super) fn draw(sketch: &Sketch, (width, height): (u32, u32)) -> Raster {
                 base + waves.iter().map(rise).sum::<f32>()
             };
             let [far, close] = hills;
-            Range { tops: (0..width).map(top).collect(), colour: mixed(*far, *close, near * near) }
+            HillRange {
+                tops: (0..width).map(top).collect(),
+                colour: mixed(*far, *close, near * near),
+            }
         })
         .collect();
     let mut picture = Raster::filled(width, height, [0; 4]);
@@ -93,18 +97,18 @@ pub(super) fn draw(sketch: &Sketch, (width, height): (u32, u32)) -> Raster {
             let away = (x as f32 + 0.5 - centre.0).hypot(down - centre.1);
             if away < radius * 5.0 {
                 let glow = (1.0 - away / (radius * 5.0)).powi(2) * 0.5;
-                lay(pixel, *sun, glow);
-                lay(pixel, *sun, (radius - away + 0.5).clamp(0.0, 1.0));
+                blend_pixel(pixel, *sun, glow);
+                blend_pixel(pixel, *sun, (radius - away + 0.5).clamp(0.0, 1.0));
             }
         }
         for range in &ranges {
             let top = range.tops.get(column).copied().unwrap_or(h);
             let inside = (down - top + 0.5).clamp(0.0, 1.0);
             if inside > 0.0 {
-                // A little mist lies in every valley.
+                // Adds a little mist to every valley.
                 let mist = ((down - top) / (h * 0.35)).clamp(0.0, 1.0) * 0.18;
                 let [_, below] = sky;
-                lay(pixel, mixed(range.colour, *below, mist), inside);
+                blend_pixel(pixel, mixed(range.colour, *below, mist), inside);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The body of an answer: whole, or piece by piece at a chosen pace.
+//! Body of an answer: complete, or in pieces at a chosen pace.
 
 use bytes::Bytes;
 use canon::{Event, Growth};
@@ -11,127 +11,129 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-use super::meter::Ticket;
+use super::meter::MeterTicket;
 use crate::tokens;
 
-/// How fast a stream flows.
+/// Speed of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// The pause before each piece; without one the pieces follow each other at once, but each
-    /// still leaves by itself.
+    /// Pause before each piece. Without one, the pieces follow each other at once, but each is
+    /// written separately.
     pub per_piece: Duration,
 }
 
 /// The body of an answer.
 pub struct Body {
-    inner: Inner,
-    /// The row of the meter, where this is a model's answer. Closed with the last byte.
-    ticket: Option<Ticket>,
+    inner: BodyState,
+    /// Row of the meter, if this is a model's answer. Closed with the last byte.
+    ticket: Option<MeterTicket>,
 }
 
-enum Inner {
-    /// What is left of it, and the output tokens in it.
+enum BodyState {
+    /// The rest of the body, and the output tokens in it.
     Whole(Option<Bytes>, u64),
-    Stream(Box<Stream>),
+    StreamState(Box<StreamState>),
 }
 
-struct Stream {
+struct StreamState {
     events: std::vec::IntoIter<Event>,
     writer: Option<Box<dyn Writer>>,
-    /// Whether the pieces are server-sent events, which leave one by one.
+    /// True if the pieces are server-sent events, which are written one by one.
     cut: bool,
     ready: VecDeque<Bytes>,
     /// Output tokens in what is ready.
     tokens: u64,
     pace: Pace,
-    pause: Pause,
+    pause: PieceGate,
 }
 
-enum Pause {
-    /// The next piece may leave.
+enum PieceGate {
+    /// The next piece may be sent.
     Over,
-    /// Others go first once, so that pieces do not melt into one write.
+    /// Yield once, so that pieces are not merged into one write.
     Yield,
-    /// Until the pace allows.
+    /// Wait until the pace allows the next piece.
     Sleep(Pin<Box<Sleep>>),
 }
 
 impl Body {
-    /// A body that is complete.
+    /// Creates a complete body.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
-        Self { inner: Inner::Whole((!bytes.is_empty()).then_some(bytes), 0), ticket: None }
+        Self { inner: BodyState::Whole((!bytes.is_empty()).then_some(bytes), 0), ticket: None }
     }
 
-    /// A model's answer that is complete.
-    pub(super) fn answer(bytes: impl Into<Bytes>, tokens: u64, ticket: Ticket) -> Self {
-        Self { inner: Inner::Whole(Some(bytes.into()), tokens), ticket: Some(ticket) }
+    /// Creates the complete body of a model's answer.
+    pub(super) fn answer(bytes: impl Into<Bytes>, tokens: u64, ticket: MeterTicket) -> Self {
+        Self { inner: BodyState::Whole(Some(bytes.into()), tokens), ticket: Some(ticket) }
     }
 
-    /// A body that is written while it is sent.
+    /// Creates a body that is written while it is sent.
     pub(super) fn stream(
         events: Vec<Event>,
         writer: Box<dyn Writer>,
         cut: bool,
         pace: Pace,
-        ticket: Ticket,
+        ticket: MeterTicket,
     ) -> Self {
-        let mut stream = Stream {
+        let mut stream = StreamState {
             events: events.into_iter(),
             writer: Some(writer),
             cut,
             ready: VecDeque::new(),
             tokens: 0,
             pace,
-            pause: Pause::Over,
+            pause: PieceGate::Over,
         };
         stream.rest();
-        Self { inner: Inner::Stream(Box::new(stream)), ticket: Some(ticket) }
+        Self { inner: BodyState::StreamState(Box::new(stream)), ticket: Some(ticket) }
     }
 
-    /// A body whose pieces are there already; the first one counts for all tokens.
-    pub(super) fn pieces(pieces: Vec<Bytes>, tokens: u64, pace: Pace, ticket: Ticket) -> Self {
-        let mut stream = Stream {
+    /// Creates a body of ready pieces. The first piece counts for all tokens.
+    pub(super) fn pieces(pieces: Vec<Bytes>, tokens: u64, pace: Pace, ticket: MeterTicket) -> Self {
+        let mut stream = StreamState {
             events: Vec::new().into_iter(),
             writer: None,
             cut: true,
             ready: pieces.into(),
             tokens,
             pace,
-            pause: Pause::Over,
+            pause: PieceGate::Over,
         };
         stream.rest();
-        Self { inner: Inner::Stream(Box::new(stream)), ticket: Some(ticket) }
+        Self { inner: BodyState::StreamState(Box::new(stream)), ticket: Some(ticket) }
     }
 
-    /// A stream that was made beforehand, an event at a time.
+    /// Creates a prepared stream that is sent one event at a time.
     pub(super) fn paced(bytes: Bytes, pace: Pace) -> Self {
-        let mut stream = Stream {
+        let mut stream = StreamState {
             events: Vec::new().into_iter(),
             writer: None,
             cut: true,
             ready: VecDeque::new(),
             tokens: 0,
             pace,
-            pause: Pause::Over,
+            pause: PieceGate::Over,
         };
         stream.split(bytes);
         stream.rest();
-        Self { inner: Inner::Stream(Box::new(stream)), ticket: None }
+        Self { inner: BodyState::StreamState(Box::new(stream)), ticket: None }
     }
 
-    /// All pieces at once, each with the output tokens in it, and the row of the meter.
-    pub(crate) fn into_pieces(self) -> (Vec<(Bytes, u64)>, Option<Ticket>) {
+    /// Returns all pieces, each with its output tokens, and the row of the meter.
+    pub(crate) fn into_pieces(self) -> (Vec<(Bytes, u64)>, Option<MeterTicket>) {
         let pieces = match self.inner {
-            Inner::Whole(bytes, tokens) => bytes.map(|bytes| (bytes, tokens)).into_iter().collect(),
-            Inner::Stream(mut stream) => std::iter::from_fn(|| stream.next()).collect(),
+            BodyState::Whole(bytes, tokens) => {
+                bytes.map(|bytes| (bytes, tokens)).into_iter().collect()
+            }
+            BodyState::StreamState(mut stream) => std::iter::from_fn(|| stream.next()).collect(),
         };
         (pieces, self.ticket)
     }
 }
 
-impl Stream {
-    /// The next piece, written when it is wanted, and the output tokens in it.
+impl StreamState {
+    /// Writes and returns the next piece, with its output tokens.
     fn next(&mut self) -> Option<(Bytes, u64)> {
         while self.ready.is_empty() {
             let writer = self.writer.as_mut()?;
@@ -144,7 +146,7 @@ impl Stream {
                     writer.push(event, &mut out);
                 }
                 None => {
-                    // The demo model is its own caller here: nobody is left to tell of losses.
+                    // The demo model is its own caller here, so losses have no receiver.
                     let _ = writer.finish(&mut out);
                     self.writer = None;
                 }
@@ -168,25 +170,25 @@ impl Stream {
     /// Sets the pause before the next piece.
     fn rest(&mut self) {
         self.pause = if self.pace.per_piece.is_zero() {
-            Pause::Yield
+            PieceGate::Yield
         } else {
-            Pause::Sleep(Box::pin(tokio::time::sleep(self.pace.per_piece)))
+            PieceGate::Sleep(Box::pin(tokio::time::sleep(self.pace.per_piece)))
         };
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Bytes, u64)>> {
         match &mut self.pause {
-            Pause::Over => {}
-            Pause::Yield => {
-                self.pause = Pause::Over;
+            PieceGate::Over => {}
+            PieceGate::Yield => {
+                self.pause = PieceGate::Over;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            Pause::Sleep(sleep) => {
+            PieceGate::Sleep(sleep) => {
                 if sleep.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                self.pause = Pause::Over;
+                self.pause = PieceGate::Over;
             }
         }
         let piece = self.next();
@@ -211,8 +213,10 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let Self { inner, ticket } = &mut *self;
         let piece = match inner {
-            Inner::Whole(bytes, tokens) => Poll::Ready(bytes.take().map(|bytes| (bytes, *tokens))),
-            Inner::Stream(stream) => stream.poll(cx),
+            BodyState::Whole(bytes, tokens) => {
+                Poll::Ready(bytes.take().map(|bytes| (bytes, *tokens)))
+            }
+            BodyState::StreamState(stream) => stream.poll(cx),
         };
         if let (Poll::Ready(Some((_, tokens))), Some(ticket)) = (&piece, ticket) {
             ticket.produced(*tokens);
@@ -228,17 +232,17 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.inner {
-            Inner::Whole(bytes, _) => bytes.is_none(),
-            Inner::Stream(stream) => stream.is_over(),
+            BodyState::Whole(bytes, _) => bytes.is_none(),
+            BodyState::StreamState(stream) => stream.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
-            Inner::Whole(bytes, _) => {
+            BodyState::Whole(bytes, _) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Inner::Stream(_) => SizeHint::default(),
+            BodyState::StreamState(_) => SizeHint::default(),
         }
     }
 }

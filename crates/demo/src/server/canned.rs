@@ -1,4 +1,4 @@
-//! Answers made beforehand, for measuring a gateway and not this upstream.
+//! Prepared answers, to measure a gateway rather than this upstream.
 
 use bytes::Bytes;
 use canon::{Candidate, Chat, Event, Finish, Origin, Part, Raw, Reply, Usage, Why};
@@ -7,22 +7,22 @@ use std::sync::OnceLock;
 
 use crate::pieces;
 
-/// How many events a canned stream has, give or take the format's own.
-const EVENTS: usize = 100;
+/// Number of content events of a prepared stream, without the format's own events.
+const CONTENT_EVENTS: usize = 100;
 
-/// A canned answer of one format.
-pub(super) struct Canned {
-    /// The whole answer.
+/// A prepared answer of one format.
+pub(super) struct CannedAnswer {
+    /// The complete answer.
     pub(super) whole: Bytes,
-    /// The same as a stream.
+    /// The answer as a stream.
     pub(super) burst: Bytes,
-    /// What it counts for.
+    /// Usage of the answer.
     pub(super) usage: Usage,
 }
 
-/// The canned answer of that format, made once.
-pub(super) fn of(dialect: &dyn Dialect) -> &'static Canned {
-    static ALL: [OnceLock<Canned>; 5] = [const { OnceLock::new() }; 5];
+/// Returns the prepared answer of that format, made once.
+pub(super) fn of(dialect: &dyn Dialect) -> &'static CannedAnswer {
+    static ALL: [OnceLock<CannedAnswer>; 5] = [const { OnceLock::new() }; 5];
     let [chat, responses, messages, native, images] = &ALL;
     let cell = match dialect.origin() {
         Origin::Chat => chat,
@@ -34,7 +34,7 @@ pub(super) fn of(dialect: &dyn Dialect) -> &'static Canned {
     cell.get_or_init(|| make(dialect))
 }
 
-/// Whether a body asks for a stream, found without reading it.
+/// Returns true if a body asks for a stream, without parsing it.
 pub(super) fn asks_for_stream(body: &[u8]) -> bool {
     const FIELD: &[u8] = b"\"stream\"";
     body.windows(FIELD.len()).enumerate().any(|(at, window)| {
@@ -47,11 +47,11 @@ pub(super) fn asks_for_stream(body: &[u8]) -> bool {
     })
 }
 
-fn make(dialect: &dyn Dialect) -> Canned {
+fn make(dialect: &dyn Dialect) -> CannedAnswer {
     let chat = Chat { model: "demo-chat".to_owned(), ..Chat::default() };
     let stamp = Stamp { id: "canned".to_owned(), created: super::stamp::now() };
-    // One and two tokens by turns make two pieces of three words.
-    let text = "tide ".repeat(EVENTS * 3 / 2);
+    // Alternating one and two tokens give two pieces per three words.
+    let text = "tide ".repeat(CONTENT_EVENTS * 3 / 2);
     let usage = Usage { input: 16, output: crate::tokens::count(&text), ..Usage::default() };
     let finish = Finish::new(Why::Stop, Raw::new(dialect.origin(), ""));
     let candidate =
@@ -67,5 +67,5 @@ fn make(dialect: &dyn Dialect) -> Canned {
     }
     let _ = writer.finish(&mut burst);
     let (whole, _) = dialect.write_reply(reply, &chat, &stamp);
-    Canned { whole: whole.into(), burst: burst.into(), usage }
+    CannedAnswer { whole: whole.into(), burst: burst.into(), usage }
 }

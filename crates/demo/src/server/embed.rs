@@ -1,36 +1,36 @@
-//! Embeddings in every shape they are asked for: vectors from the words of a text, so that texts
-//! with common words are near each other.
+//! Embeddings in every requested encoding: vectors from the words of a text, so that texts with
+//! common words are near each other.
 
 use canon::{Fault, Usage};
 use dialects::Target;
 use dialects::embeddings::{Embedded, Form, Input};
 
-use crate::dice::{self, Dice};
+use crate::seeded_random::{self, SeededRandom};
 use crate::tokens;
 
 const DIMENSIONS: usize = 256;
-const MOST_DIMENSIONS: usize = 4_096;
-/// Words beyond this many add nothing to a vector but time.
-const MOST_WORDS: usize = 2_000;
+const MAX_DIMENSIONS: usize = 4_096;
+/// Maximum number of words in a vector; more would only cost time.
+const MAX_WORDS: usize = 2_000;
 
-/// An answer: the body, the model asked for and what it read.
-pub(super) struct Answer {
+/// An answer: the body, the requested model and the usage.
+pub(super) struct EmbeddingAnswer {
     pub(super) body: Vec<u8>,
     pub(super) model: String,
     pub(super) usage: Usage,
 }
 
 /// Answers a request for embeddings.
-pub(super) fn serve(form: Form, target: &Target, body: &[u8]) -> Result<Answer, Fault> {
+pub(super) fn serve(form: Form, target: &Target, body: &[u8]) -> Result<EmbeddingAnswer, Fault> {
     form.peek(target, body)?;
     let embed = form.read_request(target, body)?;
     let dimensions = match embed.dimensions {
         None => DIMENSIONS,
         Some(number) => usize::try_from(number)
             .ok()
-            .filter(|number| (1..=MOST_DIMENSIONS).contains(number))
+            .filter(|number| (1..=MAX_DIMENSIONS).contains(number))
             .ok_or_else(|| {
-                let most = format!("`dimensions` must be between 1 and {MOST_DIMENSIONS}");
+                let most = format!("`dimensions` must be between 1 and {MAX_DIMENSIONS}");
                 Fault::invalid("dimensions", most)
             })?,
     };
@@ -41,7 +41,7 @@ pub(super) fn serve(form: Form, target: &Target, body: &[u8]) -> Result<Answer, 
         ..Embedded::default()
     };
     let (body, _) = form.write_reply(&embedded, &embed);
-    Ok(Answer { body, model: embed.model, usage })
+    Ok(EmbeddingAnswer { body, model: embed.model, usage })
 }
 
 fn count(input: &Input) -> u64 {
@@ -54,19 +54,21 @@ fn count(input: &Input) -> u64 {
 fn vector(input: &Input, dimensions: usize) -> Vec<f32> {
     let mut sum = vec![0.0_f32; dimensions];
     let mut add = |seed: u64| {
-        let mut dice = Dice::new(seed);
+        let mut random = SeededRandom::new(seed);
         for value in &mut sum {
-            *value += (dice.roll() >> 40) as f32 / (1_u32 << 23) as f32 - 1.0;
+            *value += (random.next_number() >> 40) as f32 / (1_u32 << 23) as f32 - 1.0;
         }
     };
     match input {
         Input::Text(text) => {
             let lower = text.to_lowercase();
             let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty());
-            words.take(MOST_WORDS).for_each(|word| add(dice::hash(word.as_bytes())));
+            words.take(MAX_WORDS).for_each(|word| add(seeded_random::hash(word.as_bytes())));
         }
         Input::Tokens(list) => {
-            list.iter().take(MOST_WORDS).for_each(|token| add(dice::hash(&token.to_le_bytes())));
+            list.iter()
+                .take(MAX_WORDS)
+                .for_each(|token| add(seeded_random::hash(&token.to_le_bytes())));
         }
     }
     let length = sum.iter().map(|value| value * value).sum::<f32>().sqrt();
@@ -128,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_vector_has_bounds() {
-        let body = json!({ "model": "m", "input": "x", "dimensions": MOST_DIMENSIONS + 1 });
+        let body = json!({ "model": "m", "input": "x", "dimensions": MAX_DIMENSIONS + 1 });
         let fault = serve(Form::List, &Target::default(), body.to_string().as_bytes()).err();
         assert_eq!(fault.unwrap().path(), Some("dimensions"));
     }

@@ -1,5 +1,5 @@
-//! Orders for pictures at the images address: the GPT family, and under the name of
-//! `demo-image-url` the third one, which answers with links and has large pictures polled for.
+//! Image requests at the images endpoint. The model `demo-image-url` behaves like the Seedream
+//! family, with URLs and polling for large images; the other models behave like the GPT family.
 
 use bytes::Bytes;
 use canon::{Extent, Fault, Made, Picture, Pictures, Source, Trouble, Usage};
@@ -7,41 +7,41 @@ use dialects::images::{self, Form};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
-use super::shelf::{self, Found};
 use super::stamp;
-use crate::dice;
+use super::temp_store::{self, StoreLookup};
 use crate::pictures::{self, Raster, Sketch};
+use crate::seeded_random;
 use crate::tokens;
 
-/// The model of the third family.
-const LINKS: &str = "demo-image-url";
-/// The size that takes its time there.
-const SLOW: &str = "2K";
-/// The most pixels that are drawn.
-const MOST: u64 = 4 << 20;
-/// A prompt with this word is held back, so that refusals can be tried.
-const FORBIDDEN: &str = "forbidden";
+/// Model that behaves like the Seedream family.
+const URL_MODEL: &str = "demo-image-url";
+/// Size that the gateway has to poll for.
+const POLLED_SIZE: &str = "2K";
+/// Maximum number of pixels that are drawn.
+const MAX_PIXELS: u64 = 4 << 20;
+/// A prompt with this word is refused, so that refusals can be tested.
+const REFUSED_WORD: &str = "forbidden";
 
-/// An answer to an order.
-pub(super) struct Answer {
+/// An answer to an image request.
+pub(super) struct ImageAnswer {
     pub(super) model: String,
     pub(super) usage: Usage,
-    pub(super) reply: Reply,
+    pub(super) reply: ImageAnswerBody,
 }
 
-/// How it is told.
-pub(super) enum Reply {
+/// Form of the answer.
+pub(super) enum ImageAnswerBody {
     Whole(Vec<u8>),
     Stream(Vec<Bytes>),
 }
 
-/// Takes an order that came with these headers at that host.
+/// Answers an image request with these headers at that host.
 pub(super) fn serve(
     edit: bool,
     headers: &HeaderMap,
     host: &str,
     body: &Bytes,
-) -> Result<Answer, Fault> {
+) -> Result<ImageAnswer, Fault> {
     let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let form = match (edit, images::boundary(kind.unwrap_or_default())) {
         (false, _) => Form::Generate,
@@ -49,22 +49,22 @@ pub(super) fn serve(
         (true, Some(boundary)) => Form::Upload { boundary: boundary? },
     };
     let picture = form.read(body)?.picture;
-    let third = picture.model == LINKS;
+    let third = picture.model == URL_MODEL;
     if !third && picture.delivery.is_some() {
-        // As the models do that this one stands for.
+        // The GPT image models do the same.
         return Err(Fault::invalid("response_format", "Unknown parameter: 'response_format'.")
             .code("unknown_parameter"));
     }
-    if picture.prompt.to_lowercase().contains(FORBIDDEN) {
+    if picture.prompt.to_lowercase().contains(REFUSED_WORD) {
         return Err(Fault::new(Trouble::Policy, "your prompt was held back by the safety system")
             .code("moderation_blocked"));
     }
-    let order = Order::of(picture)?;
+    let order = ImageOrder::of(picture)?;
     if third { order.links(host) } else { order.plain() }
 }
 
-/// An order with everything decided.
-struct Order {
+/// An image request with all defaults applied.
+struct ImageOrder {
     picture: Picture,
     size: (u32, u32),
     sketch: Sketch,
@@ -72,7 +72,7 @@ struct Order {
     usage: Usage,
 }
 
-impl Order {
+impl ImageOrder {
     fn of(picture: Picture) -> Result<Self, Fault> {
         let size = match &picture.extent {
             Extent::Auto => (1_024, 1_024),
@@ -80,12 +80,15 @@ impl Order {
             Extent::Class(word) => match word.as_str() {
                 "512" => (512, 512),
                 "1K" => (1_024, 1_024),
-                SLOW => (2_048, 2_048),
+                POLLED_SIZE => (2_048, 2_048),
                 _ => return Err(Fault::invalid("size", "`size` must be 512, 1K or 2K")),
             },
         };
-        if u64::from(size.0) * u64::from(size.1) > MOST {
-            return Err(Fault::invalid("size", format!("`size` has more than {MOST} pixels")));
+        if u64::from(size.0) * u64::from(size.1) > MAX_PIXELS {
+            return Err(Fault::invalid(
+                "size",
+                format!("`size` has more than {MAX_PIXELS} pixels"),
+            ));
         }
         let read = |source: &Source, name: &str| {
             let Source::Inline { data, .. } = source else {
@@ -131,13 +134,13 @@ impl Order {
         Ok(Self { picture, size, sketch, count, usage })
     }
 
-    /// The pictures' files.
+    /// Returns the files of the images.
     fn files(&self) -> Vec<Vec<u8>> {
         (0..self.count).map(|number| self.encode(&self.draw(number))).collect()
     }
 
     fn draw(&self, number: u32) -> Raster {
-        let given = self.picture.seed.map_or(0, |seed| dice::hash(&seed.to_le_bytes()));
+        let given = self.picture.seed.map_or(0, |seed| seeded_random::hash(&seed.to_le_bytes()));
         let seed = given ^ u64::from(number);
         pictures::draw(&Sketch { seed, ..self.sketch.clone() })
     }
@@ -155,8 +158,8 @@ impl Order {
         format!("{}x{}", self.size.0, self.size.1)
     }
 
-    /// As the GPT family answers.
-    fn plain(self) -> Result<Answer, Fault> {
+    /// Answers like the GPT family.
+    fn plain(self) -> Result<ImageAnswer, Fault> {
         let quality = match self.picture.quality.as_deref() {
             None | Some("auto") => "medium",
             Some(word) => word,
@@ -182,7 +185,7 @@ impl Order {
         if !self.picture.stream {
             pictures.made = self.files().into_iter().map(made).collect();
             let body = images::write_reply(&pictures, &self.picture, stamp::now());
-            return Ok(Answer { model, usage, reply: Reply::Whole(body) });
+            return Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Whole(body) });
         }
         let mut pieces = Vec::new();
         let drafts = u32::try_from(self.picture.partials.unwrap_or_default()).unwrap_or_default();
@@ -197,18 +200,18 @@ impl Order {
         }
         let completed = images::completed(&pictures, &self.picture, stamp::now());
         pieces.push(Bytes::from(completed));
-        Ok(Answer { model, usage, reply: Reply::Stream(pieces) })
+        Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Stream(pieces) })
     }
 
-    /// As the third family answers: with links, unless it streams; and with a task where the
-    /// picture is large.
-    fn links(self, host: &str) -> Result<Answer, Fault> {
+    /// Answers like the Seedream family: with URLs unless it streams, and with a task for a large
+    /// image.
+    fn links(self, host: &str) -> Result<ImageAnswer, Fault> {
         let (model, usage) = (self.picture.model.clone(), self.usage);
         let counts = json!({ "generated_images": self.count, "output_tokens": usage.output,
             "total_tokens": usage.output });
         if self.picture.stream {
-            let reply = Reply::Stream(self.series(&counts));
-            return Ok(Answer { model, usage, reply });
+            let reply = ImageAnswerBody::Stream(self.series(&counts));
+            return Ok(ImageAnswer { model, usage, reply });
         }
         let kind = if self.format() == "jpeg" { "image/jpeg" } else { "image/png" };
         let mut data = Vec::new();
@@ -217,26 +220,26 @@ impl Order {
             data.push(
                 json!({ "url": format!("http://{host}/pictures/{name}"), "size": self.size() }),
             );
-            shelf::keep(name, kind, Bytes::from(file));
+            temp_store::keep(name, kind, Bytes::from(file));
         }
         let done =
             json!({ "model": model, "created": stamp::now(), "data": data, "usage": counts });
-        let slow = matches!(&self.picture.extent, Extent::Class(word) if word == SLOW);
+        let slow = matches!(&self.picture.extent, Extent::Class(word) if word == POLLED_SIZE);
         if !slow {
             let body = done.to_string().into_bytes();
-            return Ok(Answer { model, usage, reply: Reply::Whole(body) });
+            return Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Whole(body) });
         }
         let id = format!("task_{}", stamp::fresh().id);
         let mut later = done;
         for (name, value) in [("id", json!(id)), ("status", json!("completed"))] {
             later.as_object_mut().and_then(|object| object.insert(name.to_owned(), value));
         }
-        shelf::keep_for_later(id.clone(), Bytes::from(later.to_string()));
+        temp_store::keep_for_later(id.clone(), Bytes::from(later.to_string()));
         let body = task(&id, "pending").to_string().into_bytes();
-        Ok(Answer { model, usage, reply: Reply::Whole(body) })
+        Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Whole(body) })
     }
 
-    /// A series as the third family streams it.
+    /// Streams a series like the Seedream family.
     fn series(&self, counts: &Value) -> Vec<Bytes> {
         let event = |data: Value| {
             let name = data.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -269,20 +272,20 @@ fn task(id: &str, status: &str) -> Value {
         "data": null, "error": null })
 }
 
-/// What became of an order that takes its time.
+/// Returns the state of a polled task.
 pub(super) fn poll(id: &str) -> Result<Bytes, Fault> {
-    match shelf::find(id) {
-        Found::There(body, _) => Ok(body),
-        Found::NotYet => Ok(Bytes::from(task(id, "processing").to_string())),
-        Found::Gone => Err(Fault::new(Trouble::NotFound, "there is no such task")),
+    match temp_store::find(id) {
+        StoreLookup::Ready(body, _) => Ok(body),
+        StoreLookup::Pending => Ok(Bytes::from(task(id, "processing").to_string())),
+        StoreLookup::Gone => Err(Fault::new(Trouble::NotFound, "there is no such task")),
     }
 }
 
-/// A picture behind a link: status, media type and bytes.
+/// Returns an image behind a URL: status, media type and bytes.
 pub(super) fn file(name: &str) -> (StatusCode, &'static str, Bytes) {
-    match shelf::find(name) {
-        Found::There(body, kind) => (StatusCode::OK, kind, body),
-        Found::NotYet | Found::Gone => {
+    match temp_store::find(name) {
+        StoreLookup::Ready(body, kind) => (StatusCode::OK, kind, body),
+        StoreLookup::Pending | StoreLookup::Gone => {
             (StatusCode::FORBIDDEN, "text/plain", Bytes::from_static(b"this link has expired\n"))
         }
     }

@@ -1,4 +1,4 @@
-//! What the upstream would bill, by model and by call, so that a test can compare it with a ledger.
+//! Usage that the upstream would bill, by model and by call, for comparison with a ledger.
 
 use canon::Usage;
 use serde_json::{Map, Value, json};
@@ -6,30 +6,30 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Names are the caller's, so their number is bounded; the rest is counted together.
-const MOST_MODELS: usize = 1_000;
+/// Callers choose the names, so their number is bounded; the rest is counted together.
+const MAX_MODELS: usize = 1_000;
 const OTHERS: &str = "(others)";
-/// How many calls are remembered one by one, the last ones.
-const MOST_CALLS: usize = 10_000;
+/// Number of recent calls that are kept individually.
+const MAX_CALLS: usize = 10_000;
 
-/// Counts what was served, by model and by call.
+/// Counts served calls by model and by call.
 #[derive(Debug, Default)]
-pub struct Meter(Mutex<Counts>);
+pub struct Meter(Mutex<MeterCounts>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct MeterCounts {
     requests: u64,
     refused: u64,
     streams: u64,
     left_early: u64,
-    models: BTreeMap<String, Row>,
+    models: BTreeMap<String, ModelRow>,
     calls: VecDeque<CallRow>,
-    /// The number of the first call that is remembered.
+    /// Number of the first call that is kept.
     first: u64,
 }
 
 #[derive(Debug, Default)]
-struct Row {
+struct ModelRow {
     requests: u64,
     input: u64,
     output: u64,
@@ -46,33 +46,33 @@ struct CallRow {
     tag: Option<String>,
     usage: Usage,
     produced: u64,
-    state: State,
+    state: CallState,
 }
 
-/// How far a call has come.
+/// Progress of a call.
 #[derive(Debug)]
-enum State {
+enum CallState {
     Running,
-    /// Everything meant to be sent was sent.
+    /// The answer was sent completely.
     Sent,
-    /// The caller left; after how long.
+    /// The caller left after this time.
     Left {
         after_ms: u64,
     },
 }
 
-/// What a call is about, as the meter tells it.
+/// Description of a call in the meter.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct About {
-    /// The fault that was ordered.
+pub(crate) struct CallInfo {
+    /// Ordered fault.
     pub(crate) fault: Option<&'static str>,
     /// The caller's own word for the call.
     pub(crate) tag: Option<String>,
 }
 
-/// One running call. Dropped before it was closed, its caller has left.
+/// One running call. Dropping it open records that the caller left.
 #[derive(Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct MeterTicket {
     meter: Arc<Meter>,
     number: u64,
     model: String,
@@ -82,22 +82,23 @@ pub(crate) struct Ticket {
 }
 
 impl Meter {
-    /// An answer was given whose end nobody asks for.
+    /// Counts an answer whose end is not tracked.
     pub(super) fn served(&self, model: &str, usage: &Usage, stream: bool) {
         self.lock().count(model, usage, stream);
     }
 
-    /// An answer begins. It counts in full at once: that is what the upstream claims for it.
+    /// Counts the start of an answer. It counts in full at once, because the upstream bills it in
+    /// full.
     pub(super) fn begin(
         self: &Arc<Self>,
         model: &str,
         usage: &Usage,
         stream: bool,
-        about: About,
-    ) -> Ticket {
+        about: CallInfo,
+    ) -> MeterTicket {
         let mut counts = self.lock();
         let model = counts.count(model, usage, stream).to_owned();
-        let About { fault, tag } = about;
+        let CallInfo { fault, tag } = about;
         let row = CallRow {
             model: model.clone(),
             stream,
@@ -105,24 +106,24 @@ impl Meter {
             tag,
             usage: *usage,
             produced: 0,
-            state: State::Running,
+            state: CallState::Running,
         };
-        if counts.calls.len() == MOST_CALLS {
+        if counts.calls.len() == MAX_CALLS {
             counts.calls.pop_front();
             counts.first += 1;
         }
         counts.calls.push_back(row);
         let number = counts.first + counts.calls.len() as u64 - 1;
         let meter = Arc::clone(self);
-        Ticket { meter, number, model, begun: Instant::now(), produced: 0, open: true }
+        MeterTicket { meter, number, model, begun: Instant::now(), produced: 0, open: true }
     }
 
-    /// A request was refused.
+    /// Counts a refused request.
     pub(super) fn refused(&self) {
         self.lock().refused += 1;
     }
 
-    /// Everything counted so far.
+    /// Returns all counts.
     pub fn to_json(&self) -> Value {
         let counts = self.lock();
         let models: Map<String, Value> = counts
@@ -151,21 +152,21 @@ impl Meter {
         })
     }
 
-    /// Counters stay right even when a thread died while it held them.
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+    /// The counters stay correct if a thread panicked while it held the lock.
+    fn lock(&self) -> MutexGuard<'_, MeterCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Counts {
-    /// Counts an answer; tells the name it is counted under.
+impl MeterCounts {
+    /// Counts an answer. Returns the name under which it is counted.
     fn count<'a>(&mut self, model: &'a str, usage: &Usage, stream: bool) -> &'a str {
         self.requests += 1;
         self.streams += u64::from(stream);
         let known = self.models.contains_key(model);
-        let model = if known || self.models.len() < MOST_MODELS { model } else { OTHERS };
+        let model = if known || self.models.len() < MAX_MODELS { model } else { OTHERS };
         if !known && !self.models.contains_key(model) {
-            self.models.insert(model.to_owned(), Row::default());
+            self.models.insert(model.to_owned(), ModelRow::default());
         }
         if let Some(row) = self.models.get_mut(model) {
             row.requests += 1;
@@ -181,9 +182,9 @@ impl Counts {
 impl CallRow {
     fn to_json(&self) -> Value {
         let (state, left) = match self.state {
-            State::Running => ("running", None),
-            State::Sent => ("sent", None),
-            State::Left { after_ms } => ("left", Some(after_ms)),
+            CallState::Running => ("running", None),
+            CallState::Sent => ("sent", None),
+            CallState::Left { after_ms } => ("left", Some(after_ms)),
         };
         json!({
             "model": self.model,
@@ -199,23 +200,23 @@ impl CallRow {
     }
 }
 
-impl Ticket {
-    /// That many tokens of output left.
+impl MeterTicket {
+    /// Records output tokens that were sent.
     pub(crate) fn produced(&mut self, tokens: u64) {
         self.produced += tokens;
     }
 
-    /// Everything meant to be sent was sent.
+    /// The answer was sent completely.
     pub(crate) fn sent(mut self) {
-        self.close(State::Sent);
+        self.close(CallState::Sent);
     }
 
-    fn close(&mut self, state: State) {
+    fn close(&mut self, state: CallState) {
         if !std::mem::take(&mut self.open) {
             return;
         }
         let mut counts = self.meter.lock();
-        if matches!(state, State::Left { .. }) {
+        if matches!(state, CallState::Left { .. }) {
             counts.left_early += 1;
             if let Some(row) = counts.models.get_mut(&self.model) {
                 row.left_early += 1;
@@ -229,9 +230,9 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for MeterTicket {
     fn drop(&mut self) {
         let after_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.close(State::Left { after_ms });
+        self.close(CallState::Left { after_ms });
     }
 }

@@ -1,8 +1,8 @@
 //! The upstream as a plain function: a request in, a response out, no sockets.
 //!
-//! Which format a request is in follows from its path alone; from there on all formats take the
-//! same road: rules, canon, the model, and back. A format that is added to `dialects` is served
-//! here without a change.
+//! The path alone determines the format of a request. From there all formats take the same way:
+//! rules, canonical request, model, and back. A format that is added to `dialects` is served here
+//! without a change.
 
 mod body;
 mod canned;
@@ -10,12 +10,12 @@ mod embed;
 mod images;
 mod meter;
 mod path;
-mod shelf;
 mod stamp;
+mod temp_store;
 
 pub use body::{Body, Pace};
 pub use meter::Meter;
-pub(crate) use meter::{About, Ticket};
+pub(crate) use meter::{CallInfo, MeterTicket};
 pub(crate) use path::model_of;
 pub(crate) use stamp::now;
 
@@ -31,9 +31,9 @@ use std::sync::Arc;
 use crate::faults;
 use crate::model::{self, Persona};
 use crate::pieces;
-use path::{Place, Wanted};
+use path::{Operation, PathTarget};
 
-/// The models that are listed. Every other id is answered by the same model.
+/// Listed models. Every other id is answered by the same model.
 pub const MODELS: [&str; 9] = [
     "demo-chat",
     "demo-responses",
@@ -49,12 +49,12 @@ pub const MODELS: [&str; 9] = [
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 
-/// Answers one request, at full speed and uncounted.
+/// Answers one request at full speed, without counting it.
 pub async fn serve(request: Request<Bytes>) -> Response<Body> {
     Upstream::default().serve(request).await
 }
 
-/// An upstream made of the demo models. Clones share their counts.
+/// An upstream of demo models. Clones share their counts.
 #[derive(Clone, Debug, Default)]
 pub struct Upstream {
     pace: Pace,
@@ -63,95 +63,95 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// An upstream whose streams flow at that pace.
+    /// Creates an upstream with that stream speed.
     pub fn new(pace: Pace) -> Self {
         Self { pace, canned: false, meter: Arc::default() }
     }
 
-    /// The same upstream with every answer made beforehand, for measuring what stands in front.
+    /// Uses prepared answers, to measure the proxy in front.
     #[must_use]
     pub fn canned(self, canned: bool) -> Self {
         Self { canned, ..self }
     }
 
-    /// What was served so far.
+    /// Returns the counts so far.
     pub fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// Answers one request. Credentials are not looked at.
+    /// Answers one request. Credentials are ignored.
     pub async fn serve(&self, request: Request<Bytes>) -> Response<Body> {
-        self.serve_as(request, About::default())
+        self.serve_as(request, CallInfo::default())
     }
 
-    /// The same, with what the meter is to tell of the call.
-    pub(crate) fn serve_as(&self, request: Request<Bytes>, about: About) -> Response<Body> {
+    /// Answers one request, with a description of the call for the meter.
+    pub(crate) fn serve_as(&self, request: Request<Bytes>, about: CallInfo) -> Response<Body> {
         let (head, body) = request.into_parts();
         let mut place = path::find(head.uri.path(), head.uri.query());
-        if let Wanted::Answer(target) | Wanted::Count(target) = &mut place.wanted {
+        if let Operation::Answer(target) | Operation::Count(target) = &mut place.operation {
             let betas = head.headers.get_all(BETA);
             target.interleaved = betas.iter().any(|b| b.to_str().is_ok_and(is_interleaved));
         }
-        let allowed = match place.wanted {
-            Wanted::Models
-            | Wanted::Model(_)
-            | Wanted::Meter
-            | Wanted::Faults
-            | Wanted::Task(_)
-            | Wanted::File(_) => Method::GET,
-            Wanted::Answer(_)
-            | Wanted::Count(_)
-            | Wanted::Embeddings(..)
-            | Wanted::Pictures(_)
-            | Wanted::Nothing => Method::POST,
+        let allowed = match place.operation {
+            Operation::Models
+            | Operation::Model(_)
+            | Operation::Meter
+            | Operation::Faults
+            | Operation::Task(_)
+            | Operation::File(_) => Method::GET,
+            Operation::Answer(_)
+            | Operation::Count(_)
+            | Operation::Embeddings(..)
+            | Operation::Pictures(_)
+            | Operation::Nothing => Method::POST,
         };
-        if head.method != allowed && !matches!(place.wanted, Wanted::Nothing) {
+        if head.method != allowed && !matches!(place.operation, Operation::Nothing) {
             let say = format!("only {allowed} is served at this path");
             return self.refuse(place.origin, &Fault::new(Trouble::NoMethod, say));
         }
         let canned =
             self.canned || head.headers.get("x-demo-canned").is_some_and(|value| value == "1");
-        let outcome = match &place.wanted {
-            Wanted::Answer(target) => match spoken(&place) {
+        let outcome = match &place.operation {
+            Operation::Answer(target) => match spoken(&place) {
                 Ok(dialect) if canned && !target.array => {
                     Ok(self.canned_answer(dialect, target, &body))
                 }
                 Ok(dialect) => self.answer(dialect, target, &body, about),
                 Err(fault) => Err(fault),
             },
-            Wanted::Count(target) => {
+            Operation::Count(target) => {
                 spoken(&place).and_then(|dialect| count(dialect, target, &body))
             }
-            Wanted::Embeddings(form, target) => {
-                embed::serve(*form, target, &body).map(|embed::Answer { body, model, usage }| {
+            Operation::Embeddings(form, target) => embed::serve(*form, target, &body).map(
+                |embed::EmbeddingAnswer { body, model, usage }| {
                     let ticket = self.meter.begin(&model, &usage, false, about);
                     told(StatusCode::OK, Body::answer(body, 0, ticket))
-                })
-            }
-            Wanted::Pictures(edit) => self.pictures(*edit, &head, &body, about),
-            Wanted::Task(id) => images::poll(id).map(|body| whole(StatusCode::OK, body)),
-            Wanted::File(name) => {
+                },
+            ),
+            Operation::Pictures(edit) => self.pictures(*edit, &head, &body, about),
+            Operation::Task(id) => images::poll(id).map(|body| whole(StatusCode::OK, body)),
+            Operation::File(name) => {
                 let (status, kind, body) = images::file(name);
                 let mut response = whole(status, body);
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
                 Ok(response)
             }
-            Wanted::Models => Ok(whole(StatusCode::OK, models().to_string())),
-            Wanted::Model(id) => Ok(whole(StatusCode::OK, listed(id).to_string())),
-            Wanted::Meter => Ok(whole(StatusCode::OK, self.meter.to_json().to_string())),
-            Wanted::Faults => Ok(whole(StatusCode::OK, faults::listed().to_string())),
-            Wanted::Nothing => Err(Fault::new(Trouble::NoPath, "there is nothing at this path")),
+            Operation::Models => Ok(whole(StatusCode::OK, models().to_string())),
+            Operation::Model(id) => Ok(whole(StatusCode::OK, listed(id).to_string())),
+            Operation::Meter => Ok(whole(StatusCode::OK, self.meter.to_json().to_string())),
+            Operation::Faults => Ok(whole(StatusCode::OK, faults::listed().to_string())),
+            Operation::Nothing => Err(Fault::new(Trouble::NoPath, "there is nothing at this path")),
         };
         outcome.unwrap_or_else(|fault| self.refuse(place.origin, &fault))
     }
 
-    /// The one road of all formats.
+    /// Answers a request of any chat format.
     fn answer(
         &self,
         dialect: &'static dyn Dialect,
         target: &Target,
         body: &Bytes,
-        about: About,
+        about: CallInfo,
     ) -> Result<Response<Body>, Fault> {
         let peek = dialect.peek(target, body)?;
         let chat = dialect.read_request(target, body)?;
@@ -169,25 +169,25 @@ impl Upstream {
         Ok(streamed(body, target.array))
     }
 
-    /// An order for pictures.
+    /// Answers an image request.
     fn pictures(
         &self,
         edit: bool,
         head: &http::request::Parts,
         body: &Bytes,
-        about: About,
+        about: CallInfo,
     ) -> Result<Response<Body>, Fault> {
         let named = head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
         let host = head.uri.authority().map(http::uri::Authority::as_str).or(named);
-        let images::Answer { model, usage, reply } =
+        let images::ImageAnswer { model, usage, reply } =
             images::serve(edit, &head.headers, host.unwrap_or_default(), body)?;
-        let stream = matches!(reply, images::Reply::Stream(_));
+        let stream = matches!(reply, images::ImageAnswerBody::Stream(_));
         let ticket = self.meter.begin(&model, &usage, stream, about);
         Ok(match reply {
-            images::Reply::Whole(body) => {
+            images::ImageAnswerBody::Whole(body) => {
                 told(StatusCode::OK, Body::answer(body, usage.output, ticket))
             }
-            images::Reply::Stream(pieces) => {
+            images::ImageAnswerBody::Stream(pieces) => {
                 streamed(Body::pieces(pieces, usage.output, self.pace, ticket), false)
             }
         })
@@ -218,20 +218,20 @@ impl Upstream {
 
     fn refuse(&self, origin: Origin, fault: &Fault) -> Response<Body> {
         self.meter.refused();
-        // A format that is not spoken yet is refused in the plainest one.
+        // An unsupported format is refused in the chat format.
         let dialect = dialects::get(origin).unwrap_or(&dialects::chat::Chat);
         let (status, body) = dialect.write_fault(fault, &stamp::fresh().id);
         whole(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), body)
     }
 }
 
-fn spoken(place: &Place) -> Result<&'static dyn Dialect, Fault> {
+fn spoken(place: &PathTarget) -> Result<&'static dyn Dialect, Fault> {
     dialects::get(place.origin)
         .ok_or_else(|| Fault::new(Trouble::NoPath, "this format is not spoken here"))
 }
 
-/// The input tokens of a request, in the words of its format. Its rules are not applied: they
-/// ask for fields that a mere count does not need.
+/// Returns the number of input tokens in the format of the request. The rules are not applied: they
+/// require fields that a count does not need.
 fn count(dialect: &dyn Dialect, target: &Target, body: &[u8]) -> Result<Response<Body>, Fault> {
     let chat = dialect.read_request(target, body)?;
     let tokens = model::count_input(&chat);

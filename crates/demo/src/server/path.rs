@@ -1,94 +1,94 @@
-//! Which format and what a path asks for.
+//! Paths of the upstream: their format and their operation.
 
 use canon::Origin;
 use dialects::Target;
 use dialects::embeddings::Form;
 
-/// What a path asks for, and the format in which its errors are told.
+/// Operation of a path, and the format of its errors.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PathTarget {
     pub(super) origin: Origin,
-    pub(super) wanted: Wanted,
+    pub(super) operation: Operation,
 }
 
-/// What a path asks for.
+/// Operation of a path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// An answer of the model.
+pub(super) enum Operation {
+    /// A chat answer.
     Answer(Target),
-    /// The input tokens of a request.
+    /// A token count.
     Count(Target),
-    /// Vectors.
+    /// Embeddings.
     Embeddings(Form, Target),
-    /// Pictures; whether as an edit.
+    /// Images; true for an edit.
     Pictures(bool),
-    /// What became of an order for pictures.
+    /// State of an image task.
     Task(String),
-    /// A picture behind a link.
+    /// An image behind a URL.
     File(String),
     /// The list of models.
     Models,
     /// One model of the list.
     Model(String),
-    /// What was served.
+    /// The meter.
     Meter,
-    /// The faults there are.
+    /// The list of faults.
     Faults,
-    /// Nothing that is here.
+    /// Unknown path.
     Nothing,
 }
 
-/// Looks a path up.
-pub(super) fn find(path: &str, query: Option<&str>) -> Place {
+/// Looks up a path.
+pub(super) fn find(path: &str, query: Option<&str>) -> PathTarget {
     let plain = Target::default;
-    let place = |origin, wanted| Place { origin, wanted };
+    let place = |origin, operation| PathTarget { origin, operation };
     match path {
-        "/v1/chat/completions" => place(Origin::Chat, Wanted::Answer(plain())),
-        "/v1/responses" => place(Origin::Responses, Wanted::Answer(plain())),
-        "/v1/responses/input_tokens" => place(Origin::Responses, Wanted::Count(plain())),
-        "/v1/messages" => place(Origin::Messages, Wanted::Answer(plain())),
-        "/v1/messages/count_tokens" => place(Origin::Messages, Wanted::Count(plain())),
-        "/v1/embeddings" => place(Origin::Chat, Wanted::Embeddings(Form::List, plain())),
-        "/v1/images/generations" => place(Origin::Images, Wanted::Pictures(false)),
-        "/v1/images/edits" => place(Origin::Images, Wanted::Pictures(true)),
-        "/v1/models" => place(Origin::Chat, Wanted::Models),
-        "/meter" => place(Origin::Chat, Wanted::Meter),
-        "/faults" => place(Origin::Chat, Wanted::Faults),
+        "/v1/chat/completions" => place(Origin::Chat, Operation::Answer(plain())),
+        "/v1/responses" => place(Origin::Responses, Operation::Answer(plain())),
+        "/v1/responses/input_tokens" => place(Origin::Responses, Operation::Count(plain())),
+        "/v1/messages" => place(Origin::Messages, Operation::Answer(plain())),
+        "/v1/messages/count_tokens" => place(Origin::Messages, Operation::Count(plain())),
+        "/v1/embeddings" => place(Origin::Chat, Operation::Embeddings(Form::List, plain())),
+        "/v1/images/generations" => place(Origin::Images, Operation::Pictures(false)),
+        "/v1/images/edits" => place(Origin::Images, Operation::Pictures(true)),
+        "/v1/models" => place(Origin::Chat, Operation::Models),
+        "/meter" => place(Origin::Chat, Operation::Meter),
+        "/faults" => place(Origin::Chat, Operation::Faults),
         _ => kept(path).unwrap_or_else(|| below_models(path, query)),
     }
 }
 
-/// What was kept of an order for pictures.
-fn kept(path: &str) -> Option<Place> {
-    let task = path.strip_prefix("/v1/images/generations/").map(str::to_owned).map(Wanted::Task);
-    let file = || path.strip_prefix("/pictures/").map(str::to_owned).map(Wanted::File);
-    Some(Place { origin: Origin::Images, wanted: task.or_else(file)? })
+/// Returns the place of a stored image or task.
+fn kept(path: &str) -> Option<PathTarget> {
+    let task = path.strip_prefix("/v1/images/generations/").map(str::to_owned).map(Operation::Task);
+    let file = || path.strip_prefix("/pictures/").map(str::to_owned).map(Operation::File);
+    Some(PathTarget { origin: Origin::Images, operation: task.or_else(file)? })
 }
 
-/// The format of a path, and the model it names.
+/// Returns the format of a path, and the model in it.
 pub(crate) fn model_of(path: &str, query: Option<&str>) -> (Origin, Option<String>) {
-    let Place { origin, wanted } = find(path, query);
-    let model = match wanted {
-        Wanted::Answer(target) | Wanted::Count(target) | Wanted::Embeddings(_, target) => {
+    let PathTarget { origin, operation } = find(path, query);
+    let model = match operation {
+        Operation::Answer(target) | Operation::Count(target) | Operation::Embeddings(_, target) => {
             target.model
         }
-        Wanted::Pictures(_)
-        | Wanted::Task(_)
-        | Wanted::File(_)
-        | Wanted::Models
-        | Wanted::Model(_)
-        | Wanted::Meter
-        | Wanted::Faults
-        | Wanted::Nothing => None,
+        Operation::Pictures(_)
+        | Operation::Task(_)
+        | Operation::File(_)
+        | Operation::Models
+        | Operation::Model(_)
+        | Operation::Meter
+        | Operation::Faults
+        | Operation::Nothing => None,
     };
     (origin, model)
 }
 
 /// `/v1beta/models/{model}:{operator}`, the same under `/v1`, or one model of the list.
-fn below_models(path: &str, query: Option<&str>) -> Place {
+fn below_models(path: &str, query: Option<&str>) -> PathTarget {
     let native = path.starts_with("/v1beta/");
     let rest = path.strip_prefix("/v1beta/models/").or_else(|| path.strip_prefix("/v1/models/"));
-    // The operator is what follows the last colon: a model id may have colons of its own.
+    // The operator follows the last colon: a model id may contain colons.
     let named = rest.and_then(|rest| rest.rsplit_once(':'));
     let target = |model: &str, stream: bool| Target {
         model: Some(decoded(model)),
@@ -96,16 +96,21 @@ fn below_models(path: &str, query: Option<&str>) -> Place {
         array: stream && !is_sse(query),
         ..Target::default()
     };
-    let wanted = match (named, rest) {
-        (Some((model, "generateContent")), _) => Wanted::Answer(target(model, false)),
-        (Some((model, "streamGenerateContent")), _) => Wanted::Answer(target(model, true)),
-        (Some((model, "countTokens")), _) => Wanted::Count(target(model, false)),
-        (Some((model, "embedContent")), _) => Wanted::Embeddings(Form::One, target(model, false)),
+    let operation = match (named, rest) {
+        (Some((model, "generateContent")), _) => Operation::Answer(target(model, false)),
+        (Some((model, "streamGenerateContent")), _) => Operation::Answer(target(model, true)),
+        (Some((model, "countTokens")), _) => Operation::Count(target(model, false)),
+        (Some((model, "embedContent")), _) => {
+            Operation::Embeddings(Form::One, target(model, false))
+        }
         (Some((model, "batchEmbedContents")), _) => {
-            Wanted::Embeddings(Form::Batch, target(model, false))
+            Operation::Embeddings(Form::Batch, target(model, false))
         }
         (_, Some(model)) if !native && !model.is_empty() => {
-            return Place { origin: Origin::Chat, wanted: Wanted::Model(decoded(model)) };
+            return PathTarget {
+                origin: Origin::Chat,
+                operation: Operation::Model(decoded(model)),
+            };
         }
         (_, _) => {
             let origin = if native {
@@ -115,17 +120,17 @@ fn below_models(path: &str, query: Option<&str>) -> Place {
             } else {
                 Origin::Chat
             };
-            return Place { origin, wanted: Wanted::Nothing };
+            return PathTarget { origin, operation: Operation::Nothing };
         }
     };
-    Place { origin: Origin::Native, wanted }
+    PathTarget { origin: Origin::Native, operation }
 }
 
 fn is_sse(query: Option<&str>) -> bool {
     query.unwrap_or_default().split('&').any(|pair| pair == "alt=sse")
 }
 
-/// A path segment with its percent signs undone; a broken one stays as it is.
+/// Decodes a percent-encoded path segment; an invalid one stays unchanged.
 fn decoded(segment: &str) -> String {
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.as_bytes();
@@ -159,11 +164,14 @@ mod tests {
     fn the_operator_is_what_follows_the_last_colon() {
         let place = find("/v1beta/models/a%2Fb:c:streamGenerateContent", Some("key=1&alt=sse"));
         let target = Target { model: Some("a/b:c".to_owned()), stream: true, ..Target::default() };
-        assert_eq!(place, Place { origin: Origin::Native, wanted: Wanted::Answer(target) });
+        assert_eq!(
+            place,
+            PathTarget { origin: Origin::Native, operation: Operation::Answer(target) }
+        );
         let place = find("/v1/models/x:generateContent", None);
         assert_eq!(place.origin, Origin::Native);
         let place = find("/v1/models/org/x", None);
-        assert_eq!(place.wanted, Wanted::Model("org/x".to_owned()));
+        assert_eq!(place.operation, Operation::Model("org/x".to_owned()));
     }
 
     #[test]
@@ -171,6 +179,6 @@ mod tests {
         assert_eq!(find("/v1beta/nothing", None).origin, Origin::Native);
         assert_eq!(find("/v1/messages/batches", None).origin, Origin::Messages);
         assert_eq!(find("/", None).origin, Origin::Chat);
-        assert_eq!(find("/", None).wanted, Wanted::Nothing);
+        assert_eq!(find("/", None).operation, Operation::Nothing);
     }
 }

@@ -1,4 +1,4 @@
-//! What makes one answer different from every other: its id and its time.
+//! Unique id and time of an answer.
 
 use dialects::Stamp;
 use std::collections::hash_map::RandomState;
@@ -7,15 +7,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::dice;
+use crate::seeded_random;
 
-/// A stamp no other answer has.
+/// Returns a stamp that no other answer has.
 pub(super) fn fresh() -> Stamp {
     static PROCESS: OnceLock<u64> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let process = *PROCESS.get_or_init(|| RandomState::new().build_hasher().finish());
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    Stamp { id: dice::word(dice::join(process, number), 24), created: now() }
+    Stamp { id: seeded_random::word(seeded_random::join(process, number), 24), created: now() }
 }
 
 /// Seconds since 1970.

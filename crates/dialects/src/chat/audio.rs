@@ -1,8 +1,10 @@
-//! Speech in an answer: `message.audio`, with what is said as its transcript.
+//! Audio output: `message.audio` with a transcript.
 //!
-//! The object does not tell how the sound is coded, since the caller chose that, so its first bytes
-//! are asked. Under its `id` a provider keeps the sound for a while; a gateway that hands the sound
-//! itself on keeps nothing, and says so with a time that is over.
+//! The object does not state the encoding, because the caller chose it in the request. The reader
+//! detects it from the first bytes. OpenAI stores the audio under its `id` until `expires_at`; the
+//! gateway stores nothing, so it writes an `expires_at` in the past.
+//!
+//! See <https://platform.openai.com/docs/guides/audio>.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,28 +17,28 @@ use crate::envelope;
 use crate::fields::Object;
 use crate::text;
 
-/// The object, or a piece of it in a stream.
+/// The `audio` object of a message or of a stream delta.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Audio<'a> {
+pub(super) struct ChatAudio<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     data: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) transcript: Option<Cow<'a, str>>,
 }
 
-/// The sound so far. Every piece of a stream is coded for itself.
+/// Decoded audio so far. Each delta is base64-encoded separately.
 #[derive(Debug, Default)]
-pub(super) struct Sound(Vec<u8>);
+pub(super) struct AudioBuffer(Vec<u8>);
 
-impl Sound {
-    /// Adds a piece; what is no base64 is left out, as a client would have to.
-    pub(super) fn add(&mut self, audio: &Audio<'_>) {
+impl AudioBuffer {
+    /// Appends a piece. Invalid base64 is skipped.
+    pub(super) fn add(&mut self, audio: &ChatAudio<'_>) {
         let more = audio.data.as_deref().and_then(envelope::decode).unwrap_or_default();
         self.0.extend(more);
     }
 
-    /// All of it as a part; `None` for silence.
-    pub(super) fn part(self) -> Option<Part> {
+    /// Returns the audio as one part. `None` if there is none.
+    pub(super) fn into_part(self) -> Option<Part> {
         let Self(bytes) = self;
         if bytes.is_empty() {
             return None;
@@ -55,7 +57,7 @@ impl Sound {
     }
 }
 
-/// Sound as the object; `None` for other media.
+/// Writes audio as the `audio` object. `None` for other media.
 pub(super) fn write(media: &Media) -> Option<Value> {
     let (MediaKind::Audio, Source::Inline { mime: _, data }) = (&media.kind, &media.source) else {
         return None;

@@ -1,4 +1,6 @@
-//! Errors in the chat format, in and out.
+//! Errors of the chat format, read and written.
+//!
+//! See <https://platform.openai.com/docs/guides/error-codes>.
 
 use canon::{Fault, Trouble};
 use serde::Deserialize;
@@ -7,23 +9,23 @@ use std::borrow::Cow;
 
 use crate::fields::Object;
 
-/// A provider's error answer.
+/// Reads a provider's error response.
 pub(super) fn read(status: u16, body: &[u8]) -> Fault {
     #[derive(Deserialize)]
-    struct Body {
+    struct ChatErrorBody {
         error: Option<Value>,
     }
-    // Some say it without an object around it.
-    let error = serde_json::from_slice::<Body>(body).ok().and_then(|body| body.error);
+    // Some providers send the error without the `error` wrapper.
+    let error = serde_json::from_slice::<ChatErrorBody>(body).ok().and_then(|body| body.error);
     let error = error.or_else(|| serde_json::from_slice(body).ok());
     crate::fault::of_upstream(status, error.as_ref().map(message_and_code))
 }
 
-/// An error object that came where an answer was expected: in a 200, or inside a stream.
+/// Reads an error object that came in place of an answer: with status 200, or inside a stream.
 pub(super) fn read_object(error: &str) -> Fault {
     let value: Value = serde_json::from_str(error).unwrap_or_default();
-    let said = message_and_code(&value);
-    let status = match (&*said.code, &*said.kind) {
+    let error_fields = message_and_code(&value);
+    let status = match (&*error_fields.code, &*error_fields.kind) {
         ("rate_limit_exceeded" | "429", _) | (_, "rate_limit_error" | "requests" | "tokens") => 429,
         ("insufficient_quota", _) | (_, "insufficient_quota") => 402,
         ("invalid_api_key", _) | (_, "authentication_error") => 401,
@@ -33,7 +35,7 @@ pub(super) fn read_object(error: &str) -> Fault {
         ("server_is_overloaded" | "slow_down" | "overloaded", _) | (_, "overloaded_error") => 529,
         _ => 503,
     };
-    crate::fault::of_upstream(status, Some(said))
+    crate::fault::of_upstream(status, Some(error_fields))
 }
 
 fn message_and_code(error: &Value) -> crate::fault::UpstreamWords {
@@ -56,9 +58,9 @@ fn message_and_code(error: &Value) -> crate::fault::UpstreamWords {
     }
 }
 
-/// A fault in this format's words.
+/// Writes an error in this format.
 pub(super) fn write(fault: &Fault) -> (u16, Vec<u8>) {
-    let (status, kind, code) = words(fault.trouble());
+    let (status, kind, code) = error_words(fault.trouble());
     let code: Option<Cow<'_, str>> = fault.detail().map(Cow::Borrowed).or(code.map(Cow::Borrowed));
     let body: Value = Object::new()
         .set(
@@ -73,7 +75,7 @@ pub(super) fn write(fault: &Fault) -> (u16, Vec<u8>) {
     (status, body.to_string().into_bytes())
 }
 
-const fn words(trouble: Trouble) -> (u16, &'static str, Option<&'static str>) {
+const fn error_words(trouble: Trouble) -> (u16, &'static str, Option<&'static str>) {
     const INVALID: &str = "invalid_request_error";
     match trouble {
         Trouble::Invalid => (400, INVALID, Some("invalid_value")),

@@ -1,18 +1,20 @@
 //! OpenAI chat completions, `POST /v1/chat/completions`.
 //!
-//! The plainest of the formats and the one peers extend. Of the extensions we read and write:
-//! `reasoning_content`, `reasoning` and `reasoning_details[]` for thinking and its seals,
-//! `extra_content.google.thought_signature` on tool calls, `message.images[]` for pictures.
+//! Reference: <https://platform.openai.com/docs/api-reference/chat/create>. Other vendors extend
+//! this format. The supported extensions are `reasoning_content`, `reasoning` and
+//! `reasoning_details[]` for thinking and its signatures, `extra_content.google.thought_signature`
+//! on tool calls, and `message.images[]` for generated images.
 
 mod audio;
 mod fault;
-mod head;
-mod passage;
+mod names;
+mod pass_through;
 mod read_reply;
 mod read_request;
 mod read_stream;
+mod request_view;
 mod rules;
-mod seals;
+mod signatures;
 mod wire;
 mod write_reply;
 mod write_request;
@@ -21,20 +23,17 @@ mod write_stream;
 use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Fault, Lossy, Origin, Reply};
 
-/// The chat format.
+/// The chat completions format.
 #[derive(Clone, Copy, Debug)]
 pub struct Chat;
 
-const ME: Origin = Origin::Chat;
-const PATH: &str = "/v1/chat/completions";
-
 impl Dialect for Chat {
     fn origin(&self) -> Origin {
-        ME
+        names::ORIGIN
     }
 
     fn ends(&self) -> Ends {
-        Ends { stop_texts: write_request::MOST_STOPS, tells_stop: false, least_output: 1 }
+        Ends { stop_texts: names::MAX_STOP_SEQUENCES, tells_stop: false, least_output: 1 }
     }
 
     fn read_request(&self, _target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
@@ -54,11 +53,11 @@ impl Dialect for Chat {
     }
 
     fn reader(&self) -> Box<dyn Reader> {
-        Box::new(read_stream::ChatReader::default())
+        Box::new(read_stream::ChatStreamReader::default())
     }
 
     fn writer(&self, chat: &canon::Chat, stamp: &Stamp) -> Box<dyn Writer> {
-        Box::new(write_stream::ChatWriter::new(chat, stamp))
+        Box::new(write_stream::ChatStreamWriter::new(chat, stamp))
     }
 
     fn read_fault(&self, status: u16, body: &[u8]) -> Fault {

@@ -1,4 +1,4 @@
-//! A provider's whole chat completion into canon.
+//! Reads a whole chat completion into canon.
 
 use canon::{
     Candidate, Citation, Extras, Fault, Finish, Kind, Logprob, Media, MediaKind, Part, Raw, Reply,
@@ -7,11 +7,13 @@ use canon::{
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::audio::{Audio, Sound};
-use super::{ME, fault, read_request, seals, wire};
+use super::audio::{AudioBuffer, ChatAudio};
+use super::names::{MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
+use super::signatures::DetailsAuthor;
+use super::{fault, read_request, wire};
 use crate::fields::{Fields, Path};
 
-/// Reads an answer; an error object in place of one is that error.
+/// Reads a reply. An `error` object in place of a reply becomes that error.
 pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     let mut fields = Fields::new(value, &Path::Root).map_err(|e| unreadable(e.say()))?;
@@ -23,7 +25,7 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
         let candidates =
             choices.into_iter().enumerate().map(candidate).collect::<Result<Vec<_>, _>>()?;
         let usage = fields.take("usage").and_then(|value| {
-            serde_json::from_value::<wire::Counts>(value).ok().map(wire::Counts::read)
+            serde_json::from_value::<wire::ChatUsage>(value).ok().map(wire::ChatUsage::into_canon)
         });
         fields.take("object");
         Ok(Reply {
@@ -36,7 +38,7 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
         })
     };
     let mut reply = read().map_err(|e| unreadable(&e.to_string()))?;
-    reply.extras = fields.extras(ME);
+    reply.extras = fields.extras(ORIGIN);
     Ok(reply)
 }
 
@@ -50,19 +52,19 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
     let index = fields.count("index")?.and_then(|n| u32::try_from(n).ok());
     let mut finish = fields
         .string("finish_reason")?
-        .map(|word| Finish::new(wire::read_why(&word), Raw::new(ME, word)));
+        .map(|word| Finish::new(wire::read_finish_reason(&word), Raw::new(ORIGIN, word)));
     let logprobs = fields.take("logprobs").map(|value| logprobs(&value)).unwrap_or_default();
     let message = fields.object("message")?.unwrap_or_default();
     let mut message = Fields::of(message, &Path::Root);
     message.take("role");
-    let details = message.list(seals::DETAILS)?.unwrap_or_default();
-    let mut parts = read_request::thoughts(details, &mut message, seals::Side::Answer)?;
+    let details = message.list(REASONING_DETAILS)?.unwrap_or_default();
+    let mut parts = read_request::thoughts(details, &mut message, DetailsAuthor::Provider)?;
     let citations = citations(message.list("annotations")?.unwrap_or_default());
     let audio = message.take("audio").unwrap_or_default();
-    let audio = Audio::deserialize(&audio).unwrap_or_default();
-    let mut sound = Sound::default();
-    sound.add(&audio);
-    // What is spoken is written only in the transcript.
+    let audio = ChatAudio::deserialize(&audio).unwrap_or_default();
+    let mut audio_buffer = AudioBuffer::default();
+    audio_buffer.add(&audio);
+    // Audio output has its text in the transcript only.
     let content = message.take("content").filter(|content| content.as_str() != Some(""));
     match content.or_else(|| audio.transcript.as_deref().map(Value::from)) {
         Some(Value::String(text)) if !text.is_empty() => {
@@ -71,7 +73,7 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
         Some(Value::Array(pieces)) => {
             let (mut thought, mut text) = (String::new(), String::new());
             for piece in &pieces {
-                wire::read_said(piece, &mut thought, &mut text);
+                wire::append_content_part(piece, &mut thought, &mut text);
             }
             if !thought.is_empty() {
                 let thought = Thought { text: thought, redacted: false };
@@ -85,7 +87,7 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
         parts.push(Part::new(Kind::Refusal(refusal)));
     }
     parts.extend(images(message.list("images")?.unwrap_or_default()));
-    parts.extend(sound.part());
+    parts.extend(audio_buffer.into_part());
     let calls = message.list("tool_calls")?.unwrap_or_default();
     for call in calls {
         parts.push(read_request::tool_call(call, &Path::Root)?);
@@ -94,7 +96,7 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
         parts.push(read_request::function_call(call, &Path::Root)?);
     }
     let rest = message.rest();
-    // Some providers say `stop` although they call a tool; clients go by the reason.
+    // Some providers report `stop` although the message has tool calls. Clients act on the reason.
     let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
     if let Some(finish) = &mut finish
         && calls
@@ -103,14 +105,14 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
         finish.why = canon::Why::ToolCalls;
     }
     let index = index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
-    let mut extras = fields.extras(ME);
+    let mut extras = fields.extras(ORIGIN);
     if !rest.is_empty() {
-        extras.put(ME, wire::MESSAGE, Value::Object(rest));
+        extras.put(ORIGIN, MESSAGE_EXTRA, Value::Object(rest));
     }
     Ok(Candidate { index, parts, finish, logprobs, extras })
 }
 
-/// The sources of a text.
+/// Citations of a text.
 pub(super) fn citations(annotations: Vec<Value>) -> Vec<Citation> {
     annotations
         .into_iter()
@@ -131,7 +133,8 @@ pub(super) fn citations(annotations: Vec<Value>) -> Vec<Citation> {
         .collect()
 }
 
-/// Pictures in the answer, where peers put them.
+/// Generated images in `message.images[]`, an extension of OpenRouter:
+/// <https://openrouter.ai/docs/features/multimodal/image-generation>.
 pub(super) fn images(images: Vec<Value>) -> Vec<Part> {
     images
         .into_iter()

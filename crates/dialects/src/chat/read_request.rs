@@ -1,4 +1,4 @@
-//! A chat request into canon.
+//! Reads a chat request into canon.
 
 use canon::{
     CacheMark, Canvas, Choice, Clip, Detail, Extras, Fault, Format, FunctionTool, Hints, Kind,
@@ -7,11 +7,13 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::{ME, seals, wire};
+use super::names::{ORIGIN, REASONING_DETAILS};
+use super::signatures::{self, DetailsAuthor};
+use super::wire;
 use crate::fields::{Fields, Path};
 use crate::{json, stretch};
 
-/// Reads a request. Its rules have been checked by `rules`; here only types matter.
+/// Reads a request. `rules` has checked it before; this reader only checks types.
 pub(super) fn read(body: &[u8]) -> Result<canon::Chat, Fault> {
     let text = json::text(body)?;
     let value: Value = serde_json::from_str(text)
@@ -73,11 +75,12 @@ pub(super) fn read(body: &[u8]) -> Result<canon::Chat, Fault> {
         stream,
         state,
         hints,
-        extras: fields.extras(ME),
+        extras: fields.extras(ORIGIN),
     })
 }
 
-/// The shape of pictures, as peers tell it. What else they tell there stays in this format.
+/// Reads `image_config`, an extension of OpenRouter. Unknown fields stay in the extras of this
+/// format.
 fn canvas(fields: &mut Fields<'_>) -> Result<Canvas, Fault> {
     let Some(config) = fields.object("image_config")? else { return Ok(Canvas::default()) };
     let path = Path::Root.key("image_config");
@@ -142,7 +145,7 @@ fn turns(messages: Vec<Value>) -> Result<Vec<Turn>, Fault> {
             "function" => (Role::User, vec![function_result(&mut fields, &turns, name)?], None),
             _ => return Err(fields.fault("role", "is not a role of this format")),
         };
-        turns.push(Turn { role, parts, name, extras: fields.extras(ME) });
+        turns.push(Turn { role, parts, name, extras: fields.extras(ORIGIN) });
     }
     Ok(turns)
 }
@@ -216,27 +219,27 @@ fn part(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
             rest = inner.rest();
             kind
         }
-        _ => Kind::Foreign { origin: ME, value: original },
+        _ => Kind::Foreign { origin: ORIGIN, value: original },
     };
     let mut extras = match &kind {
         Kind::Foreign { .. } => Extras::none(),
-        _ => fields.extras(ME),
+        _ => fields.extras(ORIGIN),
     };
     keep_inside(&mut extras, &word, rest);
     Ok(Part { kind, seal: None, cache, extras })
 }
 
-/// Keeps what nobody took of an object inside another one, under its name.
+/// Keeps the unread fields of an inner object under its name.
 fn keep_inside(extras: &mut Extras, name: &str, rest: Map<String, Value>) {
     if !rest.is_empty() {
-        extras.put(ME, name, Value::Object(rest));
+        extras.put(ORIGIN, name, Value::Object(rest));
     }
 }
 
 fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     let name = fields.string("filename")?;
     if let Some(id) = fields.string("file_id")? {
-        let source = Source::File { origin: ME, id };
+        let source = Source::File { origin: ORIGIN, id };
         return Ok(Kind::Media(Media {
             kind: MediaKind::Document,
             source,
@@ -249,7 +252,7 @@ fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
     Ok(Kind::Media(Media { name, ..media(MediaKind::Document, &data) }))
 }
 
-/// Media behind an address, or inside a data URI.
+/// Media from a URL or a data URI (RFC 2397).
 fn media(kind: MediaKind, url: &str) -> Media {
     let source = match url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) {
         Some((head, data)) => {
@@ -271,7 +274,8 @@ fn detail(word: &str) -> Option<Detail> {
     }
 }
 
-/// A breakpoint in this format's words, or in those of messages, which peers accept here.
+/// Reads a cache breakpoint: this format's own field, or `cache_control` of the messages format,
+/// which other vendors accept here.
 fn cache_mark(fields: &mut Fields<'_>) -> Option<CacheMark> {
     let mark = fields.take("prompt_cache_breakpoint").or_else(|| fields.take("cache_control"))?;
     Some(CacheMark { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) })
@@ -282,18 +286,18 @@ fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
     let calls = fields.list("tool_calls")?.unwrap_or_default().into_iter().enumerate();
     let calls = calls.map(|(at, call)| tool_call(call, &path.item(at)));
     let mut calls = calls.collect::<Result<Vec<Part>, Fault>>()?;
-    let details = fields.list(seals::DETAILS)?.unwrap_or_default();
-    let (details, on_text) = seals::restore(details, &mut calls);
-    let mut parts = thoughts(details, fields, seals::Side::History)?;
-    let mut said = content(fields)?;
-    if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = said.as_slice()
+    let details = fields.list(REASONING_DETAILS)?.unwrap_or_default();
+    let (details, on_text) = signatures::split_details(details, &mut calls);
+    let mut parts = thoughts(details, fields, DetailsAuthor::Client)?;
+    let mut texts = content(fields)?;
+    if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = texts.as_slice()
         && extras.is_empty()
     {
-        said = stretch::cut(text, stretch::named(on_text));
-    } else if said.is_empty() && !on_text.is_empty() {
-        said = stretch::cut("", stretch::named(on_text));
+        texts = stretch::cut(text, stretch::named(on_text));
+    } else if texts.is_empty() && !on_text.is_empty() {
+        texts = stretch::cut("", stretch::named(on_text));
     }
-    parts.extend(said);
+    parts.extend(texts);
     if let Some(refusal) = fields.string("refusal")? {
         parts.push(Part::new(Kind::Refusal(refusal)));
     }
@@ -305,7 +309,7 @@ fn assistant(fields: &mut Fields<'_>) -> Result<Vec<Part>, Fault> {
     Ok(parts)
 }
 
-/// The old form of a tool call, which has no id.
+/// Reads `function_call`, the deprecated form of a tool call. It has no id.
 pub(super) fn function_call(call: Map<String, Value>, path: &Path<'_>) -> Result<Part, Fault> {
     let mut call = Fields::of(call, path);
     let name = call.required("name")?;
@@ -314,23 +318,23 @@ pub(super) fn function_call(call: Map<String, Value>, path: &Path<'_>) -> Result
     Ok(Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom: false })))
 }
 
-/// Thinking, from the richest of the extensions the message carries.
+/// Reads thinking from the most detailed of the extension fields.
 pub(super) fn thoughts(
     details: Vec<Value>,
     fields: &mut Fields<'_>,
-    side: seals::Side,
+    author: DetailsAuthor,
 ) -> Result<Vec<Part>, Fault> {
     let plain = fields.string("reasoning_content")?;
     let other = fields.string("reasoning")?;
     let (mut parts, mut unknown) = (Vec::new(), Vec::new());
     for detail in details {
-        match seals::read_detail(&detail, side) {
+        match signatures::read_detail(&detail, author) {
             Some(part) => parts.push(part),
             None => unknown.push(detail),
         }
     }
     if !unknown.is_empty() {
-        fields.leave(seals::DETAILS, Value::Array(unknown));
+        fields.leave(REASONING_DETAILS, Value::Array(unknown));
     }
     if !parts.is_empty() {
         return Ok(parts);
@@ -342,13 +346,13 @@ pub(super) fn thoughts(
         .collect())
 }
 
-/// One tool call of an assistant message.
+/// Reads one tool call of an assistant message.
 pub(super) fn tool_call(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
     let mut fields = Fields::new(value, path)?;
     let id = fields.string("id")?.unwrap_or_default();
     fields.take("type");
     fields.take("index");
-    let seal = fields.take("extra_content").as_ref().and_then(seals::read_on_call);
+    let signature = fields.take("extra_content").as_ref().and_then(signatures::read_call_signature);
     let (inner, custom) = match fields.object("custom")? {
         Some(inner) => (inner, true),
         None => (fields.object("function")?.unwrap_or_default(), false),
@@ -362,10 +366,10 @@ pub(super) fn tool_call(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
         Some(object) => object.to_string(),
         None => String::new(),
     };
-    let mut extras = fields.extras(ME);
+    let mut extras = fields.extras(ORIGIN);
     keep_inside(&mut extras, word, inner.rest());
     let call = ToolCall { id, name, arguments, custom };
-    Ok(Part::new(Kind::ToolCall(call)).sealed(seal).with(extras))
+    Ok(Part::new(Kind::ToolCall(call)).sealed(signature).with(extras))
 }
 
 fn tool_result(fields: &mut Fields<'_>) -> Result<Part, Fault> {
@@ -377,7 +381,8 @@ fn tool_result(fields: &mut Fields<'_>) -> Result<Part, Fault> {
     Ok(Part { cache, ..Part::new(Kind::ToolResult(result)) })
 }
 
-/// The old form, in which a result names its function: it answers the last call of that name.
+/// Reads a `function` message, the deprecated form of a tool result. It names its function and
+/// answers the last call of that name.
 fn function_result(
     fields: &mut Fields<'_>,
     turns: &[Turn],
@@ -390,7 +395,7 @@ fn function_result(
         }
     });
     let parts = content(fields)?;
-    // The call names the function; only a result without one must do so itself.
+    // The call has the function name already. Only a result without a call needs it.
     let name = name.filter(|_| call.is_none());
     let call = call.unwrap_or_default();
     Ok(Part::new(Kind::ToolResult(ToolResult { call, name, parts, object: None, failed: false })))
@@ -411,7 +416,7 @@ fn tool(value: Value, path: &Path<'_>) -> Result<Tool, Fault> {
             let at = path.key("function");
             let mut inner = Fields::of(inner, &at);
             let tool = function(&mut inner)?;
-            let mut extras = fields.extras(ME);
+            let mut extras = fields.extras(ORIGIN);
             keep_inside(&mut extras, "function", inner.rest());
             Ok(Tool::Function(FunctionTool { cache, extras, ..tool }))
         }
@@ -423,10 +428,10 @@ fn tool(value: Value, path: &Path<'_>) -> Result<Tool, Fault> {
                 name: inner.required("name")?,
                 description: inner.string("description")?,
                 grammar: inner.take("format"),
-                extras: inner.extras(ME),
+                extras: inner.extras(ORIGIN),
             })
         }
-        _ => Ok(Tool::Foreign { origin: ME, value: original }),
+        _ => Ok(Tool::Foreign { origin: ORIGIN, value: original }),
     }
 }
 
@@ -465,7 +470,7 @@ fn search(mut options: Map<String, Value>) -> SearchTool {
             timezone: text("timezone"),
         }
     });
-    SearchTool { location, extras: Extras::of(ME, options), ..SearchTool::default() }
+    SearchTool { location, extras: Extras::of(ORIGIN, options), ..SearchTool::default() }
 }
 
 fn tool_choice(value: &Value) -> Choice {

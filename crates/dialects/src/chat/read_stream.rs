@@ -1,40 +1,43 @@
-//! A provider's chat chunks into events.
+//! Reads chat chunks into events.
 
 use canon::{Event, Fault, Finish, Growth, Opening, Origin, Place, Raw, Seal, Trouble, Why};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::audio::Sound;
-use super::passage::DONE;
-use super::{ME, fault, read_reply, seals, wire};
+use super::audio::AudioBuffer;
+use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
+use super::signatures::{self, DetailsAuthor};
+use super::{fault, read_reply, wire};
+use crate::text::BorrowedText;
 use crate::{Frame, Reader};
 
-/// Reads chunks. Text, thinking and calls arrive interleaved; each becomes a numbered part.
+/// Stream reader. Text, thinking and calls arrive interleaved; each becomes a part with its own
+/// slot.
 #[derive(Default)]
-pub(super) struct ChatReader {
-    begun: bool,
+pub(super) struct ChatStreamReader {
+    started: bool,
     done: bool,
-    candidates: Vec<Speaker>,
+    candidates: Vec<ChatCandidate>,
 }
 
-/// One candidate's open parts.
+/// Open parts of one candidate.
 #[derive(Default)]
-struct Speaker {
+struct ChatCandidate {
     index: u32,
     slots: u32,
-    open: Option<(Say, u32)>,
-    /// What the entry of the open thought says of itself; its seal goes with it.
-    entry: Map<String, Value>,
-    /// Slot of each call by the provider's own index, and whether it is still open.
-    calls: Vec<Call>,
-    /// What is spoken, told when all of it is here.
-    sound: Sound,
-    /// Fields only the provider knows.
+    open: Option<(ChatTextKind, u32)>,
+    /// Fields of the open thought's entry, written out together with its signature.
+    thought_fields: Map<String, Value>,
+    /// Tool calls by the provider's index.
+    calls: Vec<StreamedCall>,
+    /// Audio so far. It becomes one part at the end.
+    audio: AudioBuffer,
+    /// Fields only this format has.
     rest: Map<String, Value>,
     ended: bool,
 }
 
-struct Call {
+struct StreamedCall {
     index: u32,
     id: String,
     slot: u32,
@@ -42,31 +45,31 @@ struct Call {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Say {
+enum ChatTextKind {
     Text,
     Refusal,
     Thought,
 }
 
-impl Reader for ChatReader {
+impl Reader for ChatStreamReader {
     fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
         if self.done {
             return Ok(());
         }
-        if &frame.data[..] == DONE {
+        if &frame.data[..] == DONE_MARKER {
             self.done = true;
             return Ok(());
         }
         let text = frame.text();
-        let chunk: wire::Chunk<'_> = serde_json::from_str(&text).map_err(|e| {
+        let chunk: wire::ChatChunk<'_> = serde_json::from_str(&text).map_err(|e| {
             Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
                 .note(format!("unreadable chat chunk: {e}"))
         })?;
         if let Some(error) = chunk.error {
             return Err(fault::read_object(error.get()));
         }
-        if !self.begun {
-            self.begun = true;
+        if !self.started {
+            self.started = true;
             out.push(Event::Begin {
                 id: chunk.id.map(|id| id.into_owned()).filter(|id| !id.is_empty()),
                 model: chunk.model.map(|model| model.into_owned()).filter(|m| !m.is_empty()),
@@ -78,16 +81,16 @@ impl Reader for ChatReader {
             ] {
                 out.extend(value.map(|value| Event::Aside {
                     candidate: None,
-                    origin: ME,
+                    origin: ORIGIN,
                     name: name.to_owned(),
                     value: Value::from(value.into_owned()),
                 }));
             }
         }
         for choice in chunk.choices.unwrap_or_default() {
-            self.speaker(choice.index).choice(choice, out);
+            self.candidate(choice.index).read_choice(choice, out);
         }
-        out.extend(chunk.usage.map(|counts| Event::Count(counts.read())));
+        out.extend(chunk.usage.map(|counts| Event::Count(counts.into_canon())));
         Ok(())
     }
 
@@ -105,11 +108,11 @@ impl Reader for ChatReader {
     }
 }
 
-impl ChatReader {
-    fn speaker(&mut self, index: u32) -> &mut Speaker {
-        let at = self.candidates.iter().position(|speaker| speaker.index == index);
+impl ChatStreamReader {
+    fn candidate(&mut self, index: u32) -> &mut ChatCandidate {
+        let at = self.candidates.iter().position(|candidate| candidate.index == index);
         let at = at.unwrap_or_else(|| {
-            self.candidates.push(Speaker { index, ..Speaker::default() });
+            self.candidates.push(ChatCandidate { index, ..ChatCandidate::default() });
             self.candidates.len() - 1
         });
         #[expect(clippy::indexing_slicing, reason = "found or pushed just above")]
@@ -117,68 +120,69 @@ impl ChatReader {
     }
 }
 
-impl Speaker {
-    fn choice(&mut self, choice: wire::Choice<'_>, out: &mut Vec<Event>) {
+impl ChatCandidate {
+    fn read_choice(&mut self, choice: wire::ChunkChoice<'_>, out: &mut Vec<Event>) {
         if self.ended {
             return;
         }
         let delta = choice.delta.unwrap_or_default();
-        self.think(&delta, out);
+        self.read_thinking(&delta, out);
         let audio = delta.audio.unwrap_or_default();
-        self.sound.add(&audio);
+        self.audio.add(&audio);
         let (thought, text) = match delta.content {
-            // What is spoken is written only in the transcript.
-            wire::Content::Nothing => {
+            // Audio output has its text in the transcript only.
+            wire::DeltaContent::Nothing => {
                 (String::new(), audio.transcript.unwrap_or_default().into_owned())
             }
-            wire::Content::Text(text) => (String::new(), text.into_owned()),
-            wire::Content::Parts { thought, text } => (thought, text),
+            wire::DeltaContent::Text(text) => (String::new(), text.into_owned()),
+            wire::DeltaContent::Parts { thought, text } => (thought, text),
         };
-        for (what, text) in [(Say::Thought, thought), (Say::Text, text)] {
+        for (what, text) in [(ChatTextKind::Thought, thought), (ChatTextKind::Text, text)] {
             if !text.is_empty() {
-                self.say(what, text, out);
+                self.add_text(what, text, out);
             }
         }
-        if let Some(wire::Text(text)) = delta.refusal.filter(|text| !text.0.is_empty()) {
-            self.say(Say::Refusal, text.into_owned(), out);
+        if let Some(BorrowedText(text)) = delta.refusal.filter(|text| !text.0.is_empty()) {
+            self.add_text(ChatTextKind::Refusal, text.into_owned(), out);
         }
         self.rest.extend(delta.rest);
-        self.cite(delta.annotations, choice.logprobs, out);
-        for image in read_reply::images(list(delta.images)) {
-            self.close_said(out);
-            let place = self.next();
+        self.read_annotations(delta.annotations, choice.logprobs, out);
+        for image in read_reply::images(parse_list(delta.images)) {
+            self.close_text(out);
+            let place = self.next_place();
             out.push(Event::Open(place, Opening::Whole(Box::new(image))));
             out.push(Event::Close(place));
         }
         for call in delta.tool_calls.unwrap_or_default() {
-            self.call(call, out);
+            self.read_call(call, out);
         }
         if let Some(word) = choice.finish_reason {
-            self.end(&word, out);
+            self.finish(&word, out);
         }
     }
 
-    /// Thinking, from the richest extension the chunk carries.
-    fn think(&mut self, delta: &wire::Delta<'_>, out: &mut Vec<Event>) {
-        let details = list(delta.reasoning_details);
+    /// Reads thinking from the most detailed of the extension fields.
+    fn read_thinking(&mut self, delta: &wire::ChunkDelta<'_>, out: &mut Vec<Event>) {
+        let details = parse_list(delta.reasoning_details);
         if details.is_empty() {
             let plain = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref());
             if let Some(text) = plain.filter(|text| !text.0.is_empty()) {
-                self.say(Say::Thought, text.0.to_string(), out);
+                self.add_text(ChatTextKind::Thought, text.0.to_string(), out);
             }
             return;
         }
         for mut detail in details {
-            if matches!(self.open, Some((Say::Thought, _)))
+            if matches!(self.open, Some((ChatTextKind::Thought, _)))
                 && let Value::Object(detail) = &mut detail
                 && detail.get("type").and_then(Value::as_str) != Some("reasoning.encrypted")
             {
-                for (name, value) in &self.entry {
+                for (name, value) in &self.thought_fields {
                     detail.entry(name).or_insert_with(|| value.clone());
                 }
             }
-            let Some(part) = seals::read_detail(&detail, seals::Side::Answer) else {
-                let unknown = self.rest.entry(seals::DETAILS).or_insert(Value::Array(Vec::new()));
+            let Some(part) = signatures::read_detail(&detail, DetailsAuthor::Provider) else {
+                let unknown =
+                    self.rest.entry(REASONING_DETAILS).or_insert(Value::Array(Vec::new()));
                 if let Value::Array(unknown) = unknown {
                     unknown.push(detail);
                 }
@@ -186,48 +190,53 @@ impl Speaker {
             };
             let canon::Kind::Thought(thought) = &part.kind else { continue };
             if thought.redacted {
-                self.close_said(out);
-                let place = self.next();
-                let seal = part.seal.clone();
+                self.close_text(out);
+                let place = self.next_place();
+                let signature = part.seal.clone();
                 let whole = canon::Part { seal: None, ..part };
                 out.push(Event::Open(place, Opening::Whole(Box::new(whole))));
-                out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+                out.extend(signature.map(|signature| Event::Sealed(place, signature)));
                 out.push(Event::Close(place));
                 continue;
             }
             if !thought.text.is_empty() || part.seal.is_some() {
-                let place = self.open(Say::Thought, out);
+                let place = self.open(ChatTextKind::Thought, out);
                 if !thought.text.is_empty() {
                     out.push(Event::Grow(place, Growth::Text(thought.text.clone())));
                 }
-                self.entry = part.extras.for_origin(ME).cloned().unwrap_or_default();
-                if let Some(seal) = part.seal {
-                    out.push(Event::Sealed(place, seal));
-                    self.close_said(out);
+                self.thought_fields = part.extras.for_origin(ORIGIN).cloned().unwrap_or_default();
+                if let Some(signature) = part.seal {
+                    out.push(Event::Sealed(place, signature));
+                    self.close_text(out);
                 }
             }
         }
     }
 
-    fn cite(&mut self, notes: Option<&RawValue>, chances: Option<&RawValue>, out: &mut Vec<Event>) {
-        for citation in read_reply::citations(list(notes)) {
-            let place = self.open(Say::Text, out);
+    fn read_annotations(
+        &mut self,
+        annotations: Option<&RawValue>,
+        logprobs: Option<&RawValue>,
+        out: &mut Vec<Event>,
+    ) {
+        for citation in read_reply::citations(parse_list(annotations)) {
+            let place = self.open(ChatTextKind::Text, out);
             out.push(Event::Grow(place, Growth::Citation(citation)));
         }
-        let chances: Value =
-            chances.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        let chances = read_reply::logprobs(&chances);
-        if !chances.is_empty() {
-            let place = self.open(Say::Text, out);
-            out.push(Event::Grow(place, Growth::Logprobs(chances)));
+        let logprobs: Value =
+            logprobs.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        let logprobs = read_reply::logprobs(&logprobs);
+        if !logprobs.is_empty() {
+            let place = self.open(ChatTextKind::Text, out);
+            out.push(Event::Grow(place, Growth::Logprobs(logprobs)));
         }
     }
 
-    fn call(&mut self, delta: wire::CallDelta<'_>, out: &mut Vec<Event>) {
+    fn read_call(&mut self, delta: wire::ToolCallDelta<'_>, out: &mut Vec<Event>) {
         let custom = delta.custom.is_some();
         let inner = delta.custom.or(delta.function).unwrap_or_default();
         let known = match (delta.index, delta.id.as_deref()) {
-            // An id that differs begins another call, even where a provider repeats the index.
+            // A different id starts another call, even if the provider repeats the index.
             (Some(index), Some(id)) if !id.is_empty() => {
                 self.calls.iter().position(|call| call.index == index && call.id == id)
             }
@@ -238,13 +247,18 @@ impl Speaker {
         let slot = match known.and_then(|at| self.calls.get(at)) {
             Some(call) => call.slot,
             None => {
-                self.close_said(out);
-                let place = self.next();
+                self.close_text(out);
+                let place = self.next_place();
                 let name = inner.name.map(|name| name.into_owned()).unwrap_or_default();
                 let index =
                     delta.index.unwrap_or_else(|| u32::try_from(self.calls.len()).unwrap_or(0));
                 let id = delta.id.map(|id| id.into_owned()).unwrap_or_default();
-                self.calls.push(Call { index, id: id.clone(), slot: place.slot, open: true });
+                self.calls.push(StreamedCall {
+                    index,
+                    id: id.clone(),
+                    slot: place.slot,
+                    open: true,
+                });
                 out.push(Event::Open(place, Opening::ToolCall { id, name, custom }));
                 place.slot
             }
@@ -255,15 +269,17 @@ impl Speaker {
         }
         let extra: Option<Value> =
             delta.extra_content.and_then(|raw| serde_json::from_str(raw.get()).ok());
-        let seal: Option<Seal> = extra.as_ref().and_then(seals::read_on_call);
-        debug_assert!(seal.as_ref().is_none_or(|seal| seal.origin() == Origin::Native));
-        out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+        let signature: Option<Seal> = extra.as_ref().and_then(signatures::read_call_signature);
+        debug_assert!(
+            signature.as_ref().is_none_or(|signature| signature.origin() == Origin::Native)
+        );
+        out.extend(signature.map(|signature| Event::Sealed(place, signature)));
     }
 
-    fn end(&mut self, word: &str, out: &mut Vec<Event>) {
-        self.close_said(out);
-        if let Some(part) = std::mem::take(&mut self.sound).part() {
-            let place = self.next();
+    fn finish(&mut self, word: &str, out: &mut Vec<Event>) {
+        self.close_text(out);
+        if let Some(part) = std::mem::take(&mut self.audio).into_part() {
+            let place = self.next_place();
             out.push(Event::Open(place, Opening::Whole(Box::new(part))));
             out.push(Event::Close(place));
         }
@@ -274,61 +290,61 @@ impl Speaker {
         if !self.rest.is_empty() {
             out.push(Event::Aside {
                 candidate: Some(self.index),
-                origin: ME,
-                name: wire::MESSAGE.to_owned(),
+                origin: ORIGIN,
+                name: MESSAGE_EXTRA.to_owned(),
                 value: Value::Object(std::mem::take(&mut self.rest)),
             });
         }
         self.ended = true;
-        let mut why = wire::read_why(word);
+        let mut why = wire::read_finish_reason(word);
         if why == Why::Stop && !self.calls.is_empty() {
             why = Why::ToolCalls;
         }
-        let finish = Finish::new(why, Raw::new(ME, word));
+        let finish = Finish::new(why, Raw::new(ORIGIN, word));
         out.push(Event::End { candidate: self.index, finish });
     }
 
-    fn say(&mut self, what: Say, text: String, out: &mut Vec<Event>) {
+    fn add_text(&mut self, what: ChatTextKind, text: String, out: &mut Vec<Event>) {
         let place = self.open(what, out);
         out.push(Event::Grow(place, Growth::Text(text)));
     }
 
-    /// The part being said, opened if another kind of part or none was open.
-    fn open(&mut self, what: Say, out: &mut Vec<Event>) -> Place {
+    /// Returns the open part of that kind. Opens one if another kind or none is open.
+    fn open(&mut self, what: ChatTextKind, out: &mut Vec<Event>) -> Place {
         if let Some((open, slot)) = self.open
             && open == what
         {
             return Place { candidate: self.index, slot };
         }
-        self.close_said(out);
-        let place = self.next();
+        self.close_text(out);
+        let place = self.next_place();
         self.open = Some((what, place.slot));
         let opening = match what {
-            Say::Text => Opening::Text,
-            Say::Refusal => Opening::Refusal,
-            Say::Thought => Opening::Thought,
+            ChatTextKind::Text => Opening::Text,
+            ChatTextKind::Refusal => Opening::Refusal,
+            ChatTextKind::Thought => Opening::Thought,
         };
         out.push(Event::Open(place, opening));
         place
     }
 
-    fn close_said(&mut self, out: &mut Vec<Event>) {
+    fn close_text(&mut self, out: &mut Vec<Event>) {
         if let Some((_, slot)) = self.open.take() {
             let place = Place { candidate: self.index, slot };
-            for (name, value) in std::mem::take(&mut self.entry) {
-                out.push(Event::Grow(place, Growth::Extra { origin: ME, name, value }));
+            for (name, value) in std::mem::take(&mut self.thought_fields) {
+                out.push(Event::Grow(place, Growth::Extra { origin: ORIGIN, name, value }));
             }
             out.push(Event::Close(place));
         }
     }
 
-    fn next(&mut self) -> Place {
+    fn next_place(&mut self) -> Place {
         let slot = self.slots;
         self.slots += 1;
         Place { candidate: self.index, slot }
     }
 }
 
-fn list(raw: Option<&RawValue>) -> Vec<Value> {
+fn parse_list(raw: Option<&RawValue>) -> Vec<Value> {
     raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }

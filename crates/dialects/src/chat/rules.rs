@@ -1,157 +1,161 @@
-//! What earns a chat request a 400, found in one pass over its bytes.
+//! Checks of a chat request that lead to status 400, made in one pass over its bytes.
 //!
-//! The pass reads what the flow must know and what the rules need, borrowed from the body; the
-//! rest is skipped. Only what a rule of the format forbids is refused: fields we do not know are
-//! left to the provider.
+//! The pass borrows the fields that routing and the rules need, and skips the rest. It rejects only
+//! what the API reference forbids; unknown fields are left to the provider.
+//!
+//! See <https://platform.openai.com/docs/api-reference/chat/create>.
 
 use canon::{Fault, Level, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-use super::head::{Head, NameHead, ToolHead};
+use super::request_view::{ChatNameView, ChatRequestView, ChatToolView};
 use super::wire;
 use crate::Peek;
 use crate::dialect::{Marks, SEARCHES};
 use crate::json;
 use crate::judge::{model, refuse, within};
 
-const MOST_MESSAGES: usize = 10_000;
-const MOST_BIASES: usize = 2_048;
-const MOST_METADATA: usize = 16;
-const LARGEST_LIMIT: u64 = 1 << 30;
+const MAX_MESSAGES: usize = 10_000;
+const MAX_LOGIT_BIASES: usize = 2_048;
+const MAX_METADATA_ENTRIES: usize = 16;
+const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
 
-/// Reads what the flow must know and applies the format's rules.
-pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
+/// Parses the request facts and applies the rules.
+pub(super) fn read_facts(body: &[u8]) -> Result<Peek, Fault> {
     let text = json::text(body)?;
-    let head: Head<'_> = json::read(text)?;
-    let marks = marks(text, &head);
-    let peek = check(&head, marks)?;
-    Ok(peek)
+    let view: ChatRequestView<'_> = json::read(text)?;
+    let marks = patch_points(text, &view);
+    check(&view, marks)
 }
 
-fn marks(text: &str, head: &Head<'_>) -> Marks {
+fn patch_points(text: &str, view: &ChatRequestView<'_>) -> Marks {
     let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
     Marks {
-        model: range(head.model),
-        limit: range(head.max_completion_tokens).or_else(|| range(head.max_tokens)),
-        stream_options: range(head.stream_options),
+        model: range(view.model),
+        limit: range(view.max_completion_tokens).or_else(|| range(view.max_tokens)),
+        stream_options: range(view.stream_options),
         ..Marks::of(text)
     }
 }
 
-fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
-    let model = model(head.model)?;
-    let messages = head.messages.as_ref().ok_or_else(|| refuse("messages", "is required"))?;
+fn check(view: &ChatRequestView<'_>, marks: Marks) -> Result<Peek, Fault> {
+    let model = model(view.model)?;
+    let messages = view.messages.as_ref().ok_or_else(|| refuse("messages", "is required"))?;
     if messages.count == 0 {
         return Err(refuse("messages", "must not be empty"));
     }
-    if messages.count > MOST_MESSAGES {
-        return Err(refuse("messages", &format!("must have at most {MOST_MESSAGES} items")));
+    if messages.count > MAX_MESSAGES {
+        return Err(refuse("messages", &format!("must have at most {MAX_MESSAGES} items")));
     }
-    if let Some((path, why)) = &messages.broken {
+    if let Some((path, why)) = &messages.problem {
         return Err(refuse(path, why));
     }
-    numbers(head)?;
-    tools(head)?;
-    if head.reasoning_effort.as_deref().is_some_and(|word| Level::by_word(word).is_none()) {
+    check_numbers(view)?;
+    check_tools(view)?;
+    if view.reasoning_effort.as_deref().is_some_and(|word| Level::by_word(word).is_none()) {
         return Err(refuse(
             "reasoning_effort",
             "must be one of `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`",
         ));
     }
-    if head.user.as_ref().is_some_and(|user| user.len() > 4_096) {
+    if view.user.as_ref().is_some_and(|user| user.len() > 4_096) {
         return Err(refuse("user", "must be at most 4096 bytes"));
     }
-    shapes(head)?;
-    let stream = head.stream.unwrap_or(false);
-    let wants_usage = stream_options(head, stream)?;
-    let max_output = limit(head)?;
+    check_objects(view)?;
+    let stream = view.stream.unwrap_or(false);
+    let wants_usage = wants_usage(view, stream)?;
+    let max_output = output_limit(view)?;
     Ok(Peek {
         model,
         stream,
         array: false,
         wants_usage,
         max_output,
-        candidates: u32::try_from(head.n.unwrap_or(1)).unwrap_or(1),
-        tier: json::word(head.service_tier).as_deref().map(wire::read_tier),
-        searches: searches(head),
+        candidates: u32::try_from(view.n.unwrap_or(1)).unwrap_or(1),
+        tier: json::word(view.service_tier).as_deref().map(wire::read_tier),
+        searches: max_searches(view),
         marks,
         edits: Vec::new(),
-        only_text: !messages.parts,
+        only_text: !messages.has_parts,
         losses: Losses::new(),
     })
 }
 
-/// This format has no field that limits them.
-fn searches(head: &Head<'_>) -> u64 {
-    let mut tools = head.tools.iter().flatten().filter_map(|tool| tool.r#type.as_deref());
-    let may = head.web_search_options.is_some()
-        || head.search_parameters.is_some()
+/// Maximum searches to reserve money for. This format has no field that limits them.
+fn max_searches(view: &ChatRequestView<'_>) -> u64 {
+    let mut tools = view.tools.iter().flatten().filter_map(|tool| tool.r#type.as_deref());
+    let may = view.web_search_options.is_some()
+        || view.search_parameters.is_some()
         || tools.any(|kind| kind.contains("search"));
     if may { SEARCHES } else { 0 }
 }
 
-fn numbers(head: &Head<'_>) -> Result<(), Fault> {
-    within("temperature", head.temperature, 0.0, 2.0)?;
-    within("top_p", head.top_p, 0.0, 1.0)?;
-    within("presence_penalty", head.presence_penalty, -2.0, 2.0)?;
-    within("frequency_penalty", head.frequency_penalty, -2.0, 2.0)?;
-    if head.n.is_some_and(|n| !(1..=128).contains(&n)) {
+fn check_numbers(view: &ChatRequestView<'_>) -> Result<(), Fault> {
+    within("temperature", view.temperature, 0.0, 2.0)?;
+    within("top_p", view.top_p, 0.0, 1.0)?;
+    within("presence_penalty", view.presence_penalty, -2.0, 2.0)?;
+    within("frequency_penalty", view.frequency_penalty, -2.0, 2.0)?;
+    if view.n.is_some_and(|n| !(1..=128).contains(&n)) {
         return Err(refuse("n", "must be between 1 and 128"));
     }
-    if head.top_logprobs.is_some_and(|n| !(0..=20).contains(&n)) {
+    if view.top_logprobs.is_some_and(|n| !(0..=20).contains(&n)) {
         return Err(refuse("top_logprobs", "must be between 0 and 20"));
     }
-    if head.top_logprobs.is_some_and(|n| n > 0) && head.logprobs != Some(true) {
+    if view.top_logprobs.is_some_and(|n| n > 0) && view.logprobs != Some(true) {
         return Err(refuse("top_logprobs", "needs `logprobs` to be true"));
     }
-    let _ = head.seed;
+    let _ = view.seed;
     Ok(())
 }
 
-fn tools(head: &Head<'_>) -> Result<(), Fault> {
-    let tools = head.tools.as_deref().unwrap_or_default();
-    if head.tools.is_some() && head.functions.is_some() {
+fn check_tools(view: &ChatRequestView<'_>) -> Result<(), Fault> {
+    let tools = view.tools.as_deref().unwrap_or_default();
+    if view.tools.is_some() && view.functions.is_some() {
         return Err(refuse("functions", "is the old form of `tools`; send only one of them"));
     }
     let mut names: Vec<&str> = Vec::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
-        let own = match tool.r#type.as_deref() {
+        let declared = match tool.r#type.as_deref() {
             None => return Err(refuse(&format!("tools[{at}].type"), "is required")),
             Some("function") => Some(("function", &tool.function)),
             Some("custom") => Some(("custom", &tool.custom)),
             Some(_) => None,
         };
-        if let Some((kind, tool)) = own {
+        if let Some((kind, tool)) = declared {
             match tool.as_ref().and_then(|tool| tool.name.as_deref()) {
                 Some(name) if !name.is_empty() => names.push(name),
                 _ => return Err(refuse(&format!("tools[{at}].{kind}.name"), "is required")),
             }
         }
     }
-    let _ = head.parallel_tool_calls;
-    choice(head.tool_choice, &names, head.tools.is_some())
+    let _ = view.parallel_tool_calls;
+    check_tool_choice(view.tool_choice, &names, view.tools.is_some())
 }
 
-fn choice(value: Option<&RawValue>, names: &[&str], has_tools: bool) -> Result<(), Fault> {
+fn check_tool_choice(
+    value: Option<&RawValue>,
+    names: &[&str],
+    has_tools: bool,
+) -> Result<(), Fault> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Choice<'a> {
+    enum ChatToolChoiceView<'a> {
         Word(#[serde(borrow)] Cow<'a, str>),
         #[serde(borrow)]
-        Named(ToolHead<'a>),
+        Named(ChatToolView<'a>),
     }
     let Some(value) = value else { return Ok(()) };
     let rule = "must be `none`, `auto`, `required` or an object that names a tool";
     match serde_json::from_str(value.get()) {
-        Ok(Choice::Word(word)) => match &*word {
+        Ok(ChatToolChoiceView::Word(word)) => match &*word {
             "none" | "auto" => Ok(()),
             "required" if has_tools => Ok(()),
             "required" => Err(refuse("tool_choice", "needs `tools`")),
             _ => Err(refuse("tool_choice", rule)),
         },
-        Ok(Choice::Named(tool)) => {
+        Ok(ChatToolChoiceView::Named(tool)) => {
             let name = [&tool.function, &tool.custom]
                 .into_iter()
                 .flatten()
@@ -169,25 +173,25 @@ fn choice(value: Option<&RawValue>, names: &[&str], has_tools: bool) -> Result<(
     }
 }
 
-/// Fields whose inside matters only to their own rule.
-fn shapes(head: &Head<'_>) -> Result<(), Fault> {
+/// Checks fields whose contents only matter to their own rule.
+fn check_objects(view: &ChatRequestView<'_>) -> Result<(), Fault> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Stop<'a> {
+    enum ChatStopView<'a> {
         One(#[serde(borrow)] Cow<'a, str>),
         Some(#[serde(borrow)] Vec<Cow<'a, str>>),
     }
     #[derive(Deserialize)]
-    struct FormatHead<'a> {
+    struct ChatFormatView<'a> {
         #[serde(borrow, default)]
         r#type: Option<Cow<'a, str>>,
         #[serde(borrow, default)]
-        json_schema: Option<NameHead<'a>>,
+        json_schema: Option<ChatNameView<'a>>,
     }
-    if let Some(stop) = head.stop {
+    if let Some(stop) = view.stop {
         let texts = match serde_json::from_str(stop.get()) {
-            Ok(Stop::One(text)) => vec![text],
-            Ok(Stop::Some(texts)) => texts,
+            Ok(ChatStopView::One(text)) => vec![text],
+            Ok(ChatStopView::Some(texts)) => texts,
             Err(_) => return Err(refuse("stop", "must be a string or a list of strings")),
         };
         if texts.len() > 4 {
@@ -197,11 +201,14 @@ fn shapes(head: &Head<'_>) -> Result<(), Fault> {
             return Err(refuse("stop", "must be strings of 1 to 4096 bytes"));
         }
     }
-    if let Some(bias) = head.logit_bias {
+    if let Some(bias) = view.logit_bias {
         let pairs: std::collections::HashMap<Cow<'_, str>, f64> = serde_json::from_str(bias.get())
             .map_err(|_| refuse("logit_bias", "must map token ids to numbers"))?;
-        if pairs.len() > MOST_BIASES {
-            return Err(refuse("logit_bias", &format!("must have at most {MOST_BIASES} entries")));
+        if pairs.len() > MAX_LOGIT_BIASES {
+            return Err(refuse(
+                "logit_bias",
+                &format!("must have at most {MAX_LOGIT_BIASES} entries"),
+            ));
         }
         if pairs
             .iter()
@@ -210,16 +217,19 @@ fn shapes(head: &Head<'_>) -> Result<(), Fault> {
             return Err(refuse("logit_bias", "must map token ids to numbers from -100 to 100"));
         }
     }
-    if let Some(metadata) = head.metadata {
+    if let Some(metadata) = view.metadata {
         let pairs: std::collections::HashMap<Cow<'_, str>, Cow<'_, str>> =
             serde_json::from_str(metadata.get())
                 .map_err(|_| refuse("metadata", "must map strings to strings"))?;
-        if pairs.len() > MOST_METADATA {
-            return Err(refuse("metadata", &format!("must have at most {MOST_METADATA} entries")));
+        if pairs.len() > MAX_METADATA_ENTRIES {
+            return Err(refuse(
+                "metadata",
+                &format!("must have at most {MAX_METADATA_ENTRIES} entries"),
+            ));
         }
     }
-    if let Some(format) = head.response_format {
-        let format: FormatHead<'_> = serde_json::from_str(format.get())
+    if let Some(format) = view.response_format {
+        let format: ChatFormatView<'_> = serde_json::from_str(format.get())
             .map_err(|_| refuse("response_format", "must be an object with a `type`"))?;
         match format.r#type.as_deref() {
             Some("text" | "json_object") => {}
@@ -239,33 +249,33 @@ fn shapes(head: &Head<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn stream_options(head: &Head<'_>, stream: bool) -> Result<bool, Fault> {
+fn wants_usage(view: &ChatRequestView<'_>, stream: bool) -> Result<bool, Fault> {
     #[derive(Deserialize)]
-    struct Options {
+    struct ChatStreamOptionsView {
         #[serde(default)]
         include_usage: Option<bool>,
     }
-    let Some(options) = head.stream_options else { return Ok(false) };
+    let Some(options) = view.stream_options else { return Ok(false) };
     if !stream {
         return Err(refuse("stream_options", "is only allowed when `stream` is true"));
     }
-    serde_json::from_str::<Options>(options.get())
+    serde_json::from_str::<ChatStreamOptionsView>(options.get())
         .map(|options| options.include_usage.unwrap_or(false))
         .map_err(|_| refuse("stream_options.include_usage", "must be true or false"))
 }
 
-/// The output limit. Two different limits in one request are refused, since one of them would
-/// silently not hold.
-fn limit(head: &Head<'_>) -> Result<Option<u64>, Fault> {
+/// Reads the output limit. Two different limits in one request are rejected, because one of them
+/// would be ignored silently.
+fn output_limit(view: &ChatRequestView<'_>) -> Result<Option<u64>, Fault> {
     let read = |name, value: Option<&RawValue>| match value {
         None => Ok(None),
         Some(value) => match serde_json::from_str::<u64>(value.get()) {
-            Ok(limit @ 1..=LARGEST_LIMIT) => Ok(Some(limit)),
+            Ok(limit @ 1..=MAX_OUTPUT_TOKENS) => Ok(Some(limit)),
             _ => Err(refuse(name, "must be a whole number of at least 1")),
         },
     };
-    let old = read("max_tokens", head.max_tokens)?;
-    let new = read("max_completion_tokens", head.max_completion_tokens)?;
+    let old = read("max_tokens", view.max_tokens)?;
+    let new = read("max_completion_tokens", view.max_completion_tokens)?;
     match (new, old) {
         (Some(new), Some(old)) if new != old => {
             Err(refuse("max_tokens", "contradicts `max_completion_tokens`; send only one of them"))
@@ -279,11 +289,11 @@ mod tests {
     use super::*;
 
     fn refused(body: &str) -> (String, String) {
-        let fault = peek(body.as_bytes()).expect_err(body);
+        let fault = read_facts(body.as_bytes()).expect_err(body);
         (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
     }
 
-    /// A valid request with that field added or replaced.
+    /// Returns a valid request with that field added or replaced.
     fn with(field: &str) -> String {
         format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],{field}}}"#)
     }
@@ -293,24 +303,24 @@ mod tests {
     }
 
     #[test]
-    fn what_the_flow_needs_is_found() {
+    fn reads_the_request_facts() {
         let body =
             with(r#""stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"n":2"#);
-        let peek = peek(body.as_bytes()).unwrap();
-        assert_eq!((peek.model.as_str(), peek.stream, peek.wants_usage), ("m", true, true));
-        assert_eq!((peek.max_output, peek.candidates), (Some(7), 2));
-        assert_eq!(&body.as_bytes()[peek.marks.model.unwrap()], br#""m""#);
-        assert_eq!(&body.as_bytes()[peek.marks.limit.unwrap()], b"7");
+        let facts = read_facts(body.as_bytes()).unwrap();
+        assert_eq!((facts.model.as_str(), facts.stream, facts.wants_usage), ("m", true, true));
+        assert_eq!((facts.max_output, facts.candidates), (Some(7), 2));
+        assert_eq!(&body.as_bytes()[facts.marks.model.unwrap()], br#""m""#);
+        assert_eq!(&body.as_bytes()[facts.marks.limit.unwrap()], b"7");
     }
 
     #[test]
-    fn an_escaped_key_is_the_same_key() {
+    fn accepts_escaped_keys() {
         let body = r#"{"mod\u0065l":"m","messages":[{"role":"user","content":"x"}]}"#;
-        assert_eq!(peek(body.as_bytes()).unwrap().model, "m");
+        assert_eq!(read_facts(body.as_bytes()).unwrap().model, "m");
     }
 
     #[test]
-    fn broken_fields_are_named() {
+    fn errors_name_the_invalid_field() {
         let cases = [
             (r#"{"messages":[{"role":"user","content":"x"}]}"#.to_owned(), "model"),
             (r#"{"model":5,"messages":[{"role":"user","content":"x"}]}"#.to_owned(), "model"),
@@ -393,19 +403,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn rejects_a_body_that_is_not_an_object() {
         for body in
             ["", " ", "null", "true", "42", "\"x\"", "[]", "{", "{\"a\":1,}", "{}{}", "{} x"]
         {
             refused(body);
         }
-        assert!(peek(b"{\"model\":\"\xe9\"}").is_err());
-        assert!(peek("\u{feff}{}".as_bytes()).is_err());
+        assert!(read_facts(b"{\"model\":\"\xe9\"}").is_err());
+        assert!(read_facts("\u{feff}{}".as_bytes()).is_err());
         refused(&with_messages(r#"[{"role":"user","content":"\ud800"}]"#));
     }
 
     #[test]
-    fn a_conversation_with_tools_passes() {
+    fn accepts_a_conversation_with_tools() {
         let body = with_messages(
             r#"[{"role":"system","content":"s"},{"role":"user","content":"x"},
                 {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{"}}]},
@@ -413,9 +423,9 @@ mod tests {
                 {"role":"assistant","content":"ok","refusal":null,"annotations":[]},
                 {"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA"}},{"type":"anything"}]}]"#,
         );
-        assert!(peek(body.as_bytes()).is_ok(), "{:?}", peek(body.as_bytes()));
+        assert!(read_facts(body.as_bytes()).is_ok(), "{:?}", read_facts(body.as_bytes()));
         for field in [r#""stream":null"#, r#""max_tokens":null"#, r#""unknown":{"a":[1]}"#] {
-            assert!(peek(with(field).as_bytes()).is_ok(), "{field}");
+            assert!(read_facts(with(field).as_bytes()).is_ok(), "{field}");
         }
     }
 }

@@ -1,7 +1,9 @@
-//! The JSON shapes of a chat stream and the words of the format.
+//! JSON shapes of chat streams, and the words of the format.
 //!
-//! Chunks are read into borrowed structs, because there is one per token. Whole requests and
-//! answers are read field by field instead, so that unknown fields are kept.
+//! Chunks are parsed into borrowed structs because there is one per token. Whole requests and
+//! replies are read field by field instead, so that unknown fields are kept.
+//!
+//! See <https://platform.openai.com/docs/api-reference/chat-streaming/streaming>.
 
 use canon::{Origin, Tier, Usage, Why};
 use serde::Deserialize;
@@ -11,13 +13,12 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-use super::audio::Audio;
+use super::audio::ChatAudio;
 use crate::fields::Object;
-use crate::text;
+use crate::text::{self, BorrowedText};
 
-/// One chunk of a stream.
 #[derive(Debug, Deserialize)]
-pub(super) struct Chunk<'a> {
+pub(super) struct ChatChunk<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -25,9 +26,9 @@ pub(super) struct Chunk<'a> {
     #[serde(default)]
     pub(super) created: Option<i64>,
     #[serde(borrow, default)]
-    pub(super) choices: Option<Vec<Choice<'a>>>,
-    #[serde(default, deserialize_with = "counts")]
-    pub(super) usage: Option<Counts>,
+    pub(super) choices: Option<Vec<ChunkChoice<'a>>>,
+    #[serde(default, deserialize_with = "optional_usage")]
+    pub(super) usage: Option<ChatUsage>,
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -36,52 +37,48 @@ pub(super) struct Chunk<'a> {
     pub(super) system_fingerprint: Option<Cow<'a, str>>,
 }
 
-/// What one candidate adds.
+/// One candidate's part of a chunk.
 #[derive(Debug, Deserialize)]
-pub(super) struct Choice<'a> {
+pub(super) struct ChunkChoice<'a> {
     #[serde(default)]
     pub(super) index: u32,
     #[serde(borrow, default)]
-    pub(super) delta: Option<Delta<'a>>,
+    pub(super) delta: Option<ChunkDelta<'a>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) finish_reason: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) logprobs: Option<&'a RawValue>,
 }
 
-/// The addition itself.
+/// Additions to one candidate's message.
 #[derive(Debug, Default)]
-pub(super) struct Delta<'a> {
-    pub(super) content: Content<'a>,
-    pub(super) refusal: Option<Text<'a>>,
-    pub(super) reasoning_content: Option<Text<'a>>,
-    pub(super) reasoning: Option<Text<'a>>,
+pub(super) struct ChunkDelta<'a> {
+    pub(super) content: DeltaContent<'a>,
+    pub(super) refusal: Option<BorrowedText<'a>>,
+    pub(super) reasoning_content: Option<BorrowedText<'a>>,
+    pub(super) reasoning: Option<BorrowedText<'a>>,
     pub(super) reasoning_details: Option<&'a RawValue>,
-    pub(super) tool_calls: Option<Vec<CallDelta<'a>>>,
+    pub(super) tool_calls: Option<Vec<ToolCallDelta<'a>>>,
     pub(super) annotations: Option<&'a RawValue>,
     pub(super) images: Option<&'a RawValue>,
-    pub(super) audio: Option<Audio<'a>>,
-    /// What only this provider knows.
+    pub(super) audio: Option<ChatAudio<'a>>,
+    /// Fields only this provider has.
     pub(super) rest: Vec<(String, Value)>,
 }
 
-/// A text that is borrowed where it can be.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Delta<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ChunkDelta<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Delta<'de>;
+        struct DeltaVisitor;
+        impl<'de> Visitor<'de> for DeltaVisitor {
+            type Value = ChunkDelta<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-                let mut delta = Delta::default();
-                while let Some(Text(name)) = fields.next_key()? {
+                let mut delta = ChunkDelta::default();
+                while let Some(BorrowedText(name)) = fields.next_key()? {
                     match &*name {
                         "content" => delta.content = fields.next_value()?,
                         "refusal" => delta.refusal = fields.next_value()?,
@@ -105,13 +102,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Delta<'a> {
                 Ok(delta)
             }
         }
-        from.deserialize_map(Any)
+        from.deserialize_map(DeltaVisitor)
     }
 }
 
-/// What is said: a text, or with some providers a list of parts with the thinking among them.
+/// Content of a delta: text, or a list of parts that may include thinking, as Mistral sends it:
+/// <https://docs.mistral.ai/capabilities/reasoning/>.
 #[derive(Debug, Default)]
-pub(super) enum Content<'a> {
+pub(super) enum DeltaContent<'a> {
     #[default]
     Nothing,
     Text(Cow<'a, str>),
@@ -121,53 +119,52 @@ pub(super) enum Content<'a> {
     },
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for DeltaContent<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Content<'de>;
+        struct ContentVisitor;
+        impl<'de> Visitor<'de> for ContentVisitor {
+            type Value = DeltaContent<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string or a list of parts")
             }
 
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Content::Text(Cow::Borrowed(text)))
+                Ok(DeltaContent::Text(Cow::Borrowed(text)))
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Content::Text(Cow::Owned(text.to_owned())))
+                Ok(DeltaContent::Text(Cow::Owned(text.to_owned())))
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Content::Nothing)
+                Ok(DeltaContent::Nothing)
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
                 let (mut thought, mut text) = (String::new(), String::new());
                 while let Some(part) = items.next_element::<Value>()? {
-                    read_said(&part, &mut thought, &mut text);
+                    append_content_part(&part, &mut thought, &mut text);
                 }
-                Ok(Content::Parts { thought, text })
+                Ok(DeltaContent::Parts { thought, text })
             }
         }
-        from.deserialize_any(Any)
+        from.deserialize_any(ContentVisitor)
     }
 }
 
-/// Adds what one part of a list says to the thinking or to the text.
-pub(super) fn read_said(part: &Value, thought: &mut String, text: &mut String) {
-    let own = part.get("text").and_then(Value::as_str);
-    text.push_str(own.unwrap_or_default());
+/// Appends one part of a content list to the thinking or to the text.
+pub(super) fn append_content_part(part: &Value, thought: &mut String, text: &mut String) {
+    let plain = part.get("text").and_then(Value::as_str);
+    text.push_str(plain.unwrap_or_default());
     let inner = part.get("thinking").and_then(Value::as_array);
     for piece in inner.into_iter().flatten() {
         thought.push_str(piece.get("text").and_then(Value::as_str).unwrap_or_default());
     }
 }
 
-/// A piece of a tool call.
 #[derive(Debug, Deserialize)]
-pub(super) struct CallDelta<'a> {
+pub(super) struct ToolCallDelta<'a> {
     #[serde(default)]
     pub(super) index: Option<u32>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -180,7 +177,7 @@ pub(super) struct CallDelta<'a> {
     pub(super) extra_content: Option<&'a RawValue>,
 }
 
-/// Name and arguments of a tool call, piece by piece.
+/// Name and arguments of a tool call, in pieces.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct FunctionDelta<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -193,19 +190,19 @@ pub(super) struct FunctionDelta<'a> {
 
 /// Token counts.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(super) struct Counts {
+pub(super) struct ChatUsage {
     #[serde(default)]
     prompt_tokens: Option<u64>,
     #[serde(default)]
     completion_tokens: Option<u64>,
     #[serde(default)]
-    prompt_tokens_details: Option<PromptDetails>,
+    prompt_tokens_details: Option<PromptTokenDetails>,
     #[serde(default)]
-    completion_tokens_details: Option<CompletionDetails>,
+    completion_tokens_details: Option<CompletionTokenDetails>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct PromptDetails {
+struct PromptTokenDetails {
     #[serde(default)]
     cached_tokens: Option<u64>,
     #[serde(default)]
@@ -217,22 +214,24 @@ struct PromptDetails {
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct CompletionDetails {
+struct CompletionTokenDetails {
     #[serde(default)]
     reasoning_tokens: Option<u64>,
     #[serde(default)]
     audio_tokens: Option<u64>,
 }
 
-/// Counts that cannot be read are none: an answer is not lost over what it says of its cost.
-pub(super) fn counts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Counts>, D::Error> {
+/// Deserializes token counts. Malformed counts are ignored rather than failing the whole reply.
+pub(super) fn optional_usage<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<ChatUsage>, D::Error> {
     let raw = Option::<&RawValue>::deserialize(from)?;
     Ok(raw.and_then(|raw| serde_json::from_str(raw.get()).ok()))
 }
 
-impl Counts {
-    /// The counts in our convention, which for this format is the same one.
-    pub(super) fn read(self) -> Usage {
+impl ChatUsage {
+    /// Converts to canon usage. Both count cached tokens as part of the input.
+    pub(super) fn into_canon(self) -> Usage {
         let prompt = self.prompt_tokens_details.unwrap_or_default();
         let output = self.completion_tokens_details.unwrap_or_default();
         Usage {
@@ -249,7 +248,7 @@ impl Counts {
     }
 }
 
-/// Token counts in this format's words. Searches and output pictures have no place in them.
+/// Writes token counts. This format has no fields for searches and output images.
 pub(super) fn write_usage(usage: &Usage) -> Value {
     let Usage {
         input,
@@ -289,11 +288,8 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         .into()
 }
 
-/// Where an answer keeps the fields of its message that only its provider knows.
-pub(super) const MESSAGE: &str = "message";
-
-/// Why an answer ended, from this format's word.
-pub(super) fn read_why(word: &str) -> Why {
+/// Reads a `finish_reason`.
+pub(super) fn read_finish_reason(word: &str) -> Why {
     match word {
         "stop" => Why::Stop,
         "length" => Why::Length,
@@ -303,8 +299,8 @@ pub(super) fn read_why(word: &str) -> Why {
     }
 }
 
-/// This format's word for why an answer ended.
-pub(super) const fn write_why(why: Why) -> &'static str {
+/// Returns the `finish_reason`.
+pub(super) const fn write_finish_reason(why: Why) -> &'static str {
     match why {
         Why::Stop | Why::StopText | Why::Paused | Why::Malformed | Why::Other => "stop",
         Why::Length => "length",
@@ -313,7 +309,7 @@ pub(super) const fn write_why(why: Why) -> &'static str {
     }
 }
 
-/// How urgent a call is, from this format's word.
+/// Reads a `service_tier`.
 pub(super) fn read_tier(word: &str) -> Tier {
     match word {
         "auto" => Tier::Auto,
@@ -325,7 +321,7 @@ pub(super) fn read_tier(word: &str) -> Tier {
     }
 }
 
-/// This format's word for how urgent a call is; `None` when it has none.
+/// Returns the `service_tier`. `None` if this format has no word for it.
 pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
     match tier {
         Tier::Auto => Some("auto"),

@@ -1,4 +1,4 @@
-//! Canon into a whole chat completion.
+//! Writes a whole chat completion from canon.
 
 use canon::{
     Candidate, Citation, Extras, Finish, Kind, Logprob, Losses, Lossy, Media, Part, Reply, Source,
@@ -6,22 +6,17 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::{ME, audio, seals, wire, write_request};
+use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
+use super::{audio, signatures, wire, write_request};
 use crate::fields::{Object, note_foreign, number};
 use crate::served::{self, TIER};
 use crate::{Stamp, stretch};
 
-/// Why a seal on anything but a thought, a call or a text is lost.
-pub(super) const SEALLESS: &str =
-    "a chat client brings seals back only on thinking, text and calls";
-/// Why media other than pictures and one sound is lost.
-pub(super) const MEDIALESS: &str = "the chat format has no place for this media";
-
-/// Writes an answer for the caller whose request that was.
+/// Writes a reply to the given request.
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    let tier = served::note(&extras, ME, &mut losses);
+    let tier = served::note(&extras, ORIGIN, &mut losses);
     let choices: Vec<Value> =
         candidates.into_iter().map(|candidate| choice(candidate, chat, &mut losses)).collect();
     let body: Value = Object::new()
@@ -32,45 +27,46 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
         .set("choices", choices)
         .set("usage", wire::write_usage(&usage.unwrap_or_default()))
         .maybe(TIER, tier)
-        .with(&extras, ME)
+        .with(&extras, ORIGIN)
         .into();
     (body.to_string().into_bytes(), losses.into_vec())
 }
 
 fn choice(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Value {
     let Candidate { index, parts, finish, logprobs, extras } = candidate;
-    served::note(&extras, ME, losses);
-    let mut said = Said::default();
+    served::note(&extras, ORIGIN, losses);
+    let mut message = ChatMessageBuilder::default();
     for part in &parts {
-        said.add(part, losses);
+        message.add(part, losses);
     }
-    let rest = extras.get(ME, wire::MESSAGE).and_then(Value::as_object).cloned();
-    let rest = Extras::of(ME, rest.unwrap_or_default());
-    let asked = chat.sampling.logprobs.is_some();
-    let logprobs = if asked { write_logprobs(&logprobs) } else { Value::Null };
+    let rest = extras.get(ORIGIN, MESSAGE_EXTRA).and_then(Value::as_object).cloned();
+    let rest = Extras::of(ORIGIN, rest.unwrap_or_default());
+    let requested = chat.sampling.logprobs.is_some();
+    let logprobs = if requested { write_logprobs(&logprobs) } else { Value::Null };
     Object::new()
         .set("index", index)
-        .set("message", said.into_message().with(&rest, ME))
+        .set("message", message.into_message().with(&rest, ORIGIN))
         .set("logprobs", logprobs)
-        .set("finish_reason", finish_word(finish.as_ref()))
-        .with(&extras, ME)
+        .set("finish_reason", finish_reason(finish.as_ref()))
+        .with(&extras, ORIGIN)
         .into()
 }
 
-/// This format's word for an end; one that is unknown to us keeps the provider's, if it is chat's.
-pub(super) fn finish_word(finish: Option<&Finish>) -> Value {
+/// Returns the `finish_reason`. An unknown reason keeps the provider's word if the provider speaks
+/// chat.
+pub(super) fn finish_reason(finish: Option<&Finish>) -> Value {
     match finish {
         None => Value::Null,
         Some(Finish { why: Why::Other, raw, .. }) => {
-            Value::from(raw.for_origin(ME).unwrap_or(wire::write_why(Why::Other)))
+            Value::from(raw.for_origin(ORIGIN).unwrap_or(wire::write_finish_reason(Why::Other)))
         }
-        Some(finish) => Value::from(wire::write_why(finish.why)),
+        Some(finish) => Value::from(wire::write_finish_reason(finish.why)),
     }
 }
 
-/// What a message says, gathered part by part: this format has one text, not a list.
+/// Collects the parts of a message. This format has one text per message, not a list.
 #[derive(Default)]
-struct Said {
+struct ChatMessageBuilder {
     text: Option<String>,
     refusal: Option<String>,
     thoughts: String,
@@ -81,43 +77,48 @@ struct Said {
     audio: Option<Value>,
 }
 
-impl Said {
+impl ChatMessageBuilder {
     fn add(&mut self, part: &Part, losses: &mut Losses) {
-        note_foreign(&part.extras, ME, "part", losses);
-        let seal = part.seal.as_ref();
+        note_foreign(&part.extras, ORIGIN, "part", losses);
+        let signature = part.seal.as_ref();
         let returned =
             matches!(part.kind, Kind::Text { .. } | Kind::Thought(_) | Kind::ToolCall(_));
-        losses.add_if(seal.is_some() && !returned, "reply.seal", SEALLESS);
+        losses.add_if(signature.is_some() && !returned, "reply.seal", NO_SIGNATURE_FIELD);
         match &part.kind {
             Kind::Text { text, citations } => {
                 let offset = self.text.as_deref().unwrap_or_default().chars().count();
                 self.annotations.extend(citations.iter().map(|c| write_citation(c, offset)));
                 self.text.get_or_insert_default().push_str(text);
-                self.keep_seal(seal, &stretch::name(offset, text.chars().count()));
+                self.add_signature(signature, &stretch::name(offset, text.chars().count()));
             }
             Kind::Refusal(text) => self.refusal.get_or_insert_default().push_str(text),
             Kind::Thought(thought) => {
                 let Thought { text, redacted: _ } = thought;
                 self.thoughts.push_str(text);
-                if text.is_empty() && seal.is_none() {
+                if text.is_empty() && signature.is_none() {
                     return;
                 }
-                self.details.push(seals::write_detail(part, thought, self.details.len()));
+                self.details.push(signatures::write_detail(part, thought, self.details.len()));
             }
             Kind::ToolCall(call) => {
                 self.calls.push(write_request::write_call(call, part));
-                let own = seal.filter(|seal| seals::write_on_call(seal).is_none());
-                self.keep_seal(own, &call.id);
+                let separate = signature
+                    .filter(|signature| signatures::write_call_signature(signature).is_none());
+                self.add_signature(separate, &call.id);
             }
             Kind::Media(media) => match (write_image(media), audio::write(media)) {
                 (Some(image), _) => self.images.push(image),
                 (None, Some(audio)) if self.audio.is_none() => self.audio = Some(audio),
-                (None, _) => losses.add("reply.media", MEDIALESS),
+                (None, _) => losses.add("reply.media", NO_MEDIA_FIELD),
             },
-            Kind::Code(code) => self.block(&write_request::fenced(&code.language, &code.code)),
-            Kind::CodeOutcome(outcome) => self.block(&write_request::fenced("", &outcome.output)),
+            Kind::Code(code) => {
+                self.add_block(&write_request::code_block(&code.language, &code.code))
+            }
+            Kind::CodeOutcome(outcome) => {
+                self.add_block(&write_request::code_block("", &outcome.output))
+            }
             Kind::Search(_) => {
-                losses.add("reply.search", "the chat format shows sources but not queries");
+                losses.add("reply.search", "the chat format shows citations but no search queries");
             }
             Kind::ToolResult(_) | Kind::Foreign { .. } => {
                 losses.add("reply.part", "a part only the provider's format has");
@@ -125,13 +126,13 @@ impl Said {
         }
     }
 
-    fn keep_seal(&mut self, seal: Option<&canon::Seal>, id: &str) {
-        if let Some(seal) = seal {
-            self.details.push(seals::write_loose(seal, id, self.details.len()));
+    fn add_signature(&mut self, signature: Option<&canon::Seal>, id: &str) {
+        if let Some(signature) = signature {
+            self.details.push(signatures::write_part_signature(signature, id, self.details.len()));
         }
     }
 
-    fn block(&mut self, text: &str) {
+    fn add_block(&mut self, text: &str) {
         let all = self.text.get_or_insert_default();
         if !all.is_empty() && !all.ends_with('\n') {
             all.push('\n');
@@ -156,7 +157,7 @@ impl Said {
     }
 }
 
-/// A source of a text that begins at that character of the message.
+/// Writes a citation. `offset` is the first character of its text in the message.
 pub(super) fn write_citation(citation: &Citation, offset: usize) -> Value {
     let Citation { url, title, quote, span, extras: _ } = citation;
     let (start, end) = span.unwrap_or((0, 0));
@@ -169,7 +170,7 @@ pub(super) fn write_citation(citation: &Citation, offset: usize) -> Value {
     Object::new().set("type", "url_citation").set("url_citation", inner).into()
 }
 
-/// A picture where peers put it; `None` for media of another kind.
+/// Writes a generated image. `None` for other media.
 pub(super) fn write_image(media: &Media) -> Option<Value> {
     let url = match (&media.kind, &media.source) {
         (canon::MediaKind::Image, Source::Inline { mime, data }) => {

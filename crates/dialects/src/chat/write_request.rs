@@ -1,4 +1,4 @@
-//! Canon into a chat request.
+//! Writes a chat request from canon.
 
 use canon::{
     CacheMark, Choice, Clip, Detail, Extras, Format, FunctionTool, Hints, Kind, Level, Losses,
@@ -7,14 +7,12 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::{ME, PATH, seals, wire};
+use super::names::{MAX_STOP_SEQUENCES, ORIGIN, PATH};
+use super::{signatures, wire};
 use crate::fields::{Object, note_foreign, number};
 use crate::json::Segments;
 use crate::native::BYPASS;
 use crate::{Lane, Outgoing, Steering};
-
-/// How many stop texts the chat format takes.
-pub(super) const MOST_STOPS: usize = 4;
 
 /// Writes a request for a lane.
 pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
@@ -34,7 +32,7 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         extras,
     } = chat;
     let mut losses = Losses::new();
-    for name in extras.foreign_to(ME) {
+    for name in extras.foreign_to(ORIGIN) {
         losses.add(name, "only the caller's format has this field");
     }
     let mut messages = Vec::with_capacity(turns.len());
@@ -59,11 +57,11 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         .maybe("aspect_ratio", ratio.as_deref())
         .maybe("image_size", size.as_deref())
         .into_map();
-    if let Some(Value::Object(rest)) = extras.get(ME, "image_config") {
+    if let Some(Value::Object(rest)) = extras.get(ORIGIN, "image_config") {
         config.extend(rest.clone());
     }
     let body = body.maybe("image_config", (!config.is_empty()).then_some(config));
-    let mut body = body.with(extras, ME);
+    let mut body = body.with(extras, ORIGIN);
     if *stream {
         let options = Object::new().set("include_usage", true);
         body = body.set("stream", true).set("stream_options", options);
@@ -92,11 +90,11 @@ fn write_sampling(
     } = sampling;
     losses.add_if(top_k.is_some(), "sampling.top_k", "the chat format has no such field");
     losses.add_if(
-        stop.len() > MOST_STOPS,
+        stop.len() > MAX_STOP_SEQUENCES,
         "sampling.stop",
-        "the chat format takes at most 4 stop texts",
+        "the chat format takes at most 4 stop sequences",
     );
-    let stop: Vec<&str> = stop.iter().take(MOST_STOPS).map(String::as_str).collect();
+    let stop: Vec<&str> = stop.iter().take(MAX_STOP_SEQUENCES).map(String::as_str).collect();
     body.maybe("temperature", temperature.map(number))
         .maybe("top_p", top_p.map(number))
         .maybe("presence_penalty", presence_penalty.map(number))
@@ -150,8 +148,12 @@ const fn write_modality(modality: Modality) -> &'static str {
 fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
     let Hints { user, metadata, tier, cache_key, verbosity } = hints;
     let State { store, previous, background } = state;
-    losses.add_if(previous.is_some(), "state.previous", "the chat format keeps no conversations");
-    losses.add_if(*background == Some(true), "state.background", "a chat call cannot run on alone");
+    losses.add_if(previous.is_some(), "state.previous", "the chat format stores no conversations");
+    losses.add_if(
+        *background == Some(true),
+        "state.background",
+        "the chat format has no background mode",
+    );
     let written = tier.as_ref().and_then(wire::write_tier);
     losses.add_if(
         tier.is_some() && written.is_none(),
@@ -168,45 +170,50 @@ fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) 
 
 fn write_turn(turn: &Turn, lane: &Lane<'_>, messages: &mut Vec<Value>, losses: &mut Losses) {
     let Turn { role, parts, name, extras } = turn;
-    note_foreign(extras, ME, "turn", losses);
+    note_foreign(extras, ORIGIN, "turn", losses);
     match role {
         Role::Assistant => messages.push(assistant(turn, lane, losses)),
         Role::System | Role::Developer => {
             let word = if *role == Role::System { "system" } else { "developer" };
             let message = Object::new().set("role", word).maybe("name", name.as_deref());
             let message = message.set("content", content(parts, losses));
-            messages.push(message.with(extras, ME).into());
+            messages.push(message.with(extras, ORIGIN).into());
         }
         Role::User => {
-            // Results come first: chat wants them right behind the calls they answer.
-            let mut pictures = Vec::new();
+            // Tool results come first: the API requires them right after the calls they answer.
+            let mut attachments = Vec::new();
             for part in parts {
                 if let Kind::ToolResult(result) = &part.kind {
-                    note_foreign(&part.extras, ME, "part", losses);
-                    messages.push(tool_result(result, part.cache.as_ref(), &mut pictures, losses));
+                    note_foreign(&part.extras, ORIGIN, "part", losses);
+                    messages.push(tool_result(
+                        result,
+                        part.cache.as_ref(),
+                        &mut attachments,
+                        losses,
+                    ));
                 }
             }
             let rest: Vec<&Part> = parts
                 .iter()
                 .filter(|part| !matches!(part.kind, Kind::ToolResult(_)))
-                .chain(&pictures)
+                .chain(&attachments)
                 .collect();
-            let said = content(rest, losses);
-            if said != Value::Array(Vec::new()) || parts.is_empty() {
+            let content = content(rest, losses);
+            if content != Value::Array(Vec::new()) || parts.is_empty() {
                 let message = Object::new().set("role", "user").maybe("name", name.as_deref());
-                messages.push(message.set("content", said).with(extras, ME).into());
+                messages.push(message.set("content", content).with(extras, ORIGIN).into());
             }
         }
     }
 }
 
-/// A single plain text is a string; anything else a list of parts.
+/// A single plain text becomes a string, anything else a list of parts.
 fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -> Value {
     let parts: Vec<&Part> = parts.into_iter().collect();
     let cited =
         |part: &&Part| matches!(&part.kind, Kind::Text { citations, .. } if !citations.is_empty());
     let cited = parts.iter().any(cited);
-    losses.add_if(cited, "text.citations", "a chat history has no place for sources");
+    losses.add_if(cited, "text.citations", "a chat history has no field for citations");
     if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = parts.as_slice()
         && extras.is_empty()
     {
@@ -216,17 +223,17 @@ fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -
 }
 
 fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
-    note_foreign(&part.extras, ME, "part", losses);
+    note_foreign(&part.extras, ORIGIN, "part", losses);
     let object = match &part.kind {
         Kind::Text { text, .. } => Object::new().set("type", "text").set("text", text.as_str()),
         Kind::Refusal(text) => Object::new().set("type", "refusal").set("refusal", text.as_str()),
         Kind::Media(media) => write_media(media, &part.extras, losses)?,
-        Kind::Foreign { origin, value } if *origin == ME => return Some(value.clone()),
+        Kind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
         Kind::Code(code) => {
-            Object::new().set("type", "text").set("text", fenced(&code.language, &code.code))
+            Object::new().set("type", "text").set("text", code_block(&code.language, &code.code))
         }
         Kind::CodeOutcome(outcome) => {
-            Object::new().set("type", "text").set("text", fenced("", &outcome.output))
+            Object::new().set("type", "text").set("text", code_block("", &outcome.output))
         }
         Kind::Foreign { .. } => {
             losses.add("part", "a part only the caller's format has");
@@ -234,16 +241,16 @@ fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
         }
         Kind::Thought(_) | Kind::ToolCall(_) | Kind::ToolResult(_) => return None,
         Kind::Search(_) => {
-            losses.add("part.search", "the chat format has no place for a past search");
+            losses.add("part.search", "the chat format has no field for a past search");
             return None;
         }
     };
     let mark = part.cache.as_ref().map(write_cache);
-    Some(object.maybe("prompt_cache_breakpoint", mark).with(&part.extras, ME).into())
+    Some(object.maybe("prompt_cache_breakpoint", mark).with(&part.extras, ORIGIN).into())
 }
 
-/// Code and its output, for a format that only has text.
-pub(super) fn fenced(language: &str, code: &str) -> String {
+/// Writes code or its output as a Markdown code block.
+pub(super) fn code_block(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
@@ -251,10 +258,10 @@ fn write_cache(mark: &CacheMark) -> Value {
     Object::new().set("mode", "explicit").maybe("ttl", mark.ttl.as_deref()).into()
 }
 
-/// An object inside another one, with what was kept of it.
-fn inside(object: Object, extras: &Extras, name: &str) -> Object {
-    let kept = extras.get(ME, name).and_then(Value::as_object).cloned().unwrap_or_default();
-    object.with(&Extras::of(ME, kept), ME)
+/// Adds the extras kept for an inner object.
+fn with_inner_extras(object: Object, extras: &Extras, name: &str) -> Object {
+    let kept = extras.get(ORIGIN, name).and_then(Value::as_object).cloned().unwrap_or_default();
+    object.with(&Extras::of(ORIGIN, kept), ORIGIN)
 }
 
 fn write_media(media: &Media, extras: &Extras, losses: &mut Losses) -> Option<Object> {
@@ -262,15 +269,15 @@ fn write_media(media: &Media, extras: &Extras, losses: &mut Losses) -> Option<Ob
     losses.add_if(
         clip.is_some() && *kind != MediaKind::Video,
         "media.clip",
-        "the chat format has no clips of anything but films",
+        "the chat format has clips only for video",
     );
     let whole = |word: &str, inner: Object| {
-        Object::new().set("type", word).set(word, inside(inner, extras, word))
+        Object::new().set("type", word).set(word, with_inner_extras(inner, extras, word))
     };
     let url = match source {
         Source::Inline { mime, data } => format!("data:{mime};base64,{data}"),
         Source::Url { url, .. } => url.clone(),
-        Source::File { origin, id } if *origin == ME => {
+        Source::File { origin, id } if *origin == ORIGIN => {
             let file = Object::new().set("file_id", id.as_str());
             return Some(whole("file", file));
         }
@@ -326,17 +333,17 @@ fn write_media(media: &Media, extras: &Extras, losses: &mut Losses) -> Option<Ob
 fn tool_result(
     result: &ToolResult,
     cache: Option<&CacheMark>,
-    pictures: &mut Vec<Part>,
+    attachments: &mut Vec<Part>,
     losses: &mut Losses,
 ) -> Value {
     let ToolResult { call, name: _, parts, object: _, failed } = result;
     losses.add_if(*failed, "tool_result.failed", "the chat format cannot mark a result as failed");
     let media = parts.iter().filter(|part| matches!(part.kind, Kind::Media(_)));
-    let seen = pictures.len();
-    pictures.extend(media.cloned());
+    let seen = attachments.len();
+    attachments.extend(media.cloned());
     let mut text = result.as_text();
-    if text.is_empty() && pictures.len() > seen {
-        // Chat results hold only text, so what the tool showed follows in the user's turn.
+    if text.is_empty() && attachments.len() > seen {
+        // Chat tool results hold only text, so media follow in the user's message.
         "The result is in the attachment that follows.".clone_into(&mut text);
     }
     Object::new()
@@ -348,7 +355,7 @@ fn tool_result(
 }
 
 fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
-    let mut said = Vec::new();
+    let mut content_parts = Vec::new();
     let mut calls = Vec::new();
     let mut thoughts = Vec::new();
     let mut details = Vec::new();
@@ -359,25 +366,29 @@ fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
                 if !text.is_empty() {
                     thoughts.push(text.as_str());
                 }
-                if part.seal.as_ref().is_some_and(|seal| seal.for_origin(ME).is_some()) {
-                    details.push(seals::write_detail(part, thought, details.len()));
+                if part
+                    .seal
+                    .as_ref()
+                    .is_some_and(|signature| signature.for_origin(ORIGIN).is_some())
+                {
+                    details.push(signatures::write_detail(part, thought, details.len()));
                 } else {
                     losses.add_if(
                         part.seal.is_some(),
                         "thought.seal",
-                        "a seal of another provider's is of no use to this one",
+                        "a signature of another provider is not valid here",
                     );
                 }
             }
             Kind::ToolCall(call) => {
-                note_foreign(&part.extras, ME, "part", losses);
+                note_foreign(&part.extras, ORIGIN, "part", losses);
                 calls.push(match is_bypass(part, lane) {
                     true => write_call(call, &Part { seal: None, ..part.clone() }),
                     false => write_call(call, part),
                 });
             }
             Kind::Media(_) => {
-                losses.add("turn.media", "a chat model's own turns hold no media");
+                losses.add("turn.media", "assistant turns hold no media in this format");
             }
             Kind::Text { .. }
             | Kind::Refusal(_)
@@ -385,11 +396,14 @@ fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
             | Kind::Code(_)
             | Kind::CodeOutcome(_)
             | Kind::Search(_)
-            | Kind::Foreign { .. } => said.push(part),
+            | Kind::Foreign { .. } => content_parts.push(part),
         }
     }
-    let content =
-        if said.is_empty() && !calls.is_empty() { Value::Null } else { content(said, losses) };
+    let content = if content_parts.is_empty() && !calls.is_empty() {
+        Value::Null
+    } else {
+        content(content_parts, losses)
+    };
     let content = if content == Value::Array(Vec::new()) { Value::from("") } else { content };
     Object::new()
         .set("role", "assistant")
@@ -398,31 +412,34 @@ fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
         .maybe("reasoning_content", (!thoughts.is_empty()).then(|| thoughts.concat()))
         .maybe("reasoning_details", (!details.is_empty()).then_some(details))
         .maybe("tool_calls", (!calls.is_empty()).then_some(calls))
-        .with(&turn.extras, ME)
+        .with(&turn.extras, ORIGIN)
         .into()
 }
 
-/// Whether a call bears the word that asks Google not to check its seal, on the way to a model of
-/// somebody else's: that one checks none, and the word would only puzzle it.
+/// Returns true for a call with Gemini's bypass signature
+/// (<https://ai.google.dev/gemini-api/docs/thought-signatures>) on its way to a model that is not
+/// Gemini. Other models do not check signatures, and the dummy value could confuse them.
 fn is_bypass(part: &Part, lane: &Lane<'_>) -> bool {
-    let token = part.seal.as_ref().and_then(|seal| seal.for_origin(Origin::Native));
+    let token = part.seal.as_ref().and_then(|signature| signature.for_origin(Origin::Native));
     token == Some(BYPASS) && !lane.model.contains("gemini")
 }
 
-/// A tool call as it stands in a message.
+/// Writes a tool call of a message.
 pub(super) fn write_call(call: &ToolCall, part: &Part) -> Value {
     let ToolCall { id, name, arguments, custom } = call;
     let object = Object::new().set("id", id.as_str());
     let object = if *custom {
         let inner = Object::new().set("name", name.as_str()).set("input", arguments.as_str());
-        object.set("type", "custom").set("custom", inside(inner, &part.extras, "custom"))
+        object.set("type", "custom").set("custom", with_inner_extras(inner, &part.extras, "custom"))
     } else {
         let arguments = if arguments.is_empty() { "{}" } else { arguments.as_str() };
         let inner = Object::new().set("name", name.as_str()).set("arguments", arguments);
-        object.set("type", "function").set("function", inside(inner, &part.extras, "function"))
+        object
+            .set("type", "function")
+            .set("function", with_inner_extras(inner, &part.extras, "function"))
     };
-    let seal = part.seal.as_ref().and_then(seals::write_on_call);
-    object.maybe("extra_content", seal).with(&part.extras, ME).into()
+    let signature = part.seal.as_ref().and_then(signatures::write_call_signature);
+    object.maybe("extra_content", signature).with(&part.extras, ORIGIN).into()
 }
 
 fn write_tools(body: Object, tools: &[Tool], choice: &ToolChoice, losses: &mut Losses) -> Object {
@@ -432,18 +449,18 @@ fn write_tools(body: Object, tools: &[Tool], choice: &ToolChoice, losses: &mut L
         match tool {
             Tool::Function(function) => list.push(write_function(function, losses)),
             Tool::Custom { name, description, grammar, extras } => {
-                note_foreign(extras, ME, "tools", losses);
+                note_foreign(extras, ORIGIN, "tools", losses);
                 let inner = Object::new()
                     .set("name", name.as_str())
                     .maybe("description", description.as_deref())
                     .maybe("format", grammar.clone())
-                    .with(extras, ME);
+                    .with(extras, ORIGIN);
                 list.push(Object::new().set("type", "custom").set("custom", inner).into());
             }
             Tool::Search(tool) => search = Some(write_search(tool, losses)),
-            Tool::Foreign { origin, value } if *origin == ME => list.push(value.clone()),
+            Tool::Foreign { origin, value } if *origin == ORIGIN => list.push(value.clone()),
             Tool::Code(_) => losses.add("tools.code", "the chat format cannot run code"),
-            Tool::Fetch(_) => losses.add("tools.fetch", "the chat format cannot fetch addresses"),
+            Tool::Fetch(_) => losses.add("tools.fetch", "the chat format cannot fetch URLs"),
             Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),
         }
     }
@@ -458,9 +475,9 @@ fn write_tools(body: Object, tools: &[Tool], choice: &ToolChoice, losses: &mut L
 fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
         tool;
-    note_foreign(extras, ME, "tools", losses);
-    losses.add_if(result.is_some(), "tools.result", "the chat format declares no results");
-    losses.add_if(*deferred, "tools.deferred", "the chat format shows every tool at once");
+    note_foreign(extras, ORIGIN, "tools", losses);
+    losses.add_if(result.is_some(), "tools.result", "the chat format has no result schemas");
+    losses.add_if(*deferred, "tools.deferred", "the chat format has no deferred tools");
     let inner = Object::new()
         .set("name", name.as_str())
         .maybe("description", description.as_deref())
@@ -468,19 +485,19 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
         .maybe("strict", *strict);
     Object::new()
         .set("type", "function")
-        .set("function", inside(inner, extras, "function"))
+        .set("function", with_inner_extras(inner, extras, "function"))
         .maybe("prompt_cache_breakpoint", cache.as_ref().map(write_cache))
-        .with(extras, ME)
+        .with(extras, ORIGIN)
         .into()
 }
 
 fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
     let SearchTool { allowed, blocked, location, extras } = tool;
-    note_foreign(extras, ME, "tools", losses);
+    note_foreign(extras, ORIGIN, "tools", losses);
     losses.add_if(
         !allowed.is_empty() || !blocked.is_empty(),
         "tools.search.domains",
-        "a chat search cannot be kept to domains",
+        "a chat search cannot be limited to domains",
     );
     let location = location.as_ref().map(|location| {
         let near = Object::new()
@@ -490,7 +507,7 @@ fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
             .maybe("timezone", location.timezone.as_deref());
         Object::new().set("type", "approximate").set("approximate", near)
     });
-    Object::new().maybe("user_location", location).with(extras, ME).into()
+    Object::new().maybe("user_location", location).with(extras, ORIGIN).into()
 }
 
 fn write_choice(choice: &Choice, tools: &[Tool]) -> Option<Value> {

@@ -1,61 +1,63 @@
-//! Events into chat chunks.
+//! Writes chat chunks from events.
 
 use canon::{Event, Growth, Kind, Logprob, Loss, Losses, Opening, Part, Place, Thought, Usage};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use super::{ME, audio, fault, seals, wire, write_reply, write_request};
+use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
+use super::{audio, fault, signatures, wire, write_reply, write_request};
 use crate::fields::{Object, matters, note_foreign};
 use crate::served;
 use crate::{Stamp, Writer, stretch};
 
-/// Writes chunks: the role first, then what is said, the reason, the usage if asked for, `[DONE]`.
-pub(super) struct ChatWriter {
+/// Stream writer. Order: the role, the content, the finish reason, the usage if requested,
+/// `[DONE]`.
+pub(super) struct ChatStreamWriter {
     id: String,
-    /// The model's name as JSON.
+    /// Model name as JSON.
     model: String,
-    /// Everything of a chunk up to its choices, which never changes once the answer has begun.
-    head: String,
+    /// Beginning of a chunk up to `choices`. It stays the same for the whole stream.
+    chunk_prefix: String,
     wants_usage: bool,
     wants_logprobs: bool,
     usage: Option<Usage>,
-    /// The tier the answer is served in, once it is known.
+    /// Service tier, once known.
     tier: Option<&'static str>,
-    places: BTreeMap<Place, Slot>,
-    spoken: BTreeMap<u32, Spoken>,
-    broken: bool,
+    parts: BTreeMap<Place, ChatPartState>,
+    candidates: BTreeMap<u32, ChatCandidateOutput>,
+    failed: bool,
     losses: Losses,
 }
 
-/// What is written for the part in a slot.
-enum Slot {
-    Text { offset: usize, seal: Option<canon::Seal> },
+/// State of the part in a slot.
+enum ChatPartState {
+    Text { offset: usize, signature: Option<canon::Seal> },
     Refusal,
-    Thought { index: usize, sealed: bool },
+    Thought { index: usize, signed: bool },
     Call { index: usize, id: String, custom: bool },
     Whole { thought: Option<Box<(Part, usize)>> },
 }
 
-/// What a candidate has said so far.
+/// Output of one candidate so far.
 #[derive(Default)]
-struct Spoken {
-    begun: bool,
+struct ChatCandidateOutput {
+    started: bool,
     chars: usize,
-    /// Whether the text so far ends in the middle of a line.
+    /// True if the text so far does not end with a newline.
     midline: bool,
     calls: usize,
     details: usize,
-    /// Clients know the entries of a streamed list by their number.
-    notes: usize,
+    /// SDKs identify entries of a streamed list by `index`.
+    annotations: usize,
     images: usize,
-    /// Whether it spoke; there is room for one sound.
-    aloud: bool,
-    /// The seals of stretches of the text. They wait for the end, so that they part no text.
-    sealed: Vec<(String, canon::Seal)>,
+    /// True if audio was written. A message holds only one clip.
+    has_audio: bool,
+    /// Signatures of text spans. They are written at the end, so that they do not split the text.
+    text_signatures: Vec<(String, canon::Seal)>,
 }
 
-/// The entry with the next number of its list.
-fn numbered(mut entry: Value, count: &mut usize) -> Value {
+/// Returns the entry with the next `index` of its list.
+fn with_index(mut entry: Value, count: &mut usize) -> Value {
     if let Value::Object(fields) = &mut entry {
         fields.insert("index".to_owned(), Value::from(*count));
     }
@@ -65,20 +67,20 @@ fn numbered(mut entry: Value, count: &mut usize) -> Value {
 
 /// Writes a value as JSON.
 fn write_json(value: &(impl serde::Serialize + ?Sized), out: &mut Vec<u8>) {
-    // A list of bytes takes everything, and no value here can refuse to be written.
+    // Writing to a `Vec` cannot fail, and every value here is serializable.
     let _ = serde_json::to_writer(out, value);
 }
 
-fn head(id: &str, created: i64, model: &str) -> String {
+fn chunk_prefix(id: &str, created: i64, model: &str) -> String {
     format!(
         "data: {{\"id\":\"chatcmpl-{id}\",\"object\":\"chat.completion.chunk\",\
          \"created\":{created},\"model\":{model}"
     )
 }
 
-impl ChatWriter {
+impl ChatStreamWriter {
     pub(super) fn new(chat: &canon::Chat, stamp: &Stamp) -> Self {
-        let options = chat.extras.get(ME, "stream_options");
+        let options = chat.extras.get(ORIGIN, "stream_options");
         let wants_usage = options
             .and_then(|options| options.get("include_usage"))
             .and_then(Value::as_bool)
@@ -86,22 +88,22 @@ impl ChatWriter {
         let model = Value::from(chat.model.as_str()).to_string();
         Self {
             id: stamp.id.clone(),
-            head: head(&stamp.id, stamp.created, &model),
+            chunk_prefix: chunk_prefix(&stamp.id, stamp.created, &model),
             model,
             wants_usage,
             wants_logprobs: chat.sampling.logprobs.is_some(),
             usage: None,
             tier: None,
-            places: BTreeMap::new(),
-            spoken: BTreeMap::new(),
-            broken: false,
+            parts: BTreeMap::new(),
+            candidates: BTreeMap::new(),
+            failed: false,
             losses: Losses::new(),
         }
     }
 
-    /// Everything of a chunk up to its choices.
+    /// Writes the beginning of a chunk up to `choices`.
     fn open_chunk(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.head.as_bytes());
+        out.extend_from_slice(self.chunk_prefix.as_bytes());
         if let Some(tier) = self.tier {
             out.extend_from_slice(format!(",\"service_tier\":\"{tier}\"").as_bytes());
         }
@@ -125,27 +127,27 @@ impl ChatWriter {
         &mut self,
         candidate: u32,
         delta: &str,
-        chances: Option<&[Logprob]>,
+        logprobs: Option<&[Logprob]>,
         out: &mut Vec<u8>,
     ) {
         self.begin(candidate, out);
-        self.raw_delta(candidate, delta, chances, "null", out);
+        self.raw_delta(candidate, delta, logprobs, "null", out);
     }
 
     fn raw_delta(
         &self,
         candidate: u32,
         delta: &str,
-        chances: Option<&[Logprob]>,
+        logprobs: Option<&[Logprob]>,
         finish: &str,
         out: &mut Vec<u8>,
     ) {
         self.open_choice(candidate, out);
         out.extend_from_slice(delta.as_bytes());
-        self.close_choice(chances, finish, out);
+        self.close_choice(logprobs, finish, out);
     }
 
-    /// Everything of a chunk up to what its one choice adds.
+    /// Writes the beginning of a chunk up to `delta` of its only choice.
     fn open_choice(&self, candidate: u32, out: &mut Vec<u8>) {
         self.open_chunk(out);
         out.extend_from_slice(b"{\"index\":");
@@ -153,9 +155,9 @@ impl ChatWriter {
         out.extend_from_slice(b",\"delta\":");
     }
 
-    fn close_choice(&self, chances: Option<&[Logprob]>, finish: &str, out: &mut Vec<u8>) {
+    fn close_choice(&self, logprobs: Option<&[Logprob]>, finish: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(b",\"logprobs\":");
-        match chances {
+        match logprobs {
             None => out.extend_from_slice(b"null"),
             Some(list) => write_json(&write_reply::write_logprobs(list), out),
         }
@@ -165,11 +167,11 @@ impl ChatWriter {
         self.close_chunk(None, out);
     }
 
-    /// The opening chunk of a candidate, which clients need before anything else.
+    /// Writes the first chunk of a candidate. SDKs need it before any other.
     fn begin(&mut self, candidate: u32, out: &mut Vec<u8>) {
-        let spoken = self.spoken.entry(candidate).or_default();
-        if !spoken.begun {
-            spoken.begun = true;
+        let state = self.candidates.entry(candidate).or_default();
+        if !state.started {
+            state.started = true;
             let delta = "{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null}";
             self.raw_delta(candidate, delta, None, "null", out);
         }
@@ -177,68 +179,69 @@ impl ChatWriter {
 
     fn open(&mut self, place: Place, opening: Opening, out: &mut Vec<u8>) {
         self.begin(place.candidate, out);
-        let spoken = self.spoken.entry(place.candidate).or_default();
+        let state = self.candidates.entry(place.candidate).or_default();
         let slot = match opening {
-            Opening::Text => Slot::Text { offset: spoken.chars, seal: None },
-            Opening::Refusal => Slot::Refusal,
+            Opening::Text => ChatPartState::Text { offset: state.chars, signature: None },
+            Opening::Refusal => ChatPartState::Refusal,
             Opening::Thought => {
-                spoken.details += 1;
-                Slot::Thought { index: spoken.details - 1, sealed: false }
+                state.details += 1;
+                ChatPartState::Thought { index: state.details - 1, signed: false }
             }
             Opening::ToolCall { id, name, custom } => {
-                let index = spoken.calls;
-                spoken.calls += 1;
+                let index = state.calls;
+                state.calls += 1;
                 let (kind, text) =
                     if custom { ("custom", "input") } else { ("function", "arguments") };
                 let inner = Object::new().set("name", name).set(text, "");
                 let call = Object::new().set("index", index).set("id", id.as_str());
                 let call: Value = call.set("type", kind).set(kind, inner).into();
                 self.delta(place.candidate, &format!("{{\"tool_calls\":[{call}]}}"), None, out);
-                Slot::Call { index, id, custom }
+                ChatPartState::Call { index, id, custom }
             }
-            Opening::Whole(part) => self.whole(place, *part, out),
+            Opening::Whole(part) => self.write_whole(place, *part, out),
         };
-        self.places.insert(place, slot);
+        self.parts.insert(place, slot);
     }
 
-    /// A part that arrives as a whole.
-    fn whole(&mut self, place: Place, part: Part, out: &mut Vec<u8>) -> Slot {
-        note_foreign(&part.extras, ME, "part", &mut self.losses);
-        let none = Slot::Whole { thought: None };
+    /// Writes a part that arrives in one event.
+    fn write_whole(&mut self, place: Place, part: Part, out: &mut Vec<u8>) -> ChatPartState {
+        note_foreign(&part.extras, ORIGIN, "part", &mut self.losses);
+        let none = ChatPartState::Whole { thought: None };
         let text = match &part.kind {
             Kind::Text { text, .. } => text.clone(),
             Kind::Code(code) => {
-                self.block(place, &write_request::fenced(&code.language, &code.code))
+                self.own_lines(place, &write_request::code_block(&code.language, &code.code))
             }
             Kind::CodeOutcome(outcome) => {
-                self.block(place, &write_request::fenced("", &outcome.output))
+                self.own_lines(place, &write_request::code_block("", &outcome.output))
             }
             Kind::Thought(_) => {
-                // Its seal follows, so it is written when the part closes.
-                let spoken = self.spoken.entry(place.candidate).or_default();
-                spoken.details += 1;
-                let index = spoken.details - 1;
-                return Slot::Whole { thought: Some(Box::new((part, index))) };
+                // The signature follows later, so the thought is written when the part closes.
+                let state = self.candidates.entry(place.candidate).or_default();
+                state.details += 1;
+                let index = state.details - 1;
+                return ChatPartState::Whole { thought: Some(Box::new((part, index))) };
             }
             Kind::Media(media) => {
-                let spoken = self.spoken.entry(place.candidate).or_default();
+                let state = self.candidates.entry(place.candidate).or_default();
                 match (write_reply::write_image(media), audio::write(media)) {
-                    (None, Some(audio)) if !spoken.aloud => {
-                        spoken.aloud = true;
+                    (None, Some(audio)) if !state.has_audio => {
+                        state.has_audio = true;
                         let delta = format!("{{\"audio\":{audio}}}");
                         self.delta(place.candidate, &delta, None, out);
                     }
                     (Some(image), _) => {
-                        let image = numbered(image, &mut spoken.images);
+                        let image = with_index(image, &mut state.images);
                         let delta = format!("{{\"images\":[{image}]}}");
                         self.delta(place.candidate, &delta, None, out);
                     }
-                    (None, _) => self.losses.add("reply.media", write_reply::MEDIALESS),
+                    (None, _) => self.losses.add("reply.media", NO_MEDIA_FIELD),
                 }
                 return none;
             }
             Kind::Search(_) => {
-                self.losses.add("reply.search", "the chat format shows sources but not queries");
+                self.losses
+                    .add("reply.search", "the chat format shows citations but no search queries");
                 return none;
             }
             Kind::Refusal(_) | Kind::ToolCall(_) | Kind::ToolResult(_) | Kind::Foreign { .. } => {
@@ -246,23 +249,23 @@ impl ChatWriter {
                 return none;
             }
         };
-        self.text(place, &text, out);
+        self.write_text(place, &text, out);
         none
     }
 
-    /// A text on lines of its own.
-    fn block(&mut self, place: Place, text: &str) -> String {
-        let midline = self.spoken.entry(place.candidate).or_default().midline;
+    /// Formats a text on lines of its own.
+    fn own_lines(&mut self, place: Place, text: &str) -> String {
+        let midline = self.candidates.entry(place.candidate).or_default().midline;
         format!("{}{text}\n", if midline { "\n" } else { "" })
     }
 
-    fn text(&mut self, place: Place, text: &str, out: &mut Vec<u8>) {
-        let spoken = self.spoken.entry(place.candidate).or_default();
-        spoken.chars += text.chars().count();
+    fn write_text(&mut self, place: Place, text: &str, out: &mut Vec<u8>) {
+        let state = self.candidates.entry(place.candidate).or_default();
+        state.chars += text.chars().count();
         if !text.is_empty() {
-            spoken.midline = !text.ends_with('\n');
+            state.midline = !text.ends_with('\n');
         }
-        // There is one for every few letters: nothing is made that is not sent.
+        // Hot path, once per token: avoids intermediate values.
         self.begin(place.candidate, out);
         self.open_choice(place.candidate, out);
         out.extend_from_slice(b"{\"content\":");
@@ -271,21 +274,21 @@ impl ChatWriter {
         self.close_choice(None, "null", out);
     }
 
-    fn grow(&mut self, place: Place, growth: Growth, out: &mut Vec<u8>) {
-        let delta = match (growth, self.places.get(&place)) {
-            (Growth::Text(text), Some(Slot::Text { .. })) => {
-                self.text(place, &text, out);
+    fn add_growth(&mut self, place: Place, growth: Growth, out: &mut Vec<u8>) {
+        let delta = match (growth, self.parts.get(&place)) {
+            (Growth::Text(text), Some(ChatPartState::Text { .. })) => {
+                self.write_text(place, &text, out);
                 return;
             }
-            (Growth::Text(text), Some(Slot::Refusal)) => {
+            (Growth::Text(text), Some(ChatPartState::Refusal)) => {
                 format!("{{\"refusal\":{}}}", Value::from(text))
             }
-            (Growth::Text(text), Some(Slot::Thought { index, .. })) => {
-                let details = seals::text_piece(&text, *index);
+            (Growth::Text(text), Some(ChatPartState::Thought { index, .. })) => {
+                let details = signatures::text_delta(&text, *index);
                 let text = Value::from(text);
                 format!("{{\"reasoning_content\":{text},\"reasoning_details\":{details}}}")
             }
-            (Growth::Text(text), Some(Slot::Call { index, custom, .. })) => {
+            (Growth::Text(text), Some(ChatPartState::Call { index, custom, .. })) => {
                 let text = Value::from(text);
                 let inner = if *custom {
                     format!("\"custom\":{{\"input\":{text}}}")
@@ -294,10 +297,10 @@ impl ChatWriter {
                 };
                 format!("{{\"tool_calls\":[{{\"index\":{index},{inner}}}]}}")
             }
-            (Growth::Citation(citation), Some(Slot::Text { offset, .. })) => {
+            (Growth::Citation(citation), Some(ChatPartState::Text { offset, .. })) => {
                 let note = write_reply::write_citation(&citation, *offset);
-                let spoken = self.spoken.entry(place.candidate).or_default();
-                let note = numbered(note, &mut spoken.notes);
+                let state = self.candidates.entry(place.candidate).or_default();
+                let note = with_index(note, &mut state.annotations);
                 format!("{{\"annotations\":[{note}]}}")
             }
             (Growth::Logprobs(list), _) => {
@@ -308,7 +311,7 @@ impl ChatWriter {
             }
             (Growth::Extra { origin, name, value: _ }, _) => {
                 self.losses.add_if(
-                    origin != ME && matters(&name),
+                    origin != ORIGIN && matters(&name),
                     &format!("part.{name}"),
                     "only another format has this field",
                 );
@@ -319,67 +322,73 @@ impl ChatWriter {
         self.delta(place.candidate, &delta, None, out);
     }
 
-    fn seal(&mut self, place: Place, seal: &canon::Seal, out: &mut Vec<u8>) {
-        let delta = match self.places.get_mut(&place) {
-            Some(Slot::Thought { index, sealed }) => {
-                *sealed = true;
-                format!("{{\"reasoning_details\":{}}}", seals::seal_piece(seal, *index))
+    fn add_signature(&mut self, place: Place, signature: &canon::Seal, out: &mut Vec<u8>) {
+        let delta = match self.parts.get_mut(&place) {
+            Some(ChatPartState::Thought { index, signed }) => {
+                *signed = true;
+                format!(
+                    "{{\"reasoning_details\":{}}}",
+                    signatures::signature_delta(signature, *index)
+                )
             }
-            Some(Slot::Whole { thought: Some(thought) }) => {
-                thought.0.seal = Some(seal.clone());
+            Some(ChatPartState::Whole { thought: Some(thought) }) => {
+                thought.0.seal = Some(signature.clone());
                 return;
             }
-            Some(Slot::Call { index, id, custom }) => match seals::write_on_call(seal) {
-                Some(extra) => {
-                    let extra = Value::from(extra);
-                    // Clients look into the function of every piece, so there is always one.
-                    let inner = if *custom {
-                        "\"custom\":{\"input\":\"\"}"
-                    } else {
-                        "\"function\":{\"arguments\":\"\"}"
-                    };
-                    format!(
-                        "{{\"tool_calls\":[{{\"index\":{index},{inner},\"extra_content\":{extra}}}]}}"
-                    )
+            Some(ChatPartState::Call { index, id, custom }) => {
+                match signatures::write_call_signature(signature) {
+                    Some(extra) => {
+                        let extra = Value::from(extra);
+                        // SDKs read `function` of each delta, so it is always present.
+                        let inner = if *custom {
+                            "\"custom\":{\"input\":\"\"}"
+                        } else {
+                            "\"function\":{\"arguments\":\"\"}"
+                        };
+                        format!(
+                            "{{\"tool_calls\":[{{\"index\":{index},{inner},\"extra_content\":{extra}}}]}}"
+                        )
+                    }
+                    None => {
+                        let state = self.candidates.entry(place.candidate).or_default();
+                        state.details += 1;
+                        let detail =
+                            signatures::write_part_signature(signature, id, state.details - 1);
+                        format!("{{\"reasoning_details\":[{detail}]}}")
+                    }
                 }
-                None => {
-                    let spoken = self.spoken.entry(place.candidate).or_default();
-                    spoken.details += 1;
-                    let detail = seals::write_loose(seal, id, spoken.details - 1);
-                    format!("{{\"reasoning_details\":[{detail}]}}")
-                }
-            },
-            // It is written when all of the text is known.
-            Some(Slot::Text { seal: own, .. }) => {
-                *own = Some(seal.clone());
+            }
+            // Written at the end, when the whole text is known.
+            Some(ChatPartState::Text { signature: stored, .. }) => {
+                *stored = Some(signature.clone());
                 return;
             }
-            Some(Slot::Refusal | Slot::Whole { thought: None }) | None => {
-                self.losses.add("reply.seal", write_reply::SEALLESS);
+            Some(ChatPartState::Refusal | ChatPartState::Whole { thought: None }) | None => {
+                self.losses.add("reply.seal", NO_SIGNATURE_FIELD);
                 return;
             }
         };
         self.delta(place.candidate, &delta, None, out);
     }
 
-    /// Tells the seals of a text, now that all of it is told.
-    fn seal_text(&mut self, candidate: u32, out: &mut Vec<u8>) {
-        let spoken = self.spoken.entry(candidate).or_default();
-        let (first, sealed) = (spoken.details, std::mem::take(&mut spoken.sealed));
-        spoken.details += sealed.len();
-        for (index, (id, seal)) in (first..).zip(sealed) {
-            let detail = seals::write_loose(&seal, &id, index);
+    /// Writes the signatures of the text after all of it was sent.
+    fn write_text_signatures(&mut self, candidate: u32, out: &mut Vec<u8>) {
+        let state = self.candidates.entry(candidate).or_default();
+        let (first, signatures) = (state.details, std::mem::take(&mut state.text_signatures));
+        state.details += signatures.len();
+        for (index, (id, signature)) in (first..).zip(signatures) {
+            let detail = signatures::write_part_signature(&signature, &id, index);
             self.delta(candidate, &format!("{{\"reasoning_details\":[{detail}]}}"), None, out);
         }
     }
 
     fn close(&mut self, place: Place, out: &mut Vec<u8>) {
-        let delta = match self.places.remove(&place) {
-            Some(Slot::Whole { thought: Some(thought) }) => {
+        let delta = match self.parts.remove(&place) {
+            Some(ChatPartState::Whole { thought: Some(thought) }) => {
                 let (part, index) = *thought;
                 let Kind::Thought(thought) = &part.kind else { return };
                 let Thought { text, redacted: _ } = thought;
-                let detail = seals::write_detail(&part, thought, index);
+                let detail = signatures::write_detail(&part, thought, index);
                 let shown = if text.is_empty() {
                     String::new()
                 } else {
@@ -387,18 +396,18 @@ impl ChatWriter {
                 };
                 format!("{{{shown}\"reasoning_details\":[{detail}]}}")
             }
-            Some(Slot::Text { offset, seal: Some(seal) }) => {
-                let spoken = self.spoken.entry(place.candidate).or_default();
-                let id = stretch::name(offset, spoken.chars.saturating_sub(offset));
-                spoken.sealed.push((id, seal));
+            Some(ChatPartState::Text { offset, signature: Some(signature) }) => {
+                let state = self.candidates.entry(place.candidate).or_default();
+                let id = stretch::name(offset, state.chars.saturating_sub(offset));
+                state.text_signatures.push((id, signature));
                 return;
             }
             Some(
-                Slot::Text { seal: None, .. }
-                | Slot::Thought { .. }
-                | Slot::Refusal
-                | Slot::Call { .. }
-                | Slot::Whole { thought: None },
+                ChatPartState::Text { signature: None, .. }
+                | ChatPartState::Thought { .. }
+                | ChatPartState::Refusal
+                | ChatPartState::Call { .. }
+                | ChatPartState::Whole { thought: None },
             )
             | None => return,
         };
@@ -406,39 +415,39 @@ impl ChatWriter {
     }
 }
 
-impl Writer for ChatWriter {
+impl Writer for ChatStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
             Event::Begin { created, .. } => {
                 if let Some(created) = created {
-                    self.head = head(&self.id, created, &self.model);
+                    self.chunk_prefix = chunk_prefix(&self.id, created, &self.model);
                 }
                 self.begin(0, out);
             }
             Event::Open(place, opening) => self.open(place, opening, out),
-            Event::Grow(place, growth) => self.grow(place, growth, out),
-            Event::Sealed(place, seal) => self.seal(place, &seal, out),
+            Event::Grow(place, growth) => self.add_growth(place, growth, out),
+            Event::Sealed(place, signature) => self.add_signature(place, &signature, out),
             Event::Close(place) => self.close(place, out),
             Event::Count(usage) => {
                 self.usage = Some(self.usage.unwrap_or_default().merged(usage));
             }
-            Event::Aside { origin: ME, candidate, name, value } => {
-                if name == wire::MESSAGE {
+            Event::Aside { origin: ORIGIN, candidate, name, value } => {
+                if name == MESSAGE_EXTRA {
                     self.delta(candidate.unwrap_or_default(), &value.to_string(), None, out);
                 }
             }
             Event::Aside { origin, name, value, .. } => {
-                let tier = served::aside(origin, &name, &value, ME, &mut self.losses);
+                let tier = served::aside(origin, &name, &value, ORIGIN, &mut self.losses);
                 self.tier = tier.or(self.tier);
             }
             Event::End { candidate, finish } => {
                 self.begin(candidate, out);
-                self.seal_text(candidate, out);
-                let word = write_reply::finish_word(Some(&finish)).to_string();
+                self.write_text_signatures(candidate, out);
+                let word = write_reply::finish_reason(Some(&finish)).to_string();
                 self.raw_delta(candidate, "{}", None, &word, out);
             }
             Event::Fault(fault) => {
-                self.broken = true;
+                self.failed = true;
                 let (_, body) = fault::write(&fault);
                 out.extend_from_slice(b"data: ");
                 out.extend_from_slice(&body);
@@ -448,7 +457,7 @@ impl Writer for ChatWriter {
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
-        if !self.broken {
+        if !self.failed {
             if self.wants_usage {
                 let usage = self.usage.unwrap_or_default();
                 self.open_chunk(out);

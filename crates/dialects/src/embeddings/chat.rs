@@ -1,4 +1,6 @@
-//! `POST /v1/embeddings`.
+//! OpenAI embeddings, `POST /v1/embeddings`.
+//!
+//! Reference: <https://platform.openai.com/docs/api-reference/embeddings/create>.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,21 +12,22 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::fmt;
 
-use super::raw::{self, refuse};
-use super::{Embed, Embedded, Encoding, Form, Glimpse, Input, finite, no_answer, numbers};
-use crate::Outgoing;
+use super::raw_json::{self, refuse};
+use super::reply::{Embedded, error_of, finite, numbers, unreadable};
+use super::request::{Embed, Glimpse, Input, VectorEncoding};
 use crate::fields::{Fields, Object, Path};
 use crate::json::{self, Edit, Segments};
+use crate::{Outgoing, Passage as _};
 
-const ME: Origin = Origin::Chat;
+const ORIGIN: Origin = Origin::Chat;
 const PATH: &str = "/v1/embeddings";
-const MOST_INPUTS: usize = 2_048;
-const LONGEST_USER: usize = 4_096;
-/// What a token weighs where texts are weighed in bytes.
-const TOKEN_WEIGHT: u64 = 4;
+const MAX_INPUTS: usize = 2_048;
+const MAX_USER_BYTES: usize = 4_096;
+/// Estimated bytes per token.
+const BYTES_PER_TOKEN: u64 = 4;
 
 #[derive(Deserialize)]
-struct Head<'a> {
+struct EmbeddingsRequestView<'a> {
     #[serde(borrow, default)]
     model: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -37,63 +40,64 @@ struct Head<'a> {
     user: Option<&'a RawValue>,
 }
 
-pub(super) fn peek(body: &[u8]) -> Result<Glimpse, Fault> {
+pub(super) fn read_facts(body: &[u8]) -> Result<Glimpse, Fault> {
     let text = json::text(body)?;
-    let Head { model, input, dimensions, encoding_format, user } = raw::body(text)?;
+    let EmbeddingsRequestView { model, input, dimensions, encoding_format, user } =
+        raw_json::body(text)?;
     let named = model.ok_or_else(|| refuse("model", "is required"))?;
-    let model = raw::string(named).ok_or_else(|| refuse("model", "must be a string"))?;
-    let model = raw::model(&model)?;
-    let weight = weigh(input.ok_or_else(|| refuse("input", "is required"))?)?;
-    if dimensions.is_some_and(|value| raw::count(value).is_none_or(|count| count == 0)) {
+    let model = raw_json::string(named).ok_or_else(|| refuse("model", "must be a string"))?;
+    let model = raw_json::model(&model)?;
+    let weight = check_input(input.ok_or_else(|| refuse("input", "is required"))?)?;
+    if dimensions.is_some_and(|value| raw_json::count(value).is_none_or(|count| count == 0)) {
         return Err(refuse("dimensions", "must be a whole number not below 1"));
     }
     if let Some(value) = encoding_format {
-        let word = raw::string(value);
+        let word = raw_json::string(value);
         if word.as_deref().and_then(encoding).is_none() {
             return Err(refuse("encoding_format", "must be `float` or `base64`"));
         }
     }
     if let Some(value) = user {
-        let user = raw::string(value).ok_or_else(|| refuse("user", "must be a string"))?;
-        if user.len() > LONGEST_USER {
-            return Err(refuse("user", &format!("must be at most {LONGEST_USER} bytes")));
+        let user = raw_json::string(value).ok_or_else(|| refuse("user", "must be a string"))?;
+        if user.len() > MAX_USER_BYTES {
+            return Err(refuse("user", &format!("must be at most {MAX_USER_BYTES} bytes")));
         }
     }
     Ok(Glimpse { model, weight, named: vec![json::range_of(text, named)] })
 }
 
-fn encoding(word: &str) -> Option<Encoding> {
+fn encoding(word: &str) -> Option<VectorEncoding> {
     match word {
-        "float" => Some(Encoding::Float),
-        "base64" => Some(Encoding::Base64),
+        "float" => Some(VectorEncoding::Float),
+        "base64" => Some(VectorEncoding::Base64),
         _ => None,
     }
 }
 
-/// Applies the rules of the inputs and tells their weight.
-fn weigh(input: &RawValue) -> Result<u64, Fault> {
-    if let Some(text) = raw::string(input) {
-        return weigh_text("input", &text);
+/// Checks the inputs and returns their estimated size in bytes.
+fn check_input(input: &RawValue) -> Result<u64, Fault> {
+    if let Some(text) = raw_json::string(input) {
+        return check_text("input", &text);
     }
-    let items = raw::list(input).ok_or_else(|| {
+    let items = raw_json::list(input).ok_or_else(|| {
         refuse("input", "must be a text, a list of texts, a list of tokens or a list of those")
     })?;
     let Some(first) = items.first() else { return Err(refuse("input", "must not be empty")) };
-    // A list that begins with a number is one text, cut into tokens.
-    if raw::count(first).is_some() {
-        return weigh_tokens("input", &items);
+    // A list that starts with a number is one tokenized text.
+    if raw_json::count(first).is_some() {
+        return check_tokens("input", &items);
     }
-    if items.len() > MOST_INPUTS {
-        return Err(refuse("input", &format!("must have at most {MOST_INPUTS} items")));
+    if items.len() > MAX_INPUTS {
+        return Err(refuse("input", &format!("must have at most {MAX_INPUTS} items")));
     }
-    let texts = raw::string(first).is_some();
+    let texts = raw_json::string(first).is_some();
     let mut weight = 0;
     for (at, item) in items.iter().enumerate() {
         let path = format!("input[{at}]");
-        weight += match (texts, raw::string(item), raw::list(item)) {
-            (true, Some(text), _) => weigh_text(&path, &text)?,
-            (true, None, _) => return Err(refuse(&path, "must be a text, as the first one is")),
-            (false, _, Some(tokens)) if !tokens.is_empty() => weigh_tokens(&path, &tokens)?,
+        weight += match (texts, raw_json::string(item), raw_json::list(item)) {
+            (true, Some(text), _) => check_text(&path, &text)?,
+            (true, None, _) => return Err(refuse(&path, "must be a text like the first item")),
+            (false, _, Some(tokens)) if !tokens.is_empty() => check_tokens(&path, &tokens)?,
             (false, _, Some(_)) => return Err(refuse(&path, "must not be empty")),
             (false, _, None) => return Err(refuse(&path, "must be a text or a list of tokens")),
         };
@@ -101,26 +105,26 @@ fn weigh(input: &RawValue) -> Result<u64, Fault> {
     Ok(weight)
 }
 
-fn weigh_text(path: &str, text: &str) -> Result<u64, Fault> {
+fn check_text(path: &str, text: &str) -> Result<u64, Fault> {
     if text.is_empty() {
         return Err(refuse(path, "must not be empty"));
     }
     Ok(text.len() as u64)
 }
 
-fn weigh_tokens(path: &str, tokens: &[&RawValue]) -> Result<u64, Fault> {
-    match tokens.iter().position(|token| raw::count(token).is_none()) {
+fn check_tokens(path: &str, tokens: &[&RawValue]) -> Result<u64, Fault> {
+    match tokens.iter().position(|token| raw_json::count(token).is_none()) {
         Some(at) => Err(refuse(&format!("{path}[{at}]"), "must be a token, a whole number")),
-        None => Ok(tokens.len() as u64 * TOKEN_WEIGHT),
+        None => Ok(tokens.len() as u64 * BYTES_PER_TOKEN),
     }
 }
 
-pub(super) fn patch(body: &Bytes, glimpse: &Glimpse, model: &str) -> Outgoing {
-    let edits = if glimpse.model == model {
+pub(super) fn patch(body: &Bytes, facts: &Glimpse, model: &str) -> Outgoing {
+    let edits = if facts.model == model {
         Vec::new()
     } else {
         let edit = |at: &std::ops::Range<usize>| Edit { at: at.clone(), with: json::quoted(model) };
-        glimpse.named.iter().map(edit).collect()
+        facts.named.iter().map(edit).collect()
     };
     Outgoing { path: PATH.to_owned(), body: Segments::edited(body, edits) }
 }
@@ -134,12 +138,12 @@ pub(super) fn read_request(body: &[u8]) -> Result<Embed, Fault> {
         .ok_or_else(|| fields.fault("input", "must be a text, or a list of texts or tokens"))?;
     let dimensions = fields.count("dimensions")?;
     let encoding = match fields.string("encoding_format")? {
-        None => Encoding::default(),
+        None => VectorEncoding::default(),
         Some(word) => encoding(&word)
             .ok_or_else(|| fields.fault("encoding_format", "must be `float` or `base64`"))?,
     };
     let user = fields.string("user")?;
-    let extras = fields.extras(ME);
+    let extras = fields.extras(ORIGIN);
     Ok(Embed { model, inputs, dimensions, task: None, title: None, encoding, user, extras })
 }
 
@@ -165,12 +169,12 @@ fn tokens(items: &[Value]) -> Option<Vec<u64>> {
 }
 
 pub(super) fn write_request(embed: &Embed, lane: &str) -> Lossy<Vec<Outgoing>> {
-    // The numbers are asked for in the default encoding, which every provider has.
+    // Requests the default encoding, which every provider supports.
     let Embed { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
     let mut losses = Losses::new();
-    losses.add_if(task.is_some(), "task", "this format does not tell what vectors are for");
-    losses.add_if(title.is_some(), "title", "this format has no titles");
-    for name in extras.foreign_to(ME) {
+    losses.add_if(task.is_some(), "task", "the format has no task type");
+    losses.add_if(title.is_some(), "title", "the format has no titles");
+    for name in extras.foreign_to(ORIGIN) {
         losses.add(name, "only the caller's format has this field");
     }
     let write = |input: &Input| match input {
@@ -182,113 +186,114 @@ pub(super) fn write_request(embed: &Embed, lane: &str) -> Lossy<Vec<Outgoing>> {
         .set("input", inputs.iter().map(write).collect::<Vec<Value>>())
         .maybe("dimensions", *dimensions)
         .maybe("user", user.as_deref())
-        .with(extras, ME)
+        .with(extras, ORIGIN)
         .into();
     let body = Segments::whole(body.to_string());
     (vec![Outgoing { path: PATH.to_owned(), body }], losses.into_vec())
 }
 
 #[derive(Clone, Copy, Deserialize)]
-struct Counts {
+struct EmbeddingsUsage {
     #[serde(default)]
     prompt_tokens: Option<u64>,
     #[serde(default)]
     total_tokens: Option<u64>,
 }
 
-impl Counts {
-    fn read(self) -> Option<Usage> {
+impl EmbeddingsUsage {
+    fn into_canon(self) -> Option<Usage> {
         let input = self.prompt_tokens.or(self.total_tokens)?;
         Some(Usage { input, ..Usage::default() })
     }
 }
 
-pub(super) fn sniff(body: &[u8]) -> Result<Option<Usage>, Fault> {
+pub(super) fn read_usage(body: &[u8]) -> Result<Option<Usage>, Fault> {
     #[derive(Deserialize)]
-    struct Whole {
+    struct EmbeddingsReplyView {
         #[serde(default)]
         data: Option<Vec<IgnoredAny>>,
         #[serde(default)]
-        usage: Option<Counts>,
+        usage: Option<EmbeddingsUsage>,
         #[serde(default)]
         error: Option<IgnoredAny>,
     }
-    let whole: Whole = serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
+    let whole: EmbeddingsReplyView =
+        serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     if whole.error.is_some() {
-        return Err(Form::List.read_error(body));
+        return Err(error_of(crate::chat::Chat.sniff_reply(body)));
     }
-    whole.data.ok_or_else(|| no_answer("there is no `data`"))?;
-    Ok(whole.usage.and_then(Counts::read))
+    whole.data.ok_or_else(|| unreadable("there is no `data`"))?;
+    Ok(whole.usage.and_then(EmbeddingsUsage::into_canon))
 }
 
 #[derive(Deserialize)]
-struct Reply {
-    data: Vec<Item>,
+struct EmbeddingsReplyBody {
+    data: Vec<EmbeddingItem>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
-struct Item {
-    embedding: Numbers,
+struct EmbeddingItem {
+    embedding: VectorNumbers,
     #[serde(default)]
     index: Option<usize>,
 }
 
-/// The numbers of one vector, in either encoding.
-struct Numbers(Vec<f32>);
+/// One vector, in either encoding.
+struct VectorNumbers(Vec<f32>);
 
-impl<'de> Deserialize<'de> for Numbers {
+impl<'de> Deserialize<'de> for VectorNumbers {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Numbers;
+        struct VectorVisitor;
+        impl<'de> Visitor<'de> for VectorVisitor {
+            type Value = VectorNumbers;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of numbers, or base64")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Numbers, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<VectorNumbers, A::Error> {
                 let mut vector = Vec::new();
                 while let Some(number) = items.next_element()? {
                     vector.push(number);
                 }
-                Ok(Numbers(vector))
+                Ok(VectorNumbers(vector))
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Numbers, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<VectorNumbers, E> {
                 let bytes = STANDARD.decode(text).map_err(E::custom)?;
                 let (fours, rest) = bytes.as_chunks::<4>();
                 if !rest.is_empty() {
                     return Err(E::custom("a vector ends in the middle of a number"));
                 }
-                Ok(Numbers(fours.iter().map(|four| f32::from_le_bytes(*four)).collect()))
+                Ok(VectorNumbers(fours.iter().map(|four| f32::from_le_bytes(*four)).collect()))
             }
         }
-        from.deserialize_any(Either)
+        from.deserialize_any(VectorVisitor)
     }
 }
 
 pub(super) fn read_reply(body: &[u8]) -> Result<Embedded, Fault> {
-    let usage = sniff(body)?;
-    let Reply { mut data, mut rest } =
-        serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
-    // What is read already, and labels that say nothing of the vectors.
+    let usage = read_usage(body)?;
+    let EmbeddingsReplyBody { mut data, mut rest } =
+        serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+    // Fields that were read already, and labels without meaning for the vectors.
     rest.retain(|name, value| {
         !value.is_null()
             && !matches!(name.as_str(), "usage" | "object" | "model" | "id" | "created")
     });
-    // The sort is stable: items without an index stay where they are.
+    // The sort is stable: items without an index keep their order.
     data.sort_by_key(|item| item.index.unwrap_or_default());
     let vectors =
         data.into_iter().map(|item| finite(item.embedding.0)).collect::<Result<_, _>>()?;
-    Ok(Embedded { vectors, usage, extras: canon::Extras::of(ME, rest) })
+    Ok(Embedded { vectors, usage, extras: canon::Extras::of(ORIGIN, rest) })
 }
 
 pub(super) fn write_reply(embedded: &Embedded, embed: &Embed) -> Lossy<Vec<u8>> {
     let Embedded { vectors, usage, extras } = embedded;
     let mut losses = Losses::new();
-    for name in extras.foreign_to(ME) {
+    for name in extras.foreign_to(ORIGIN) {
         losses.add(&format!("reply.{name}"), "only the provider's format has this field");
     }
     let data: Vec<String> = vectors
@@ -309,10 +314,10 @@ pub(super) fn write_reply(embedded: &Embedded, embed: &Embed) -> Lossy<Vec<u8>> 
     (body.into_bytes(), losses.into_vec())
 }
 
-fn written(vector: &[f32], encoding: Encoding) -> String {
+fn written(vector: &[f32], encoding: VectorEncoding) -> String {
     match encoding {
-        Encoding::Float => numbers(vector),
-        Encoding::Base64 => {
+        VectorEncoding::Float => numbers(vector),
+        VectorEncoding::Base64 => {
             let bytes: Vec<u8> = vector.iter().flat_map(|number| number.to_le_bytes()).collect();
             format!("\"{}\"", STANDARD.encode(bytes))
         }

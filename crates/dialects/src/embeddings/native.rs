@@ -1,7 +1,8 @@
-//! `:embedContent` and `:batchEmbedContents`.
+//! Gemini embeddings, `:embedContent` and `:batchEmbedContents`.
 //!
-//! Input is proto-JSON, as everywhere in the native format: snake_case and camelCase alike, one
-//! object where a list is meant, whole numbers as strings.
+//! Reference: <https://ai.google.dev/api/embeddings>. The input is proto-JSON
+//! (<https://protobuf.dev/programming-guides/json/>): snake_case and camelCase names, one object in
+//! place of a list, and integers as strings.
 
 use bytes::Bytes;
 use canon::{Extras, Fault, Losses, Lossy, Origin, Usage};
@@ -10,29 +11,29 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::raw::{self, refuse};
-use super::{Embed, Embedded, Encoding, Form, Glimpse, Input, finite, no_answer, numbers};
+use super::raw_json::{self, refuse};
+use super::reply::{Embedded, error_of, finite, numbers, unreadable};
+use super::request::{Embed, Glimpse, Input, VectorEncoding};
 use crate::fields::Object;
 use crate::json::{self, Edit, Segments};
 use crate::{Lane, Outgoing, Passage, Peek, Target};
 
-const ME: Origin = Origin::Native;
-pub(super) const ONE: &str = "embedContent";
-pub(super) const BATCH: &str = "batchEmbedContents";
-/// Providers take no more at once.
-const MOST_REQUESTS: usize = 100;
-/// What a picture or sound weighs where texts are weighed in bytes: the least any of them costs,
-/// which is 258 tokens.
-const MEDIA_WEIGHT: u64 = 1_032;
+const ORIGIN: Origin = Origin::Native;
+pub(super) const EMBED_METHOD: &str = "embedContent";
+pub(super) const BATCH_METHOD: &str = "batchEmbedContents";
+/// Maximum requests per batch.
+const MAX_BATCH_REQUESTS: usize = 100;
+/// Estimated bytes of an image or audio input: the smallest costs 258 tokens.
+const MEDIA_BYTES: u64 = 1_032;
 
 #[derive(Deserialize)]
-struct BatchHead<'a> {
+struct BatchEmbedView<'a> {
     #[serde(borrow, default)]
     requests: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Head<'a> {
+struct EmbedContentView<'a> {
     #[serde(borrow, default)]
     model: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -46,81 +47,89 @@ struct Head<'a> {
 }
 
 #[derive(Deserialize)]
-struct ContentHead<'a> {
+struct EmbedPartsView<'a> {
     #[serde(borrow, default)]
     parts: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct PartHead<'a> {
+struct EmbedPartView<'a> {
     #[serde(borrow, default)]
     text: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "inlineData", alias = "inline_data")]
     media: Option<&'a RawValue>,
 }
 
-pub(super) fn peek_one(target: &Target, body: &[u8]) -> Result<Glimpse, Fault> {
+pub(super) fn read_facts_one(target: &Target, body: &[u8]) -> Result<Glimpse, Fault> {
     let text = json::text(body)?;
-    let mut glimpse = glimpse(target)?;
-    judge(text, &raw::body(text)?, "", &mut glimpse)?;
-    Ok(glimpse)
+    let mut facts = empty_facts(target)?;
+    check_request(text, &raw_json::body(text)?, "", &mut facts)?;
+    Ok(facts)
 }
 
-pub(super) fn peek_batch(target: &Target, body: &[u8]) -> Result<Glimpse, Fault> {
+pub(super) fn read_facts_batch(target: &Target, body: &[u8]) -> Result<Glimpse, Fault> {
     let text = json::text(body)?;
-    let mut glimpse = glimpse(target)?;
-    let BatchHead { requests } = raw::body(text)?;
+    let mut facts = empty_facts(target)?;
+    let BatchEmbedView { requests } = raw_json::body(text)?;
     let requests = requests.ok_or_else(|| refuse("requests", "is required"))?;
-    let requests = many(requests).ok_or_else(|| refuse("requests", "must be a list"))?;
+    let requests = items_of(requests).ok_or_else(|| refuse("requests", "must be a list"))?;
     if requests.is_empty() {
         return Err(refuse("requests", "must not be empty"));
     }
-    if requests.len() > MOST_REQUESTS {
-        return Err(refuse("requests", &format!("must have at most {MOST_REQUESTS} items")));
+    if requests.len() > MAX_BATCH_REQUESTS {
+        return Err(refuse("requests", &format!("must have at most {MAX_BATCH_REQUESTS} items")));
     }
     for (at, request) in requests.into_iter().enumerate() {
         let path = format!("requests[{at}]");
-        judge(text, &raw::object(request, &path)?, &path, &mut glimpse)?;
+        check_request(text, &raw_json::object(request, &path)?, &path, &mut facts)?;
     }
-    Ok(glimpse)
+    Ok(facts)
 }
 
-fn glimpse(target: &Target) -> Result<Glimpse, Fault> {
-    let model = raw::model(target.model.as_deref().unwrap_or_default())?;
+fn empty_facts(target: &Target) -> Result<Glimpse, Fault> {
+    let model = raw_json::model(target.model.as_deref().unwrap_or_default())?;
     Ok(Glimpse { model, ..Glimpse::default() })
 }
 
-/// A list, or the one object that stands for a list of one.
-fn many(value: &RawValue) -> Option<Vec<&RawValue>> {
-    if value.get().starts_with('{') { Some(vec![value]) } else { raw::list(value) }
+/// Returns the items of a list. One object counts as a list of one.
+fn items_of(value: &RawValue) -> Option<Vec<&RawValue>> {
+    if value.get().starts_with('{') { Some(vec![value]) } else { raw_json::list(value) }
 }
 
-/// Applies the rules of one request and notes what the flow must know of it.
-fn judge(text: &str, head: &Head<'_>, at: &str, glimpse: &mut Glimpse) -> Result<(), Fault> {
-    let Head { model, content, task, title, dimensions } = head;
+/// Checks one request and adds to the facts.
+fn check_request(
+    text: &str,
+    head: &EmbedContentView<'_>,
+    at: &str,
+    facts: &mut Glimpse,
+) -> Result<(), Fault> {
+    let EmbedContentView { model, content, task, title, dimensions } = head;
     let path = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
     if let Some(value) = model {
-        let name = raw::string(value).ok_or_else(|| refuse(&path("model"), "must be a string"))?;
-        // Every request of a batch names the model, as `models/x`, and the address has the word.
+        let name =
+            raw_json::string(value).ok_or_else(|| refuse(&path("model"), "must be a string"))?;
+        // Each request of a batch names the model as `models/x`. The URL has the authoritative
+        // name.
         let bare = name.rsplit_once("models/").map_or(&*name, |(_, bare)| bare);
-        if bare != glimpse.model {
-            return Err(refuse(&path("model"), "must be the model of the address"));
+        if bare != facts.model {
+            return Err(refuse(&path("model"), "must be the model in the URL"));
         }
-        glimpse.named.push(json::range_of(text, value));
+        facts.named.push(json::range_of(text, value));
     }
     let content = content.ok_or_else(|| refuse(&path("content"), "is required"))?;
-    glimpse.weight += weigh(content, &path("content"))?;
-    // An open list of words: which of them there are is the provider's affair.
-    let word = |value: &&RawValue| raw::string(value).is_some() || raw::count(value).is_some();
+    facts.weight += check_content(content, &path("content"))?;
+    // The set of task types is open, so the provider checks it.
+    let word =
+        |value: &&RawValue| raw_json::string(value).is_some() || raw_json::count(value).is_some();
     if !task.as_ref().is_none_or(word) {
         return Err(refuse(&path("taskType"), "must be a string"));
     }
-    if !title.is_none_or(|value| raw::string(value).is_some()) {
+    if !title.is_none_or(|value| raw_json::string(value).is_some()) {
         return Err(refuse(&path("title"), "must be a string"));
     }
     let above = |value: &RawValue| {
-        let text = raw::string(value).and_then(|text| text.parse().ok());
-        raw::count(value).or(text).is_some_and(|count| count > 0)
+        let text = raw_json::string(value).and_then(|text| text.parse().ok());
+        raw_json::count(value).or(text).is_some_and(|count| count > 0)
     };
     if !dimensions.is_none_or(above) {
         return Err(refuse(&path("outputDimensionality"), "must be a whole number not below 1"));
@@ -128,25 +137,26 @@ fn judge(text: &str, head: &Head<'_>, at: &str, glimpse: &mut Glimpse) -> Result
     Ok(())
 }
 
-fn weigh(content: &RawValue, at: &str) -> Result<u64, Fault> {
-    let ContentHead { parts } = raw::object(content, at)?;
+fn check_content(content: &RawValue, at: &str) -> Result<u64, Fault> {
+    let EmbedPartsView { parts } = raw_json::object(content, at)?;
     let list = format!("{at}.parts");
     let parts = parts.ok_or_else(|| refuse(&list, "is required"))?;
-    let parts = many(parts).ok_or_else(|| refuse(&list, "must be a list"))?;
+    let parts = items_of(parts).ok_or_else(|| refuse(&list, "must be a list"))?;
     if parts.is_empty() {
         return Err(refuse(&list, "must not be empty"));
     }
     let mut weight = 0;
     for (number, part) in parts.into_iter().enumerate() {
         let at = format!("{list}[{number}]");
-        let PartHead { text, media } = raw::object(part, &at)?;
+        let EmbedPartView { text, media } = raw_json::object(part, &at)?;
         let path = format!("{at}.text");
         match (text, media) {
             (Some(text), _) => {
-                let text = raw::string(text).ok_or_else(|| refuse(&path, "must be a string"))?;
+                let text =
+                    raw_json::string(text).ok_or_else(|| refuse(&path, "must be a string"))?;
                 weight += text.len() as u64;
             }
-            (None, Some(media)) if media.get().starts_with('{') => weight += MEDIA_WEIGHT,
+            (None, Some(media)) if media.get().starts_with('{') => weight += MEDIA_BYTES,
             (None, Some(_)) => {
                 return Err(refuse(&format!("{at}.inlineData"), "must be an object"));
             }
@@ -159,38 +169,38 @@ fn weigh(content: &RawValue, at: &str) -> Result<u64, Fault> {
     Ok(weight)
 }
 
-pub(super) fn patch(body: &Bytes, glimpse: &Glimpse, model: &str, operator: &str) -> Outgoing {
-    let edits = if glimpse.model == model {
+pub(super) fn patch(body: &Bytes, facts: &Glimpse, model: &str, method: &str) -> Outgoing {
+    let edits = if facts.model == model {
         Vec::new()
     } else {
-        let name = json::quoted(&full(model));
-        glimpse.named.iter().map(|at| Edit { at: at.clone(), with: name.clone() }).collect()
+        let name = json::quoted(&full_name(model));
+        facts.named.iter().map(|at| Edit { at: at.clone(), with: name.clone() }).collect()
     };
-    Outgoing { path: path(model, operator), body: Segments::edited(body, edits) }
+    Outgoing { path: path(model, method), body: Segments::edited(body, edits) }
 }
 
-/// The name as bodies have it.
-fn full(model: &str) -> String {
+/// Returns the model name as used in bodies.
+fn full_name(model: &str) -> String {
     format!("models/{}", model.strip_prefix("models/").unwrap_or(model))
 }
 
-/// The address of the model's conversations, with another operator.
-fn path(model: &str, operator: &str) -> String {
+/// Returns the path of the model's conversations with another method name.
+fn path(model: &str, method: &str) -> String {
     let lane = Lane { model, limit: None, max_output: None, steering: None };
     let content = crate::native::Native.patch(&Bytes::new(), &Peek::default(), &lane).path;
     let front = content.rsplit_once(':').map_or(content.as_str(), |(front, _)| front);
-    format!("{front}:{operator}")
+    format!("{front}:{method}")
 }
 
 pub(super) fn read_one(target: &Target, body: &[u8]) -> Result<Embed, Fault> {
-    let mut embed = empty(target);
-    read(tree(body)?, "", &mut embed)?;
+    let mut embed = empty_request(target);
+    read(parse(body)?, "", &mut embed)?;
     Ok(embed)
 }
 
 pub(super) fn read_batch(target: &Target, body: &[u8]) -> Result<Embed, Fault> {
-    let mut embed = empty(target);
-    let Value::Object(mut fields) = tree(body)? else {
+    let mut embed = empty_request(target);
+    let Value::Object(mut fields) = parse(body)? else {
         return Err(Fault::invalid("", "the body must be a JSON object"));
     };
     let requests = match fields.shift_remove("requests") {
@@ -205,25 +215,25 @@ pub(super) fn read_batch(target: &Target, body: &[u8]) -> Result<Embed, Fault> {
     Ok(embed)
 }
 
-fn tree(body: &[u8]) -> Result<Value, Fault> {
+fn parse(body: &[u8]) -> Result<Value, Fault> {
     serde_json::from_str(json::text(body)?)
         .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))
 }
 
-fn empty(target: &Target) -> Embed {
+fn empty_request(target: &Target) -> Embed {
     Embed {
         model: target.model.clone().unwrap_or_default(),
         inputs: Vec::new(),
         dimensions: None,
         task: None,
         title: None,
-        encoding: Encoding::Float,
+        encoding: VectorEncoding::Float,
         user: None,
         extras: Extras::none(),
     }
 }
 
-/// Takes a field out, under either of its spellings.
+/// Removes a field under either spelling.
 fn take(fields: &mut Map<String, Value>, camel: &str, snake: &str) -> Option<Value> {
     let value = fields.shift_remove(camel).or_else(|| fields.shift_remove(snake));
     value.filter(|value| !value.is_null())
@@ -231,16 +241,16 @@ fn take(fields: &mut Map<String, Value>, camel: &str, snake: &str) -> Option<Val
 
 fn keep(fields: Map<String, Value>, scope: &str, extras: &mut Extras) {
     for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_null()) {
-        extras.put(ME, &format!("{scope}{name}"), value);
+        extras.put(ORIGIN, &format!("{scope}{name}"), value);
     }
 }
 
-/// Adds one request to what is asked for.
+/// Adds one request of a batch.
 fn read(request: Value, at: &str, embed: &mut Embed) -> Result<(), Fault> {
     let Value::Object(mut fields) = request else {
         return Err(Fault::invalid(at, "a request must be an object"));
     };
-    // The address names the model, and the rules have seen that the body does not contradict it.
+    // The URL names the model, and the rules have checked that the body agrees.
     fields.shift_remove("model");
     let first = embed.inputs.is_empty();
     let dimensions = match take(&mut fields, "outputDimensionality", "output_dimensionality") {
@@ -257,7 +267,7 @@ fn read(request: Value, at: &str, embed: &mut Embed) -> Result<(), Fault> {
         Value::String(word) => word,
         other => other.to_string(),
     });
-    // Not to tell and to tell that one does not are the same.
+    // An unspecified task type equals none.
     let task = task.filter(|word| !matches!(word.as_str(), "TASK_TYPE_UNSPECIFIED" | "0"));
     embed.task = embed.task.take().or(task);
     let title = take(&mut fields, "title", "title");
@@ -269,12 +279,12 @@ fn read(request: Value, at: &str, embed: &mut Embed) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The words of one content, whose parts make one text together.
+/// Returns the joined text of the parts.
 fn words(content: Value, at: &str, extras: &mut Extras) -> Result<String, Fault> {
     let Value::Object(mut content) = content else {
         return Err(refuse(&format!("{at}content"), "must be an object"));
     };
-    // Whose words they are makes no difference to their vector.
+    // The role does not affect the vector.
     content.shift_remove("role");
     let parts = match content.shift_remove("parts") {
         Some(Value::Array(parts)) => parts,
@@ -288,13 +298,13 @@ fn words(content: Value, at: &str, extras: &mut Extras) -> Result<String, Fault>
         let Value::Object(mut part) = part else {
             return Err(refuse(&path, "must be an object"));
         };
-        // A vector of the words alone would pass for one of the whole.
+        // A vector of the text alone must not pass for one of text and media.
         match part.shift_remove("text") {
             Some(Value::String(text)) => words.push_str(&text),
-            _ => return Err(refuse(&path, "must be text: this model is given nothing else")),
+            _ => return Err(refuse(&path, "must be text: this model takes no other input")),
         }
         if take(&mut part, "inlineData", "inline_data").is_some() {
-            return Err(refuse(&path, "must be text: this model is given nothing else"));
+            return Err(refuse(&path, "must be text: this model takes no other input"));
         }
         keep(part, "content.parts.", extras);
     }
@@ -304,7 +314,7 @@ fn words(content: Value, at: &str, extras: &mut Extras) -> Result<String, Fault>
 pub(super) fn write_ones(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Outgoing>>, Fault> {
     let (requests, losses) = requests(embed, lane)?;
     let write = |request: Value| Outgoing {
-        path: path(lane, ONE),
+        path: path(lane, EMBED_METHOD),
         body: Segments::whole(request.to_string()),
     };
     Ok((requests.into_iter().map(write).collect(), losses))
@@ -314,71 +324,69 @@ pub(super) fn write_batches(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Outgo
     let (requests, losses) = requests(embed, lane)?;
     let write = |requests: &[Value]| {
         let body: Value = Object::new().set("requests", requests).into();
-        Outgoing { path: path(lane, BATCH), body: Segments::whole(body.to_string()) }
+        Outgoing { path: path(lane, BATCH_METHOD), body: Segments::whole(body.to_string()) }
     };
-    Ok((requests.chunks(MOST_REQUESTS).map(write).collect(), losses))
+    Ok((requests.chunks(MAX_BATCH_REQUESTS).map(write).collect(), losses))
 }
 
 fn requests(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Value>>, Fault> {
-    // Whatever encoding the caller wants, it is written here and not by the provider.
+    // The encoding is applied when the reply is written.
     let Embed { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
     let mut losses = Losses::new();
-    losses.add_if(user.is_some(), "user", "this format does not tell who asks");
-    for name in extras.foreign_to(ME) {
+    losses.add_if(user.is_some(), "user", "the format has no user id");
+    for name in extras.foreign_to(ORIGIN) {
         losses.add(name, "only the caller's format has this field");
     }
-    let own = extras.for_origin(ME).into_iter().flatten();
-    let (inner, own): (Vec<_>, Vec<_>) = own.partition(|(name, _)| name.contains('.'));
+    let kept = extras.for_origin(ORIGIN).into_iter().flatten();
+    let (inner, kept): (Vec<_>, Vec<_>) = kept.partition(|(name, _)| name.contains('.'));
     for (name, _) in inner {
-        losses.add(name, "texts are put into contents of our own");
+        losses.add(name, "the gateway writes its own contents around texts");
     }
     let write = |input: &Input| match input {
         Input::Text(text) => {
             let part: Value = Object::new().set("text", text.as_str()).into();
             let request = Object::new()
-                .set("model", full(lane))
+                .set("model", full_name(lane))
                 .set("content", Object::new().set("parts", vec![part]))
                 .maybe("taskType", task.as_deref())
                 .maybe("title", title.as_deref())
                 .maybe("outputDimensionality", *dimensions);
-            let all = own
+            let all = kept
                 .iter()
                 .fold(request, |request, (name, value)| request.set(name, Value::clone(value)));
             Ok(all.into())
         }
-        Input::Tokens(_) => {
-            Err(refuse("input", "must be text: this model is not given lists of tokens"))
-        }
+        Input::Tokens(_) => Err(refuse("input", "must be text: this model takes no token lists")),
     };
     Ok((inputs.iter().map(write).collect::<Result<_, _>>()?, losses.into_vec()))
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Counts {
+struct NativeEmbedUsage {
     #[serde(default)]
     prompt_token_count: Option<u64>,
     #[serde(default)]
     total_token_count: Option<u64>,
 }
 
-/// An answer as far as it must be known; `T` is what a vector is read as.
+/// Metered fields of a reply. `T` is the type a vector is parsed into.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
-struct Reply<T> {
+struct NativeEmbedReply<T> {
     #[serde(default)]
     embedding: Option<T>,
     #[serde(default)]
     embeddings: Option<Vec<T>>,
     #[serde(default, rename = "usageMetadata")]
-    usage: Option<Counts>,
+    usage: Option<NativeEmbedUsage>,
     #[serde(default)]
     error: Option<IgnoredAny>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
 
-impl<T> Reply<T> {
+impl<T> NativeEmbedReply<T> {
     fn usage(&self) -> Option<Usage> {
         let counts = self.usage.as_ref()?;
         let input = counts.prompt_token_count.or(counts.total_token_count)?;
@@ -387,56 +395,60 @@ impl<T> Reply<T> {
 }
 
 #[derive(Deserialize)]
-struct Vector {
-    // The format leaves out what is empty.
+struct NativeVector {
+    // The format omits empty lists.
     #[serde(default)]
     values: Vec<f32>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
 
-fn reply<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<Reply<T>, Fault> {
-    let reply: Reply<T> = serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
+fn reply<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<NativeEmbedReply<T>, Fault> {
+    let reply: NativeEmbedReply<T> =
+        serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     if reply.error.is_some() {
-        return Err(Form::Batch.read_error(body));
+        return Err(error_of(crate::native::Native.sniff_reply(body)));
     }
     Ok(reply)
 }
 
-pub(super) fn sniff_one(body: &[u8]) -> Result<Option<Usage>, Fault> {
-    let reply: Reply<IgnoredAny> = reply(body)?;
+pub(super) fn read_usage_one(body: &[u8]) -> Result<Option<Usage>, Fault> {
+    let reply: NativeEmbedReply<IgnoredAny> = reply(body)?;
     match reply.embedding {
         Some(_) => Ok(reply.usage()),
-        None => Err(no_answer("there is no `embedding`")),
+        None => Err(unreadable("there is no `embedding`")),
     }
 }
 
-pub(super) fn sniff_batch(body: &[u8]) -> Result<Option<Usage>, Fault> {
-    let reply: Reply<IgnoredAny> = reply(body)?;
+pub(super) fn read_usage_batch(body: &[u8]) -> Result<Option<Usage>, Fault> {
+    let reply: NativeEmbedReply<IgnoredAny> = reply(body)?;
     match reply.embeddings {
         Some(_) => Ok(reply.usage()),
-        None => Err(no_answer("there is no `embeddings`")),
+        None => Err(unreadable("there is no `embeddings`")),
     }
 }
 
 pub(super) fn read_reply_one(body: &[u8]) -> Result<Embedded, Fault> {
-    let mut reply: Reply<Vector> = reply(body)?;
-    let one = reply.embedding.take().ok_or_else(|| no_answer("there is no `embedding`"))?;
+    let mut reply: NativeEmbedReply<NativeVector> = reply(body)?;
+    let one = reply.embedding.take().ok_or_else(|| unreadable("there is no `embedding`"))?;
     read_vectors(vec![one], reply)
 }
 
 pub(super) fn read_reply_batch(body: &[u8]) -> Result<Embedded, Fault> {
-    let mut reply: Reply<Vector> = reply(body)?;
-    let all = reply.embeddings.take().ok_or_else(|| no_answer("there is no `embeddings`"))?;
+    let mut reply: NativeEmbedReply<NativeVector> = reply(body)?;
+    let all = reply.embeddings.take().ok_or_else(|| unreadable("there is no `embeddings`"))?;
     read_vectors(all, reply)
 }
 
-fn read_vectors(vectors: Vec<Vector>, reply: Reply<Vector>) -> Result<Embedded, Fault> {
+fn read_vectors(
+    vectors: Vec<NativeVector>,
+    reply: NativeEmbedReply<NativeVector>,
+) -> Result<Embedded, Fault> {
     let usage = reply.usage();
     let mut extras = Extras::none();
     keep(reply.rest, "", &mut extras);
     let mut read = Vec::with_capacity(vectors.len());
-    for Vector { values, rest } in vectors {
+    for NativeVector { values, rest } in vectors {
         keep(rest, "embeddings.", &mut extras);
         read.push(finite(values)?);
     }
@@ -457,7 +469,7 @@ pub(super) fn write_reply_batch(embedded: &Embedded) -> Lossy<Vec<u8>> {
 fn write_reply(embedded: &Embedded, vectors: &str) -> Lossy<Vec<u8>> {
     let Embedded { vectors: _, usage, extras } = embedded;
     let mut losses = Losses::new();
-    for name in extras.foreign_to(ME) {
+    for name in extras.foreign_to(ORIGIN) {
         losses.add(&format!("reply.{name}"), "only the provider's format has this field");
     }
     let usage = usage.map_or_else(String::new, |Usage { input, .. }| {

@@ -1,6 +1,9 @@
-//! Both shapes, in and out, and what they refuse.
+//! Requests and replies of both formats, and rejected input.
 
 use super::*;
+use crate::Target;
+use bytes::Bytes;
+use canon::{Extras, Trouble, Usage};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -29,14 +32,14 @@ fn embed(inputs: Vec<Input>) -> Embed {
         dimensions: None,
         task: None,
         title: None,
-        encoding: Encoding::Float,
+        encoding: VectorEncoding::Float,
         user: None,
         extras: Extras::none(),
     }
 }
 
 #[test]
-fn broken_requests_name_their_path() {
+fn errors_name_the_invalid_field() {
     let many = |count: usize, item: Value| Value::Array(vec![item; count]);
     let list = |input: Value| json!({ "model": "m", "input": input });
     let part = |part: Value| json!({ "content": { "parts": [part] } });
@@ -115,7 +118,7 @@ fn broken_requests_name_their_path() {
 }
 
 #[test]
-fn good_requests_are_weighed_by_their_inputs() {
+fn estimates_the_size_of_inputs() {
     let list = |input: Value| json!({ "model": "m", "input": input });
     let media = json!({ "inline_data": { "mime_type": "image/png", "data": "AAAA" } });
     let cases = [
@@ -136,7 +139,7 @@ fn good_requests_are_weighed_by_their_inputs() {
 }
 
 #[test]
-fn the_callers_bytes_change_in_nothing_but_the_models_name() {
+fn patch_replaces_only_the_model() {
     let cases = [
         (Form::List, r#"{ "input":"é \u00e9", "model" : "m","odd":[ 1 ]}"#, "\"m\"", "\"up/1\""),
         (
@@ -168,7 +171,7 @@ fn the_callers_bytes_change_in_nothing_but_the_models_name() {
 }
 
 #[test]
-fn a_list_becomes_batches_of_a_hundred() {
+fn splits_a_list_into_batches_of_100() {
     let request = json!({ "model": "m", "input": vec!["x"; 250], "dimensions": 8, "user": "u",
         "encoding_format": "base64", "odd": 1 });
     let asked = Form::List.read_request(&Target::default(), &body(&request)).unwrap();
@@ -191,7 +194,7 @@ fn a_list_becomes_batches_of_a_hundred() {
 }
 
 #[test]
-fn a_batch_becomes_a_list() {
+fn converts_a_batch_to_a_list() {
     let one = json!({ "model": "models/m", "task_type": "CLUSTERING", "title": "t",
         "outputDimensionality": "8", "odd": 1,
         "content": { "role": "user", "parts": [{ "text": "a" }, { "text": "b", "thought": true }] } });
@@ -216,7 +219,7 @@ fn a_batch_becomes_a_list() {
 }
 
 #[test]
-fn vectors_come_in_the_order_of_the_inputs_and_in_either_encoding() {
+fn reads_vectors_by_index_in_both_encodings() {
     let answer = json!({ "object": "list", "model": "up", "id": "x", "data": [
         { "object": "embedding", "index": 1, "embedding": [0.25, -2] },
         { "object": "embedding", "index": 0, "embedding": "AACAPwAAAMA=" },
@@ -233,7 +236,7 @@ fn vectors_come_in_the_order_of_the_inputs_and_in_either_encoding() {
 }
 
 #[test]
-fn what_is_no_answer_is_a_fault_of_the_provider() {
+fn rejects_invalid_replies() {
     let cases: [(Form, &str, Trouble); 12] = [
         (Form::List, "", Trouble::Unavailable),
         (Form::List, "{}", Trouble::Unavailable),
@@ -258,7 +261,7 @@ fn what_is_no_answer_is_a_fault_of_the_provider() {
 }
 
 #[test]
-fn usage_is_summed_only_when_every_answer_tells_it() {
+fn sums_usage_only_if_every_reply_has_it() {
     let told = |input| Embedded {
         vectors: vec![vec![1.0]],
         usage: Some(Usage { input, ..Usage::default() }),
@@ -275,12 +278,12 @@ fn usage_is_summed_only_when_every_answer_tells_it() {
 
 proptest! {
     #[test]
-    fn numbers_survive_every_shape(
+    fn numbers_survive_every_endpoint(
         vectors in prop::collection::vec(prop::collection::vec(-1e6_f32..1e6, 0..9), 1..4),
         packed in any::<bool>(),
     ) {
         let inputs = vec![Input::Text("x".to_owned()); vectors.len()];
-        let encoding = if packed { Encoding::Base64 } else { Encoding::Float };
+        let encoding = if packed { VectorEncoding::Base64 } else { VectorEncoding::Float };
         let embed = Embed { encoding, ..embed(inputs) };
         let embedded = Embedded { vectors, ..Embedded::default() };
         for form in [Form::List, Form::Batch] {
@@ -290,7 +293,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+    fn never_panics_on_arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
         for form in FORMS {
             let _ = form.peek(&at("m"), &bytes);
             let _ = form.read_request(&at("m"), &bytes);

@@ -1,11 +1,16 @@
-//! The GPT image models. Their requests are usually the caller's own; written anew only where
-//! pictures had to be fetched, or stood where only other families take them.
+//! OpenAI's GPT image models.
+//!
+//! The caller's body is usually passed through. It is rewritten only if images had to be fetched or
+//! are in a field of another family. See
+//! <https://platform.openai.com/docs/api-reference/images/createEdit>.
 
 use canon::{Delivery, Extent, Fault, Lossy, Picture, Source};
 use serde_json::Value;
 
-use super::multipart::Writer;
-use super::{EDITS, GENERATIONS, ME, Written, measure};
+use super::image_info;
+use super::multipart::FormWriter;
+use super::names::{EDITS_PATH, GENERATIONS_PATH, ORIGIN};
+use super::provider::Written;
 use crate::Outgoing;
 use crate::fields::Object;
 use crate::json::Segments;
@@ -17,11 +22,11 @@ pub(super) fn write(
 ) -> Result<Lossy<Vec<Written>>, Fault> {
     let fields = fields(picture, model);
     if picture.inputs.is_empty() {
-        let body: Value = fields.with(&picture.extras, ME).into();
-        return Ok((vec![Written::at(GENERATIONS, &body)], Vec::new()));
+        let body: Value = fields.with(&picture.extras, ORIGIN).into();
+        return Ok((vec![Written::at(GENERATIONS_PATH, &body)], Vec::new()));
     }
-    let mut form = Writer::new(word);
-    for (name, value) in fields.with(&picture.extras, ME).into_map() {
+    let mut form = FormWriter::new(word);
+    for (name, value) in fields.with(&picture.extras, ORIGIN).into_map() {
         match value {
             Value::String(text) => form.text(&name, &text),
             other => form.text(&name, &other.to_string()),
@@ -29,22 +34,22 @@ pub(super) fn write(
     }
     let name = if picture.inputs.len() == 1 { "image" } else { "image[]" };
     for (at, source) in picture.inputs.iter().enumerate() {
-        file(&mut form, name, &format!("image-{at}"), source)?;
+        add_file(&mut form, name, &format!("image-{at}"), source)?;
     }
     if let Some(mask) = &picture.mask {
-        file(&mut form, "mask", "mask", mask)?;
+        add_file(&mut form, "mask", "mask", mask)?;
     }
     let kind = Some(form.content_type());
-    let outgoing = Outgoing { path: EDITS.to_owned(), body: Segments::whole(form.finish()) };
+    let outgoing = Outgoing { path: EDITS_PATH.to_owned(), body: Segments::whole(form.finish()) };
     Ok((vec![Written { outgoing, kind, headers: &[] }], Vec::new()))
 }
 
-fn file(form: &mut Writer, name: &str, title: &str, source: &Source) -> Result<(), Fault> {
+fn add_file(form: &mut FormWriter, name: &str, title: &str, source: &Source) -> Result<(), Fault> {
     let (Source::Inline { mime, data }, title) = (source, title) else {
-        return Err(Fault::internal("a picture was to be uploaded that was not fetched"));
+        return Err(Fault::internal("an input image was not fetched before its upload"));
     };
-    let bytes = measure::decode(data)
-        .ok_or_else(|| Fault::internal("a picture was read whose base64 cannot be"))?;
+    let bytes = image_info::decode(data)
+        .ok_or_else(|| Fault::internal("the base64 of an input image cannot be decoded"))?;
     let ending = mime.rsplit('/').next().unwrap_or("png");
     form.file(name, &format!("{title}.{ending}"), mime, &bytes);
     Ok(())

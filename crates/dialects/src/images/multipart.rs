@@ -1,40 +1,39 @@
-//! Forms with files in them (`multipart/form-data`), read without copying and written.
+//! Reader and writer for `multipart/form-data` (RFC 7578). The reader does not copy.
 //!
-//! Read by our own code and not by a library, because the places of the parts are needed: on the
-//! same-format road the caller's form goes on as it came, with one value changed.
+//! A library would not return the byte ranges of the parts. Pass-through needs them to send the
+//! caller's form on with one value replaced.
 
 use bytes::Bytes;
 use canon::Fault;
 use memchr::memmem::Finder;
 use std::ops::Range;
 
-/// More parts than this are no order for a picture.
-const MOST_PARTS: usize = 128;
-/// More bytes than this are no head of a part.
-const MOST_HEAD: usize = 8 << 10;
-/// The longest boundary the standard allows.
-const MOST_BOUNDARY: usize = 70;
+/// Maximum number of parts.
+const MAX_PARTS: usize = 128;
+/// Maximum size of the headers of a part.
+const MAX_PART_HEADER_BYTES: usize = 8 << 10;
+/// Maximum length of a boundary (RFC 2046, section 5.1.1).
+const MAX_BOUNDARY_CHARS: usize = 70;
 
 /// One part of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    /// The name of the field.
+pub(super) struct FormPart {
+    /// Name of the field.
     pub(super) name: String,
-    /// Whether it is a file.
+    /// True for a file.
     pub(super) file: bool,
-    /// Its value.
     pub(super) value: Bytes,
-    /// Where the value stands.
-    pub(super) at: Range<usize>,
-    /// Where the part stands, with its boundary in front.
-    pub(super) whole: Range<usize>,
+    /// Byte range of the value.
+    pub(super) value_range: Range<usize>,
+    /// Byte range of the part with the boundary before it.
+    pub(super) part_range: Range<usize>,
 }
 
-fn broken(why: &str) -> Fault {
+fn malformed(why: &str) -> Fault {
     Fault::invalid("", format!("the form cannot be read: {why}"))
 }
 
-/// The boundary a content type names, if it is that of a form.
+/// Returns the boundary from a `multipart/form-data` content type. `None` for other content types.
 pub fn boundary(content_type: &str) -> Option<Result<String, Fault>> {
     let mut parts = content_type.split(';').map(str::trim);
     if !parts.next()?.eq_ignore_ascii_case("multipart/form-data") {
@@ -45,150 +44,162 @@ pub fn boundary(content_type: &str) -> Option<Result<String, Fault>> {
         name.trim().eq_ignore_ascii_case("boundary").then(|| value.trim().trim_matches('"'))
     });
     Some(match named {
-        None | Some("") => Err(broken("the content type names no boundary")),
-        Some(word) if word.len() > MOST_BOUNDARY => {
-            Err(broken(&format!("the boundary has more than {MOST_BOUNDARY} characters")))
+        None | Some("") => Err(malformed("the content type names no boundary")),
+        Some(word) if word.len() > MAX_BOUNDARY_CHARS => {
+            Err(malformed(&format!("the boundary has more than {MAX_BOUNDARY_CHARS} characters")))
         }
         Some(word) => Ok(word.to_owned()),
     })
 }
 
-/// The parts of a form, in order.
-pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<Part>, Fault> {
+/// Returns the parts of a form in order.
+pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, Fault> {
     let mark = format!("--{boundary}");
     let between = format!("\r\n{mark}");
     let finder = Finder::new(between.as_bytes());
     let head_end = Finder::new(b"\r\n\r\n");
     let mut parts = Vec::new();
-    // Something may stand before the first boundary, and it means nothing.
+    // Text before the first boundary is ignored (RFC 2046, section 5.1.1).
     let mut at = match body.starts_with(mark.as_bytes()) {
         true => 0,
-        false => finder.find(body).ok_or_else(|| broken("there is no boundary in it"))? + 2,
+        false => finder.find(body).ok_or_else(|| malformed("there is no boundary in it"))? + 2,
     };
     loop {
-        let begun = at;
+        let part_start = at;
         at += mark.len();
         let rest = body.get(at..).unwrap_or_default();
         if rest.starts_with(b"--") {
             return Ok(parts);
         }
         let Some(rest) = rest.strip_prefix(b"\r\n") else {
-            return Err(broken("a boundary is not followed by a line end"));
+            return Err(malformed("a boundary is not followed by a line end"));
         };
         at += 2;
-        let near = rest.get(..MOST_HEAD.min(rest.len())).unwrap_or_default();
-        let head = match near.starts_with(b"\r\n") {
-            true => return Err(broken("a part has no name")),
-            false => head_end.find(near).ok_or_else(|| broken("the head of a part is too long"))?,
+        let window = rest.get(..MAX_PART_HEADER_BYTES.min(rest.len())).unwrap_or_default();
+        let head = match window.starts_with(b"\r\n") {
+            true => return Err(malformed("a part has no name")),
+            false => head_end
+                .find(window)
+                .ok_or_else(|| malformed("the header of a part is too long"))?,
         };
-        let (name, file) = describe(near.get(..head).unwrap_or_default())?;
+        let (name, file) = read_part_header(window.get(..head).unwrap_or_default())?;
         let from = at + head + 4;
-        let behind = body.get(from..).unwrap_or_default();
-        let length = finder.find(behind).ok_or_else(|| broken("its last boundary is missing"))?;
+        let remainder = body.get(from..).unwrap_or_default();
+        let length =
+            finder.find(remainder).ok_or_else(|| malformed("its last boundary is missing"))?;
         let value = from..from + length;
         at = value.end + 2;
-        if parts.len() == MOST_PARTS {
-            return Err(broken(&format!("it has more than {MOST_PARTS} parts")));
+        if parts.len() == MAX_PARTS {
+            return Err(malformed(&format!("it has more than {MAX_PARTS} parts")));
         }
-        let whole = begun..at;
-        parts.push(Part { name, file, value: body.slice(value.clone()), at: value, whole });
+        let part_range = part_start..at;
+        parts.push(FormPart {
+            name,
+            file,
+            value: body.slice(value.clone()),
+            value_range: value,
+            part_range,
+        });
     }
 }
 
-/// The name of a part, and whether it is a file.
-fn describe(head: &[u8]) -> Result<(String, bool), Fault> {
-    let head = std::str::from_utf8(head).map_err(|_| broken("the head of a part is no text"))?;
+/// Returns the name of a part, and true if it is a file.
+fn read_part_header(head: &[u8]) -> Result<(String, bool), Fault> {
+    let head =
+        std::str::from_utf8(head).map_err(|_| malformed("the header of a part is not text"))?;
     let (mut name, mut file) = (None, false);
     for line in head.split("\r\n") {
         let Some((header, value)) = line.split_once(':') else {
-            return Err(broken("the head of a part has a line that is no header"));
+            return Err(malformed("the header of a part has an invalid line"));
         };
         if header.trim().eq_ignore_ascii_case("content-type") {
             let value = value.trim().to_ascii_lowercase();
             if value.starts_with("multipart/") {
-                return Err(broken("a form within a form is not taken"));
+                return Err(malformed("nested multipart bodies are not supported"));
             }
             continue;
         }
         if !header.trim().eq_ignore_ascii_case("content-disposition") {
             continue;
         }
-        let said = Disposition::read(value);
-        name = said.name;
-        file = said.file;
+        let disposition = ContentDisposition::read(value);
+        name = disposition.name;
+        file = disposition.file;
     }
     match name {
         Some(name) if !name.is_empty() && name.len() <= 256 => Ok((name, file)),
-        Some(_) | None => Err(broken("a part has no name")),
+        Some(_) | None => Err(malformed("a part has no name")),
     }
 }
 
 #[derive(Default)]
-struct Disposition {
+struct ContentDisposition {
     name: Option<String>,
     file: bool,
 }
 
-impl Disposition {
+impl ContentDisposition {
     fn read(value: &str) -> Self {
-        let mut said = Self::default();
+        let mut disposition = Self::default();
         let mut rest = value;
         while let Some((_, more)) = rest.split_once(';') {
             let Some((key, value)) = more.split_once('=') else { break };
-            let (word, behind) = match value.trim_start().strip_prefix('"') {
+            let (word, remainder) = match value.trim_start().strip_prefix('"') {
                 Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
                 None => (value.split(';').next().unwrap_or_default(), value),
             };
             match key.trim().to_ascii_lowercase().as_str() {
-                "name" => said.name = Some(word.trim().to_owned()),
-                // Its name is the caller's own affair: nothing is ever written under it.
-                "filename" | "filename*" => said.file = true,
+                "name" => disposition.name = Some(word.trim().to_owned()),
+                // The file name is ignored: it is never used as a path.
+                "filename" | "filename*" => disposition.file = true,
                 _ => {}
             }
-            rest = behind;
+            rest = remainder;
         }
-        said
+        disposition
     }
 }
 
-/// A form being written.
+/// Writes a form.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct FormWriter {
     boundary: String,
     pieces: Vec<u8>,
 }
 
-impl Writer {
-    /// A form whose boundary is made from that word, which nothing in it may contain.
+impl FormWriter {
+    /// Creates a form with a boundary made from `word`, which must not occur in any part.
     pub(super) fn new(word: &str) -> Self {
         Self { boundary: format!("portunus-{word}"), pieces: Vec::new() }
     }
 
-    /// The content type that goes with it.
+    /// Returns the content type.
     pub(super) fn content_type(&self) -> String {
         format!("multipart/form-data; boundary={}", self.boundary)
     }
 
-    /// A field.
+    /// Adds a field.
     pub(super) fn text(&mut self, name: &str, value: &str) {
         self.part(&format!("name=\"{name}\""), "", value.as_bytes());
     }
 
-    /// A file.
+    /// Adds a file.
     pub(super) fn file(&mut self, name: &str, filename: &str, mime: &str, bytes: &[u8]) {
         let head = format!("name=\"{name}\"; filename=\"{filename}\"");
         self.part(&head, &format!("Content-Type: {mime}\r\n"), bytes);
     }
 
-    fn part(&mut self, said: &str, kind: &str, bytes: &[u8]) {
-        let head =
-            format!("--{}\r\nContent-Disposition: form-data; {said}\r\n{kind}\r\n", self.boundary);
+    fn part(&mut self, disposition: &str, kind: &str, bytes: &[u8]) {
+        let head = format!(
+            "--{}\r\nContent-Disposition: form-data; {disposition}\r\n{kind}\r\n",
+            self.boundary
+        );
         self.pieces.extend_from_slice(head.as_bytes());
         self.pieces.extend_from_slice(bytes);
         self.pieces.extend_from_slice(b"\r\n");
     }
 
-    /// The form.
+    /// Returns the finished form.
     pub(super) fn finish(mut self) -> Bytes {
         self.pieces.extend_from_slice(format!("--{}--\r\n", self.boundary).as_bytes());
         Bytes::from(self.pieces)
@@ -205,21 +216,21 @@ mod tests {
         Content-Type: image/png\r\n\r\n\x01\r\n\x02\r\n--b--\r\n";
 
     #[test]
-    fn parts_are_found_with_their_places() {
+    fn finds_parts_and_their_ranges() {
         let body = Bytes::from_static(FORM.as_bytes());
         let parts = read(&body, "b").unwrap();
         let seen: Vec<_> =
             parts.iter().map(|part| (part.name.as_str(), part.file, &part.value[..])).collect();
         assert_eq!(seen, [("model", false, &b"m"[..]), ("image[]", true, b"\x01\r\n\x02")]);
-        assert_eq!(&body[parts[0].at.clone()], b"m");
+        assert_eq!(&body[parts[0].value_range.clone()], b"m");
         let mut without = body.to_vec();
-        without.drain(parts[0].whole.clone());
+        without.drain(parts[0].part_range.clone());
         assert_eq!(read(&Bytes::from(without), "b").unwrap().len(), 1);
     }
 
     #[test]
-    fn what_is_written_is_read() {
-        let mut form = Writer::new("x");
+    fn reads_what_it_wrote() {
+        let mut form = FormWriter::new("x");
         form.text("prompt", "a\r\nb");
         form.file("image", "1.png", "image/png", b"\0--portunus\r\n");
         assert_eq!(boundary(&form.content_type()).unwrap().unwrap(), "portunus-x");
@@ -229,11 +240,11 @@ mod tests {
     }
 
     #[test]
-    fn broken_forms_are_refused() {
-        let long = format!("--b\r\nX: {}\r\n\r\n\r\n--b--", "a".repeat(MOST_HEAD));
+    fn rejects_malformed_forms() {
+        let long = format!("--b\r\nX: {}\r\n\r\n\r\n--b--", "a".repeat(MAX_PART_HEADER_BYTES));
         let many = format!(
             "{}--b--",
-            "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n\r\n".repeat(MOST_PARTS + 1)
+            "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n\r\n".repeat(MAX_PARTS + 1)
         );
         let cut: String = FORM.chars().take(60).collect();
         let nested = "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\
@@ -243,13 +254,13 @@ mod tests {
         }
         assert!(boundary("application/json").is_none());
         assert!(boundary("multipart/form-data").unwrap().is_err());
-        let long = format!("multipart/form-data; boundary={}", "b".repeat(MOST_BOUNDARY + 1));
+        let long = format!("multipart/form-data; boundary={}", "b".repeat(MAX_BOUNDARY_CHARS + 1));
         assert!(boundary(&long).unwrap().is_err());
     }
 
     proptest! {
         #[test]
-        fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0_usize..200) {
+        fn never_panics_on_arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0_usize..200) {
             let mut body = FORM.as_bytes().to_vec();
             let at = at.min(body.len());
             body.splice(at..at, bytes);

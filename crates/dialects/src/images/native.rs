@@ -1,16 +1,20 @@
-//! Pictures out of a conversation in the native format: the prompt is a turn, the pictures come
-//! back as inline data beside the text. One request makes one picture.
+//! Image generation with Gemini: the prompt is a user turn, and images come back as inline data.
+//! One request generates one image.
+//!
+//! See <https://ai.google.dev/gemini-api/docs/image-generation>.
 
 use canon::{Fault, Kind, Losses, Lossy, Made, MediaKind, Picture, Pictures, Source, Usage, Why};
 use serde_json::{Value, json};
 
-use super::{ME, Written, shape};
+use super::aspect_ratio::{self, NATIVE_RATIOS};
+use super::names::ORIGIN;
+use super::provider::Written;
 use crate::Dialect as _;
 use crate::fields::Object;
 use crate::judge::refuse;
 use crate::native::Native;
 
-const WORDLESS: &str = "the native format has no such field";
+const NO_SUCH_FIELD: &str = "the native format has no such field";
 
 pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>>, Fault> {
     let Picture {
@@ -42,36 +46,39 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
     } = picture;
     let mut losses = Losses::new();
     let auto = |word: &Option<String>| word.as_deref().is_some_and(|word| word != "auto");
-    losses.add_if(mask.is_some(), "mask", WORDLESS);
-    losses.add_if(auto(quality), "quality", WORDLESS);
+    losses.add_if(mask.is_some(), "mask", NO_SUCH_FIELD);
+    losses.add_if(auto(quality), "quality", NO_SUCH_FIELD);
     let other = format.as_deref().is_some_and(|word| word != "png");
     losses.add_if(other, "output_format", "the model chooses the file format itself");
-    losses.add_if(compression.is_some(), "output_compression", WORDLESS);
-    let through = background.as_deref() == Some("transparent");
-    losses.add_if(through, "background", WORDLESS);
-    losses.add_if(moderation.as_deref() == Some("low"), "moderation", WORDLESS);
-    losses.add_if(fidelity.is_some(), "input_fidelity", WORDLESS);
-    losses.add_if(style.is_some(), "style", WORDLESS);
-    losses.add_if(negative.is_some(), "negative_prompt", WORDLESS);
-    losses.add_if(guidance.is_some(), "guidance_scale", WORDLESS);
-    losses.add_if(watermark.is_some(), "watermark", WORDLESS);
-    losses.add_if(user.is_some(), "user", WORDLESS);
-    losses.add_if(safety_identifier.is_some(), "safety_identifier", WORDLESS);
+    losses.add_if(compression.is_some(), "output_compression", NO_SUCH_FIELD);
+    let transparent = background.as_deref() == Some("transparent");
+    losses.add_if(transparent, "background", NO_SUCH_FIELD);
+    losses.add_if(moderation.as_deref() == Some("low"), "moderation", NO_SUCH_FIELD);
+    losses.add_if(fidelity.is_some(), "input_fidelity", NO_SUCH_FIELD);
+    losses.add_if(style.is_some(), "style", NO_SUCH_FIELD);
+    losses.add_if(negative.is_some(), "negative_prompt", NO_SUCH_FIELD);
+    losses.add_if(guidance.is_some(), "guidance_scale", NO_SUCH_FIELD);
+    losses.add_if(watermark.is_some(), "watermark", NO_SUCH_FIELD);
+    losses.add_if(user.is_some(), "user", NO_SUCH_FIELD);
+    losses.add_if(safety_identifier.is_some(), "safety_identifier", NO_SUCH_FIELD);
     losses.add_if(
-        !shape::is_exact(extent),
+        !aspect_ratio::is_exact(extent),
         "size",
-        "the native format is told a shape and a class of size, not pixels",
+        "the native format takes an aspect ratio and a size class, not pixels",
     );
-    for name in extras.for_origin(ME).into_iter().flat_map(serde_json::Map::keys) {
-        losses.add(name, WORDLESS);
+    for name in extras.for_origin(ORIGIN).into_iter().flat_map(serde_json::Map::keys) {
+        losses.add(name, NO_SUCH_FIELD);
     }
-    let ratio = shape::ratio_of(picture, &shape::NATIVE).map_err(|()| {
-        let known = shape::NATIVE.join(", ");
-        refuse("size", &format!("has a shape this model does not make; it makes: {known}"))
+    let ratio = aspect_ratio::ratio_of(picture, &NATIVE_RATIOS).map_err(|()| {
+        let known = NATIVE_RATIOS.join(", ");
+        refuse(
+            "size",
+            &format!("has an aspect ratio this model does not support; supported: {known}"),
+        )
     })?;
     let ratio = ratio.filter(|word| *word != "auto");
-    // The smallest class is what a model makes untold, and some refuse to be told.
-    let class = shape::class_of(extent).filter(|word| word != "1K");
+    // 1K is the default, and some models reject `imageSize`.
+    let class = aspect_ratio::class_of(extent).filter(|word| word != "1K");
     let config = Object::new().maybe("aspectRatio", ratio).maybe("imageSize", class).into_map();
     let generation = Object::new()
         .set("responseModalities", json!(["TEXT", "IMAGE"]))
@@ -80,7 +87,7 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
     let mut parts = vec![json!({ "text": prompt })];
     for source in inputs {
         let Source::Inline { mime, data } = source else {
-            return Err(Fault::internal("a picture was to be sent that was not fetched"));
+            return Err(Fault::internal("an input image was not fetched before it was sent"));
         };
         parts.push(json!({ "inlineData": { "mimeType": mime, "data": data } }));
     }
@@ -98,13 +105,13 @@ pub(super) fn read(body: &[u8]) -> Result<Pictures, Fault> {
     for candidate in reply.candidates {
         let (mut picture, mut text) = (None, String::new());
         for part in candidate.parts {
-            // A draft the model thought of is none of its pictures; the last one is the answer.
+            // Images inside thoughts are drafts. The last other image is the answer.
             let thought = part.extras.get(canon::Origin::Native, "thought").is_some();
             match part.kind {
                 Kind::Media(media) if media.kind == MediaKind::Image && !thought => {
                     picture = Some(media.source);
                 }
-                Kind::Text { text: said, .. } | Kind::Refusal(said) => text.push_str(&said),
+                Kind::Text { text: more, .. } | Kind::Refusal(more) => text.push_str(&more),
                 Kind::Media(_)
                 | Kind::Thought(_)
                 | Kind::ToolCall(_)
@@ -117,16 +124,16 @@ pub(super) fn read(body: &[u8]) -> Result<Pictures, Fault> {
         }
         let finish = candidate.finish;
         let filtered = finish.as_ref().is_some_and(|finish| finish.why == Why::Filtered);
-        let said: String = text.trim().chars().take(300).collect();
+        let excerpt: String = text.trim().chars().take(300).collect();
         made.push(match picture {
             Some(source) => Made::Picture { source, revised: None, size: None },
             None if filtered => Made::Failed {
                 code: "content_policy_violation".to_owned(),
-                say: "the model's provider held the picture back".to_owned(),
+                say: "the provider's content policy blocked the image".to_owned(),
             },
-            None if !said.is_empty() => Made::Failed {
+            None if !excerpt.is_empty() => Made::Failed {
                 code: "no_image".to_owned(),
-                say: format!("the model answered in words and made no picture: {said}"),
+                say: format!("the model answered with text and no image: {excerpt}"),
             },
             None => Made::Failed {
                 code: "no_image".to_owned(),

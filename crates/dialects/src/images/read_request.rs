@@ -1,4 +1,4 @@
-//! A caller's request into the middle value, whether it came as JSON or as a form.
+//! Reads an image request into canon, from JSON or from a form.
 
 use bytes::Bytes;
 use canon::{Delivery, Extent, Fault, Picture, Source};
@@ -6,58 +6,61 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::multipart;
-use super::{Later, ME, OURS, Order, decode, encode, measure, rules};
+use super::image_info::{decode, encode, measure};
+use super::names::ORIGIN;
+use super::parsed_request::{Later, OURS, Order};
+use super::{multipart, rules};
 use crate::fields::{Fields, Path};
 use crate::json;
 use crate::judge::{self, refuse};
 
-/// Fields of a form that are numbers or flags, which a form can only write as text.
-const COUNTS: [&str; 6] =
+/// Numeric fields of a form, where all values are text.
+const NUMBER_FIELDS: [&str; 6] =
     ["n", "output_compression", "partial_images", "seed", "guidance_scale", "max_images"];
-const FLAGS: [&str; 3] = ["stream", "watermark", "async"];
+const FLAG_FIELDS: [&str; 3] = ["stream", "watermark", "async"];
 
 #[derive(Deserialize)]
-struct Head<'a> {
+struct ImageModelView<'a> {
     #[serde(borrow, default)]
     model: Option<&'a RawValue>,
 }
 
-/// Reads a body of JSON.
+/// Reads a JSON body.
 pub(super) fn json(body: &Bytes, edit: bool) -> Result<Order, Fault> {
     let text = json::text(body)?;
     let raw: &RawValue = json::read(text)?;
     if !raw.get().starts_with('{') {
         return Err(Fault::invalid("", "the body must be a JSON object"));
     }
-    let head: Head<'_> = json::read(text)?;
+    let head: ImageModelView<'_> = json::read(text)?;
     judge::model(head.model)?;
-    let named = head.model.map(|model| json::range_of(text, model));
+    let model_range = head.model.map(|model| json::range_of(text, model));
     let value: Value = json::read(text)?;
     let mut fields = Fields::new(value, &Path::Root)?;
     let mut inputs = Vec::new();
-    // One of them is the GPT family's word for it, the other the third family's and Grok's.
-    let listed = fields.take("images");
-    let plain = edit == listed.is_some();
-    sources(listed, "images", &mut inputs)?;
-    let own = fields.take("image");
-    let plain = plain && own.is_none();
-    sources(own, "image", &mut inputs)?;
+    // `images` is the field of the GPT family, `image` that of Seedream and Grok.
+    let images_field = fields.take("images");
+    let is_gpt_body = edit == images_field.is_some();
+    sources(images_field, "images", &mut inputs)?;
+    let image_field = fields.take("image");
+    let is_gpt_body = is_gpt_body && image_field.is_none();
+    sources(image_field, "image", &mut inputs)?;
     let mask = match fields.take("mask") {
         None => None,
         Some(value) => Some(source(value, "mask")?),
     };
     let (picture, later) = read(fields, inputs, mask, edit)?;
-    // What is only named by address may have to be got first.
+    // Images given by URL may have to be fetched first.
     let inline = |source: &Source| matches!(source, Source::Inline { .. });
-    let plain = plain && picture.inputs.iter().chain(&picture.mask).all(inline);
-    Ok(Order { picture, later, named, ours: Vec::new(), plain })
+    let is_gpt_body = is_gpt_body && picture.inputs.iter().chain(&picture.mask).all(inline);
+    Ok(Order { picture, later, model_range, gateway_parts: Vec::new(), is_gpt_body })
 }
 
-/// Reads a form.
+/// Reads a form body.
 pub(super) fn form(body: &Bytes, boundary: &str) -> Result<Order, Fault> {
     let mut map = Map::new();
-    let (mut inputs, mut mask, mut named, mut ours) = (Vec::new(), None, None, Vec::new());
+    let (mut inputs, mut mask, mut model_range, mut gateway_parts) =
+        (Vec::new(), None, None, Vec::new());
     for part in multipart::read(body, boundary)? {
         let name = part.name.as_str();
         let file = name.split('[').next().unwrap_or_default();
@@ -65,17 +68,17 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<Order, Fault> {
             "image" | "images" => inputs.push(uploaded(name, &part.value)?),
             "mask" if mask.is_some() => return Err(refuse("mask", "is there twice")),
             "mask" => mask = Some(uploaded(name, &part.value)?),
-            _ if part.file => return Err(refuse(name, "is not a file that is taken here")),
+            _ if part.file => return Err(refuse(name, "is not a supported file field")),
             _ => {
                 let text = std::str::from_utf8(&part.value)
                     .map_err(|_| refuse(name, "must be UTF-8 text"))?;
                 if OURS.contains(&name) {
-                    ours.push(part.whole.clone());
+                    gateway_parts.push(part.part_range.clone());
                 }
                 if name == "model" {
-                    named = Some(part.at.clone());
+                    model_range = Some(part.value_range.clone());
                 }
-                if map.insert(name.to_owned(), value(name, text)).is_some() {
+                if map.insert(name.to_owned(), typed_value(name, text)).is_some() {
                     return Err(refuse(name, "is there twice"));
                 }
             }
@@ -87,23 +90,22 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<Order, Fault> {
         let most = judge::LONGEST_MODEL;
         return Err(refuse("model", &format!("must have 1 to {most} bytes")));
     }
-    Ok(Order { picture, later, named, ours, plain: true })
+    Ok(Order { picture, later, model_range, gateway_parts, is_gpt_body: true })
 }
 
-/// A field of a form as the value it stands for; what is none stays text and is refused as such.
-fn value(name: &str, text: &str) -> Value {
-    let number = COUNTS.contains(&name).then(|| serde_json::from_str(text.trim()).ok());
-    let flag = FLAGS.contains(&name).then(|| text.trim().parse().ok().map(Value::Bool));
+/// Converts a form field to its type. A malformed value stays text, and its type check rejects it.
+fn typed_value(name: &str, text: &str) -> Value {
+    let number = NUMBER_FIELDS.contains(&name).then(|| serde_json::from_str(text.trim()).ok());
+    let flag = FLAG_FIELDS.contains(&name).then(|| text.trim().parse().ok().map(Value::Bool));
     let read = number.or(flag).flatten();
     read.filter(|value: &Value| value.is_number() || value.is_boolean())
         .unwrap_or_else(|| Value::from(text))
 }
 
 fn uploaded(name: &str, bytes: &Bytes) -> Result<Source, Fault> {
-    let seen = measure(bytes).ok_or_else(|| {
-        refuse(name, "is no picture that is taken here: it must be a PNG, JPEG, WebP or GIF file")
-    })?;
-    Ok(Source::Inline { mime: seen.mime(), data: encode(bytes) })
+    let info =
+        measure(bytes).ok_or_else(|| refuse(name, "must be a PNG, JPEG, WebP or GIF file"))?;
+    Ok(Source::Inline { mime: info.mime(), data: encode(bytes) })
 }
 
 fn read(
@@ -118,12 +120,14 @@ fn read(
         None => 1,
         Some(count) => u32::try_from(count)
             .ok()
-            .filter(|count| (1..=rules::MOST).contains(count))
-            .ok_or_else(|| fields.fault("n", &format!("must be from 1 to {}", rules::MOST)))?,
+            .filter(|count| (1..=rules::MAX_IMAGES).contains(count))
+            .ok_or_else(|| {
+                fields.fault("n", &format!("must be from 1 to {}", rules::MAX_IMAGES))
+            })?,
     };
     let extent = match fields.string("size")? {
         None => Extent::Auto,
-        Some(word) => rules::extent(&word).ok_or_else(|| {
+        Some(word) => rules::parse_size(&word).ok_or_else(|| {
             fields.fault(
                 "size",
                 "must be `auto`, WIDTHxHEIGHT such as `1024x1024`, or a class such as `2K`",
@@ -168,12 +172,12 @@ fn read(
         partials: fields.count("partial_images")?,
         user: fields.string("user")?,
         safety_identifier: fields.string("safety_identifier")?,
-        extras: fields.extras(ME),
+        extras: fields.extras(ORIGIN),
     };
     Ok((picture, later))
 }
 
-/// Pictures in JSON: one or a list, each an address, a data URI, or an object with one.
+/// Reads input images: one or a list, each a URL, a data URI (RFC 2397), or an object with one.
 fn sources(value: Option<Value>, name: &str, into: &mut Vec<Source>) -> Result<(), Fault> {
     match value {
         None => {}
@@ -188,12 +192,12 @@ fn sources(value: Option<Value>, name: &str, into: &mut Vec<Source>) -> Result<(
 }
 
 fn source(value: Value, path: &str) -> Result<Source, Fault> {
-    let shape = "must be an address or a data URI, by itself or as `image_url`";
+    let shape = "must be a URL or a data URI, directly or as `image_url`";
     let url = match value {
         Value::String(url) => url,
         Value::Object(mut map) => {
             if map.contains_key("file_id") {
-                let why = "names a file of a provider's, which cannot be read here";
+                let why = "names a file stored by a provider, which cannot be read here";
                 return Err(refuse(&format!("{path}.file_id"), why));
             }
             match map.shift_remove("image_url").or_else(|| map.shift_remove("url")) {
@@ -215,9 +219,9 @@ fn source(value: Value, path: &str) -> Result<Source, Fault> {
     };
     let data = rest.split_once(";base64,").map(|(_, data)| data);
     let whole = data.and_then(|data| Some((decode(data)?, data)));
-    let seen = whole.and_then(|(bytes, data)| Some((measure(&bytes)?, data)));
-    match seen {
-        Some((seen, data)) => Ok(Source::Inline { mime: seen.mime(), data: data.to_owned() }),
-        None => Err(refuse(path, "is no PNG, JPEG, WebP or GIF file in base64")),
+    let info = whole.and_then(|(bytes, data)| Some((measure(&bytes)?, data)));
+    match info {
+        Some((info, data)) => Ok(Source::Inline { mime: info.mime(), data: data.to_owned() }),
+        None => Err(refuse(path, "must be a PNG, JPEG, WebP or GIF file in base64")),
     }
 }

@@ -1,26 +1,27 @@
-//! What earns a 400 whatever the model is. What a model makes is judged by who knows the model.
+//! Checks that lead to status 400 for all models. Limits of a single model are checked where the
+//! catalog is known.
 
 use canon::{Extent, Fault, Picture, Source};
 
-use super::measure::{self, Measure};
-use super::shape;
+use super::aspect_ratio;
+use super::image_info::{self, ImageInfo};
 use crate::judge::refuse;
 
-/// The most pictures at once.
-pub(super) const MOST: u32 = 10;
-/// The longest prompt, in characters.
-const PROMPT: usize = 32_000;
-/// The longest name of whoever asks.
-const USER: usize = 4_096;
-/// The most pictures to begin with.
-const INPUTS: usize = 16;
-/// The most drafts on the way.
-const PARTIALS: u64 = 3;
-/// The most pixels a picture of a caller's may have.
-const PIXELS: u64 = 100_000_000;
+/// Maximum number of images per request.
+pub(super) const MAX_IMAGES: u32 = 10;
+/// Maximum prompt length in characters.
+const MAX_PROMPT_CHARS: usize = 32_000;
+/// Maximum length of a user id.
+const MAX_USER_BYTES: usize = 4_096;
+/// Maximum number of input images.
+const MAX_INPUT_IMAGES: usize = 16;
+/// Maximum number of partial images.
+const MAX_PARTIAL_IMAGES: u64 = 3;
+/// Maximum pixels of an input image.
+const MAX_INPUT_PIXELS: u64 = 100_000_000;
 
-/// A size as it is written; `None` when it is none.
-pub fn extent(word: &str) -> Option<Extent> {
+/// Parses a size. `None` if it is malformed.
+pub fn parse_size(word: &str) -> Option<Extent> {
     if word == "auto" {
         return Some(Extent::Auto);
     }
@@ -44,10 +45,10 @@ pub(super) fn check(picture: &Picture) -> Result<(), Fault> {
     if picture.prompt.trim().is_empty() {
         return Err(refuse("prompt", "must not be empty"));
     }
-    if picture.prompt.chars().count() > PROMPT {
-        return Err(refuse("prompt", &format!("must have at most {PROMPT} characters")));
+    if picture.prompt.chars().count() > MAX_PROMPT_CHARS {
+        return Err(refuse("prompt", &format!("must have at most {MAX_PROMPT_CHARS} characters")));
     }
-    one_of("quality", picture.quality.as_deref(), &QUALITIES)?;
+    one_of("quality", picture.quality.as_deref(), &QUALITY_WORDS)?;
     one_of("output_format", picture.format.as_deref(), &["png", "jpeg", "webp"])?;
     one_of("background", picture.background.as_deref(), &["auto", "opaque", "transparent"])?;
     one_of("moderation", picture.moderation.as_deref(), &["auto", "low"])?;
@@ -55,27 +56,27 @@ pub(super) fn check(picture: &Picture) -> Result<(), Fault> {
     if picture.compression.is_some_and(|quality| quality > 100) {
         return Err(refuse("output_compression", "must be from 0 to 100"));
     }
-    if picture.partials.is_some_and(|partials| partials > PARTIALS) {
-        return Err(refuse("partial_images", &format!("must be from 0 to {PARTIALS}")));
+    if picture.partials.is_some_and(|partials| partials > MAX_PARTIAL_IMAGES) {
+        return Err(refuse("partial_images", &format!("must be from 0 to {MAX_PARTIAL_IMAGES}")));
     }
-    let through = picture.background.as_deref() == Some("transparent");
-    if through && picture.format.as_deref() == Some("jpeg") {
-        let why = "is `transparent`, which a JPEG cannot be: ask for `png` or `webp`";
+    let transparent = picture.background.as_deref() == Some("transparent");
+    if transparent && picture.format.as_deref() == Some("jpeg") {
+        let why = "is `transparent`, which JPEG does not support: use `png` or `webp`";
         return Err(refuse("background", why));
     }
     for (name, value) in
         [("user", &picture.user), ("safety_identifier", &picture.safety_identifier)]
     {
-        if value.as_ref().is_some_and(|value| value.len() > USER) {
-            return Err(refuse(name, &format!("must be at most {USER} bytes")));
+        if value.as_ref().is_some_and(|value| value.len() > MAX_USER_BYTES) {
+            return Err(refuse(name, &format!("must be at most {MAX_USER_BYTES} bytes")));
         }
     }
     if let Some(ratio) = &picture.ratio {
-        let Some(told) = shape::read_ratio(ratio) else {
+        let Some(ratio_value) = aspect_ratio::read_ratio(ratio) else {
             return Err(refuse("aspect_ratio", "must be WIDTH:HEIGHT, such as `16:9`"));
         };
-        if let (Some(told), Extent::Pixels(width, height)) = (told, &picture.extent)
-            && !shape::is_near(told, f64::from(*width) / f64::from(*height))
+        if let (Some(ratio_value), Extent::Pixels(width, height)) = (ratio_value, &picture.extent)
+            && !aspect_ratio::is_near(ratio_value, f64::from(*width) / f64::from(*height))
         {
             return Err(refuse("aspect_ratio", "contradicts `size`"));
         }
@@ -83,44 +84,46 @@ pub(super) fn check(picture: &Picture) -> Result<(), Fault> {
     check_inputs(picture)
 }
 
-const QUALITIES: [&str; 8] = ["auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"];
+const QUALITY_WORDS: [&str; 8] =
+    ["auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"];
 
-/// The rules of the pictures that are given: how many, how large, and how the mask lies on them.
-/// Applied again to what was fetched.
+/// Checks the number and size of the input images and the mask. Runs again after fetching.
 pub fn check_inputs(picture: &Picture) -> Result<(), Fault> {
     if picture.edit && picture.inputs.is_empty() {
-        return Err(refuse("image", "is required: an edit begins with a picture"));
+        return Err(refuse("image", "is required: an edit needs an input image"));
     }
-    if picture.inputs.len() > INPUTS {
-        return Err(refuse("image", &format!("must be at most {INPUTS} pictures")));
+    if picture.inputs.len() > MAX_INPUT_IMAGES {
+        return Err(refuse("image", &format!("must be at most {MAX_INPUT_IMAGES} images")));
     }
-    let seen: Vec<Option<Measure>> = picture.inputs.iter().map(seen).collect();
-    for (at, seen) in seen.iter().enumerate() {
-        let size = seen.as_ref().and_then(|seen| seen.size);
-        if size.is_some_and(|(width, height)| u64::from(width) * u64::from(height) > PIXELS) {
-            let why = format!("must have at most {PIXELS} pixels");
+    let info: Vec<Option<ImageInfo>> = picture.inputs.iter().map(inline_info).collect();
+    for (at, info) in info.iter().enumerate() {
+        let size = info.as_ref().and_then(|info| info.size);
+        if size
+            .is_some_and(|(width, height)| u64::from(width) * u64::from(height) > MAX_INPUT_PIXELS)
+        {
+            let why = format!("must have at most {MAX_INPUT_PIXELS} pixels");
             return Err(refuse(&format!("image[{at}]"), &why));
         }
     }
-    let Some(mask) = picture.mask.as_ref().and_then(self::seen) else { return Ok(()) };
+    let Some(mask) = picture.mask.as_ref().and_then(inline_info) else { return Ok(()) };
     if !mask.alpha {
-        let why = "must have transparent parts: they are where the picture may be changed";
+        let why = "must have transparent pixels: they mark the area to edit";
         return Err(refuse("mask", why));
     }
-    let first = seen.first().copied().flatten().and_then(|seen| seen.size);
+    let first = info.first().copied().flatten().and_then(|info| info.size);
     match (first, mask.size) {
         (Some(first), Some(mask)) if first != mask => {
             let (width, height) = first;
-            let why = format!("must be as large as the first picture, {width}x{height}");
+            let why = format!("must have the size of the first image, {width}x{height}");
             Err(refuse("mask", &why))
         }
         _ => Ok(()),
     }
 }
 
-fn seen(source: &Source) -> Option<Measure> {
+fn inline_info(source: &Source) -> Option<ImageInfo> {
     match source {
-        Source::Inline { data, .. } => measure::measure_base64(data),
+        Source::Inline { data, .. } => image_info::base64_image_info(data),
         Source::Url { .. } | Source::File { .. } | Source::Text(_) => None,
     }
 }

@@ -1,44 +1,43 @@
-//! Seedream and its kin: pictures to begin with stand in the same request, sizes may be classes,
-//! several pictures are a series.
+//! ByteDance Seedream. Input images are part of the generation request, sizes may be classes such
+//! as `2K`, and several images form a series.
 
 use canon::{Extent, Fault, Losses, Lossy, Picture, Source};
 use serde_json::{Value, json};
 
-use super::{GENERATIONS, ME, Written};
+use super::names::{GENERATIONS_PATH, NO_SUCH_FIELD, ORIGIN};
+use super::provider::Written;
 use crate::fields::Object;
 
-const WORDLESS: &str = "this family of models has no such field";
-
-/// An input as an address or a data URI.
+/// Returns an input image as a URL or a data URI.
 pub(super) fn uri(source: &Source) -> Result<String, Fault> {
     match source {
         Source::Inline { mime, data } => Ok(format!("data:{mime};base64,{data}")),
         Source::Url { url, .. } => Ok(url.clone()),
         Source::File { .. } | Source::Text(_) => {
-            Err(Fault::internal("a picture to begin with is neither inline nor an address"))
+            Err(Fault::internal("an input image is neither inline nor a URL"))
         }
     }
 }
 
-/// Notes what only the GPT family can be told.
-pub(super) fn note_gpt(picture: &Picture, losses: &mut Losses) {
+/// Records losses for fields only the GPT family has.
+pub(super) fn note_gpt_fields(picture: &Picture, losses: &mut Losses) {
     let set = |word: &Option<String>| word.as_deref().is_some_and(|word| word != "auto");
-    losses.add_if(picture.mask.is_some(), "mask", WORDLESS);
-    losses.add_if(set(&picture.quality), "quality", WORDLESS);
-    losses.add_if(picture.compression.is_some(), "output_compression", WORDLESS);
-    losses.add_if(set(&picture.background), "background", WORDLESS);
-    losses.add_if(picture.moderation.as_deref() == Some("low"), "moderation", WORDLESS);
-    losses.add_if(picture.fidelity.is_some(), "input_fidelity", WORDLESS);
-    losses.add_if(picture.style.is_some(), "style", WORDLESS);
-    losses.add_if(picture.user.is_some(), "user", WORDLESS);
-    losses.add_if(picture.safety_identifier.is_some(), "safety_identifier", WORDLESS);
+    losses.add_if(picture.mask.is_some(), "mask", NO_SUCH_FIELD);
+    losses.add_if(set(&picture.quality), "quality", NO_SUCH_FIELD);
+    losses.add_if(picture.compression.is_some(), "output_compression", NO_SUCH_FIELD);
+    losses.add_if(set(&picture.background), "background", NO_SUCH_FIELD);
+    losses.add_if(picture.moderation.as_deref() == Some("low"), "moderation", NO_SUCH_FIELD);
+    losses.add_if(picture.fidelity.is_some(), "input_fidelity", NO_SUCH_FIELD);
+    losses.add_if(picture.style.is_some(), "style", NO_SUCH_FIELD);
+    losses.add_if(picture.user.is_some(), "user", NO_SUCH_FIELD);
+    losses.add_if(picture.safety_identifier.is_some(), "safety_identifier", NO_SUCH_FIELD);
 }
 
 pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>>, Fault> {
     let mut losses = Losses::new();
-    note_gpt(picture, &mut losses);
-    losses.add_if(picture.negative.is_some(), "negative_prompt", WORDLESS);
-    losses.add_if(picture.ratio.is_some(), "aspect_ratio", WORDLESS);
+    note_gpt_fields(picture, &mut losses);
+    losses.add_if(picture.negative.is_some(), "negative_prompt", NO_SUCH_FIELD);
+    losses.add_if(picture.ratio.is_some(), "aspect_ratio", NO_SUCH_FIELD);
     let mut inputs: Vec<Value> = Vec::new();
     for source in &picture.inputs {
         inputs.push(Value::from(uri(source)?));
@@ -58,10 +57,10 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
         .maybe("output_format", picture.format.as_deref())
         .maybe("sequential_image_generation", series.then_some("auto"))
         .maybe("sequential_image_generation_options", most)
-        // What comes inline needs not be fetched before its link dies.
+        // Links expire, and inline data needs no fetch.
         .set("response_format", "b64_json")
         .maybe("stream", picture.stream.then_some(true))
-        .with(&picture.extras, ME)
+        .with(&picture.extras, ORIGIN)
         .into();
-    Ok((vec![Written::at(GENERATIONS, &body)], losses.into_vec()))
+    Ok((vec![Written::at(GENERATIONS_PATH, &body)], losses.into_vec()))
 }

@@ -1,74 +1,78 @@
-//! Streams of pictures: watched where the lane is of the callers' own family, rewritten where it is
-//! of the third, and made of a whole answer where it has none.
+//! Image streams: metered for the GPT family, rewritten for Seedream, and made from a whole reply
+//! for the others.
+//!
+//! See <https://platform.openai.com/docs/api-reference/images-streaming>.
 
 use canon::{Family, Fault, Made, Picture, Pictures, Source, Trouble, Usage};
 use serde_json::{Value, json};
 
+use super::image_info::base64_image_info;
+use super::provider::unreadable;
 use super::tasks;
-use super::write_reply::{About, usage as write_usage};
+use super::write_reply::{ImageProperties, usage as write_usage};
 use crate::fields::Object;
 use crate::frame::Frame;
 use crate::{Dialect as _, Said, Sniffer, Verdict};
 
-/// The tokens of a draft, and those of a picture for which none are told.
-const DRAFT: u64 = 100;
-const USUAL: u64 = 1_056;
+/// Estimated tokens of a partial image, and of an image without reported usage.
+const PARTIAL_IMAGE_TOKENS: u64 = 100;
+const DEFAULT_IMAGE_TOKENS: u64 = 1_056;
 
-/// The front of the names of events.
-const fn front(edit: bool) -> &'static str {
+/// Prefix of the event names.
+const fn event_prefix(edit: bool) -> &'static str {
     if edit { "image_edit" } else { "image_generation" }
 }
 
-fn event(name: &str, data: &Value, out: &mut Vec<u8>) {
+fn write_event(name: &str, data: &Value, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
 }
 
-/// One made picture as the event that ends a stream, or one of them; made at that second.
-fn finished(
+/// Writes the `completed` event of one image, or an `error` event.
+fn write_completed(
     made: &Made,
-    about: &About,
+    properties: &ImageProperties,
     usage: Option<&Usage>,
     edit: bool,
     now: i64,
     out: &mut Vec<u8>,
 ) {
-    let name = format!("{}.completed", front(edit));
+    let name = format!("{}.completed", event_prefix(edit));
     match made {
         Made::Picture { source: Source::Inline { data, .. }, .. } => {
             let body: Value = Object::new()
                 .set("type", name.as_str())
                 .set("b64_json", data.as_str())
                 .set("created_at", now)
-                .set("size", about.size.as_deref().unwrap_or("auto"))
-                .set("quality", about.quality.as_deref().unwrap_or("auto"))
-                .set("background", about.background.as_deref().unwrap_or("auto"))
-                .set("output_format", about.format.as_deref().unwrap_or("png"))
+                .set("size", properties.size.as_deref().unwrap_or("auto"))
+                .set("quality", properties.quality.as_deref().unwrap_or("auto"))
+                .set("background", properties.background.as_deref().unwrap_or("auto"))
+                .set("output_format", properties.format.as_deref().unwrap_or("png"))
                 .maybe("usage", usage.map(write_usage))
                 .into();
-            event(&name, &body, out);
+            write_event(&name, &body, out);
         }
         Made::Picture { .. } => {}
         Made::Failed { code, say } => {
             let body = json!({ "type": "error", "error":
                 { "type": "image_generation_error", "code": code, "message": say, "param": null } });
-            event("error", &body, out);
+            write_event("error", &body, out);
         }
     }
 }
 
-/// A whole answer as a stream: an event for each picture, the counts on the last.
+/// Writes a whole reply as a stream: one event per image, with the usage on the last one.
 pub fn completed(pictures: &Pictures, picture: &Picture, now: i64) -> Vec<u8> {
-    let about = About::of(pictures, picture);
+    let properties = ImageProperties::of(pictures, picture);
     let mut out = Vec::new();
     let last = pictures.made.iter().rposition(Made::is_picture);
     for (at, made) in pictures.made.iter().enumerate().filter(|(_, made)| made.is_picture()) {
         let usage = pictures.usage.as_ref().filter(|_| Some(at) == last);
-        finished(made, &about, usage, picture.edit, now, &mut out);
+        write_completed(made, &properties, usage, picture.edit, now, &mut out);
     }
     out
 }
 
-/// The last words of a stream that broke.
+/// Writes the event that ends a failed stream.
 pub fn failed(fault: &Fault) -> Vec<u8> {
     let (_, body) = crate::chat::Chat.write_fault(fault, "");
     let mut error: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -76,39 +80,43 @@ pub fn failed(fault: &Fault) -> Vec<u8> {
         error.shift_insert(0, "type".to_owned(), Value::from("error"));
     }
     let mut out = Vec::new();
-    event("error", &error, &mut out);
+    write_event("error", &error, &mut out);
     out
 }
 
-/// Watches or rewrites the stream of a lane of that family.
+/// Returns the meter for a stream of that family.
 pub fn sniffer(family: Family, picture: &Picture, now: i64) -> Box<dyn Sniffer> {
     match family {
-        Family::Seedream => Box::new(Series {
+        Family::Seedream => Box::new(SeedreamStreamMeter {
             picture: picture.clone(),
             now,
             held: None,
             made: 0,
             out: Vec::new(),
             done: false,
-            said: Said::default(),
+            totals: Said::default(),
             failed: None,
         }),
         Family::Gpt | Family::Xai | Family::Dashscope | Family::Flux | Family::Predictions => {
-            Box::new(Watch { asked: picture.count.into(), made: 0, said: Said::default() })
+            Box::new(GptImageStreamMeter {
+                expected: picture.count.into(),
+                made: 0,
+                totals: Said::default(),
+            })
         }
     }
 }
 
-/// Looks at a stream of the callers' own family.
-struct Watch {
-    asked: u64,
+/// Meters a stream of the GPT family.
+struct GptImageStreamMeter {
+    expected: u64,
     made: u64,
-    said: Said,
+    totals: Said,
 }
 
-/// What is read of an event without its picture.
+/// Fields of an event that are read.
 #[derive(serde::Deserialize)]
-struct Head<'a> {
+struct ImageEventView<'a> {
     #[serde(borrow, rename = "type", default)]
     kind: std::borrow::Cow<'a, str>,
     #[serde(default)]
@@ -121,41 +129,42 @@ struct Head<'a> {
 
 fn error_in(data: &[u8]) -> Fault {
     use crate::Passage as _;
-    let said = crate::chat::Chat.sniff_reply(data);
-    said.err().unwrap_or_else(|| super::no_answer("an error that says nothing"))
+    let read = crate::chat::Chat.sniff_reply(data);
+    read.err().unwrap_or_else(|| unreadable("an error without a message"))
 }
 
-impl Sniffer for Watch {
-    /// A picture is not drawn to a part: what it costs was set aside for all of it.
+impl Sniffer for GptImageStreamMeter {
+    /// Images are not cut: money for the whole image is reserved.
     fn cut(&mut self, _usage: &Usage, _out: &mut Vec<u8>) {}
 
     fn frame(&mut self, frame: &Frame) -> Verdict {
         if frame.data.trim_ascii() == b"[DONE]" {
-            return if self.said.finished { Verdict::Last } else { Verdict::Swallow };
+            return if self.totals.finished { Verdict::Last } else { Verdict::Swallow };
         }
-        let Ok(head) = serde_json::from_slice::<Head<'_>>(&frame.data) else {
-            return Verdict::Fault(super::no_answer("an event that is not JSON"));
+        let Ok(head) = serde_json::from_slice::<ImageEventView<'_>>(&frame.data) else {
+            return Verdict::Fault(unreadable("an event that is not JSON"));
         };
         let name = frame.event.as_deref().unwrap_or_default();
         if head.error.is_some() || name == b"error" || head.kind == "error" {
             return Verdict::Fault(error_in(&frame.data));
         }
-        if head.b64_json.is_some_and(|data| super::measure_base64(&data).is_none()) {
-            return Verdict::Fault(super::no_answer("what came as a picture is none"));
+        if head.b64_json.is_some_and(|data| base64_image_info(&data).is_none()) {
+            return Verdict::Fault(unreadable("the image data is not an image"));
         }
         let name = if head.kind.is_empty() { String::from_utf8_lossy(name) } else { head.kind };
         if name.ends_with(".partial_image") {
-            self.said.output_bytes += 4 * DRAFT;
+            self.totals.output_bytes += 4 * PARTIAL_IMAGE_TOKENS;
         }
         if name.ends_with(".completed") {
             self.made += 1;
-            let told = head.usage.as_ref().and_then(tasks::usage);
-            self.said.estimated |= told.is_none();
-            let told = told.unwrap_or(Usage { output: self.made * USUAL, ..Usage::default() });
-            let before = self.said.usage.unwrap_or_default();
-            self.said.usage = Some(Usage { images: self.made, ..before.merged(told) });
-            // Silence behind the last of them is the end.
-            self.said.finished = self.made >= self.asked;
+            let reported = head.usage.as_ref().and_then(tasks::usage);
+            self.totals.estimated |= reported.is_none();
+            let reported = reported
+                .unwrap_or(Usage { output: self.made * DEFAULT_IMAGE_TOKENS, ..Usage::default() });
+            let before = self.totals.usage.unwrap_or_default();
+            self.totals.usage = Some(Usage { images: self.made, ..before.merged(reported) });
+            // The last image ends the stream, even if no further event follows.
+            self.totals.finished = self.made >= self.expected;
         }
         Verdict::Forward
     }
@@ -170,7 +179,7 @@ impl Sniffer for Watch {
     }
 
     fn said(&self) -> &Said {
-        &self.said
+        &self.totals
     }
 
     fn last_words(&self, fault: &Fault) -> Option<Vec<u8>> {
@@ -178,33 +187,33 @@ impl Sniffer for Watch {
     }
 }
 
-/// Rewrites a series of the third family: each of its pictures is whole when it comes, and the
-/// event that has no picture of its own tells the counts. So the last picture waits for it.
-struct Series {
+/// Rewrites a Seedream stream. Each event holds a whole image; the final event has the usage and no
+/// image. The last image is held back until then.
+struct SeedreamStreamMeter {
     picture: Picture,
     now: i64,
     held: Option<Made>,
     made: u64,
     out: Vec<u8>,
     done: bool,
-    said: Said,
+    totals: Said,
     failed: Option<Made>,
 }
 
-impl Series {
-    fn give(&mut self, usage: Option<&Usage>) {
+impl SeedreamStreamMeter {
+    fn write_held(&mut self, usage: Option<&Usage>) {
         if let Some(made) = self.held.take() {
-            let about = About::of(
+            let properties = ImageProperties::of(
                 &Pictures { made: vec![made.clone()], ..Pictures::default() },
                 &self.picture,
             );
-            finished(&made, &about, usage, self.picture.edit, self.now, &mut self.out);
+            write_completed(&made, &properties, usage, self.picture.edit, self.now, &mut self.out);
         }
     }
 
-    fn take(&mut self, frame: &Frame) -> Result<(), Fault> {
+    fn rewrite(&mut self, frame: &Frame) -> Result<(), Fault> {
         let value: Value =
-            serde_json::from_slice(&frame.data).map_err(|e| super::no_answer(&e.to_string()))?;
+            serde_json::from_slice(&frame.data).map_err(|e| unreadable(&e.to_string()))?;
         let named = value.get("type").and_then(Value::as_str).map(str::to_owned);
         let named = named.unwrap_or_else(|| {
             String::from_utf8_lossy(frame.event.as_deref().unwrap_or_default()).into_owned()
@@ -212,27 +221,27 @@ impl Series {
         match named.rsplit('.').next().unwrap_or_default() {
             "partial_succeeded" => {
                 let data = value.get("b64_json").and_then(Value::as_str);
-                let data = data.ok_or_else(|| super::no_answer("a picture without its bytes"))?;
+                let data = data.ok_or_else(|| unreadable("an image without data"))?;
                 let source = tasks::inline(data)?;
                 let size = value.get("size").and_then(Value::as_str).map(str::to_owned);
-                self.give(None);
+                self.write_held(None);
                 self.held = Some(Made::Picture { source, revised: None, size });
                 self.made += 1;
-                // It is paid for, even if the counts never come.
-                self.said.usage = Some(Usage { images: self.made, ..Usage::default() });
+                // The image is billed even if the usage never arrives.
+                self.totals.usage = Some(Usage { images: self.made, ..Usage::default() });
             }
             "partial_failed" => {
                 let word = |name: &str| {
-                    let told = value.get("error").and_then(|error| error.get(name)?.as_str());
-                    told.unwrap_or_default().to_owned()
+                    let reported = value.get("error").and_then(|error| error.get(name)?.as_str());
+                    reported.unwrap_or_default().to_owned()
                 };
                 self.failed = Some(Made::Failed { code: word("code"), say: word("message") });
             }
             "completed" => {
                 let usage = value.get("usage").and_then(tasks::usage);
-                let told = usage.unwrap_or_default();
-                self.said.usage = Some(Usage { images: self.made, ..told });
-                self.give(usage.as_ref());
+                let reported = usage.unwrap_or_default();
+                self.totals.usage = Some(Usage { images: self.made, ..reported });
+                self.write_held(usage.as_ref());
                 self.done = true;
                 match &self.failed {
                     Some(Made::Failed { code, say }) if self.made == 0 => {
@@ -240,7 +249,7 @@ impl Series {
                             if tasks::is_policy(code) { Trouble::Policy } else { Trouble::Invalid };
                         return Err(Fault::new(trouble, say.clone()));
                     }
-                    Some(_) | None => self.said.finished = true,
+                    Some(_) | None => self.totals.finished = true,
                 }
             }
             _ if value.get("error").is_some() => return Err(error_in(&frame.data)),
@@ -250,8 +259,8 @@ impl Series {
     }
 }
 
-impl Sniffer for Series {
-    /// A picture is not drawn to a part: what it costs was set aside for all of it.
+impl Sniffer for SeedreamStreamMeter {
+    /// Images are not cut: money for the whole image is reserved.
     fn cut(&mut self, _usage: &Usage, _out: &mut Vec<u8>) {}
 
     fn frame(&mut self, frame: &Frame) -> Verdict {
@@ -259,7 +268,7 @@ impl Sniffer for Series {
             return if self.done { Verdict::Last } else { Verdict::Swallow };
         }
         self.out.clear();
-        match self.take(frame) {
+        match self.rewrite(frame) {
             Err(fault) => Verdict::Fault(fault),
             Ok(()) if self.done => Verdict::Last,
             Ok(()) if self.out.is_empty() => Verdict::Swallow,
@@ -272,7 +281,7 @@ impl Sniffer for Series {
     }
 
     fn said(&self) -> &Said {
-        &self.said
+        &self.totals
     }
 
     fn last_words(&self, fault: &Fault) -> Option<Vec<u8>> {

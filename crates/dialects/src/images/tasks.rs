@@ -1,38 +1,40 @@
-//! Answers at the images address, and providers that give a task instead of pictures.
+//! Replies of the images endpoint, and of providers that answer with a task.
 //!
-//! What differs between them is little: how a task is written, and under which names its state, its
-//! pictures and its error stand. The names are data ([`Names`]); the states of all are read alike.
+//! The providers differ in the request of a task, and in the field names of its state, images and
+//! error. The names are data ([`ReplyPointers`]); the states are read by one function.
 
 use canon::{
     Extent, Family, Fault, Losses, Lossy, Made, Picture, Pictures, Source, Trouble, Usage,
 };
 use serde_json::{Value, json};
 
-use super::seedream::{note_gpt, uri};
-use super::{Answer, ME, Written, measure, no_answer, shape};
+use super::aspect_ratio::{self, NATIVE_RATIOS};
+use super::image_info;
+use super::names::{NO_SUCH_FIELD, ORIGIN};
+use super::provider::{Answer, Written, unreadable};
+use super::seedream::{note_gpt_fields, uri};
 use crate::Passage as _;
 use crate::fields::Object;
 use crate::judge::refuse;
 
-const WORDLESS: &str = "this family of models has no such field";
-
-/// Where in an answer things stand, as JSON pointers.
-struct Names {
-    /// The task's state.
+/// JSON pointers (RFC 6901) into a reply.
+struct ReplyPointers {
+    /// State of the task.
     state: &'static [&'static str],
-    /// The task's id.
+    /// Id of the task.
     id: &'static str,
-    /// The address to ask at.
+    /// URL to poll.
     poll: &'static [&'static str],
-    /// The path to ask at, with the id behind it, where no address is named.
+    /// Path to poll, followed by the id, if the reply has no URL.
     path: &'static str,
-    /// The pictures.
+    /// The images.
     data: &'static [&'static str],
-    /// What went wrong.
+    /// The error.
     error: &'static [&'static str],
 }
 
-const GATEWAY: Names = Names {
+/// The images endpoint. Another gateway of this kind may answer with a task.
+const GATEWAY: ReplyPointers = ReplyPointers {
     state: &["/status"],
     id: "/id",
     poll: &["/poll_url"],
@@ -40,7 +42,8 @@ const GATEWAY: Names = Names {
     data: &["/data"],
     error: &["/error"],
 };
-const DASHSCOPE: Names = Names {
+/// Alibaba Cloud Model Studio (DashScope).
+const DASHSCOPE: ReplyPointers = ReplyPointers {
     state: &["/output/task_status"],
     id: "/output/task_id",
     poll: &[],
@@ -48,7 +51,8 @@ const DASHSCOPE: Names = Names {
     data: &["/output/results"],
     error: &["/output", ""],
 };
-const FLUX: Names = Names {
+/// Black Forest Labs, <https://docs.bfl.ai>.
+const FLUX: ReplyPointers = ReplyPointers {
     state: &["/status"],
     id: "/id",
     poll: &["/polling_url"],
@@ -56,7 +60,8 @@ const FLUX: Names = Names {
     data: &["/result/sample"],
     error: &["/details", ""],
 };
-const PREDICTIONS: Names = Names {
+/// Replicate, <https://replicate.com/docs/reference/http#predictions.get>.
+const PREDICTIONS: ReplyPointers = ReplyPointers {
     state: &["/status"],
     id: "/id",
     poll: &["/urls/get"],
@@ -65,7 +70,7 @@ const PREDICTIONS: Names = Names {
     error: &["/error"],
 };
 
-const fn names(family: Family) -> &'static Names {
+const fn pointers_of(family: Family) -> &'static ReplyPointers {
     match family {
         Family::Gpt | Family::Seedream | Family::Xai => &GATEWAY,
         Family::Dashscope => &DASHSCOPE,
@@ -74,44 +79,45 @@ const fn names(family: Family) -> &'static Names {
     }
 }
 
-/// How far a task has come, in one word for all providers.
-enum State {
+/// State of a task, independent of the provider.
+enum TaskState {
     Waiting,
     Done,
     Failed,
 }
 
-fn state(word: &str) -> State {
+fn read_state(word: &str) -> TaskState {
     match word.to_ascii_lowercase().as_str() {
         "pending" | "queued" | "starting" | "submitted" | "not_start" | "running"
-        | "in_progress" | "processing" | "generating" => State::Waiting,
-        "succeeded" | "ready" | "succeed" | "success" | "completed" => State::Done,
-        _ => State::Failed,
+        | "in_progress" | "processing" | "generating" => TaskState::Waiting,
+        "succeeded" | "ready" | "succeed" | "success" | "completed" => TaskState::Done,
+        _ => TaskState::Failed,
     }
 }
 
-/// An answer of that family, to an order or to a question after a task.
+/// Reads the reply to a request or to a poll.
 pub(super) fn read(family: Family, body: &[u8]) -> Result<Answer, Fault> {
-    let value: Value = serde_json::from_slice(body).map_err(|e| no_answer(&e.to_string()))?;
-    let names = names(family);
-    let at =
-        |ways: &[&str]| ways.iter().find_map(|way| value.pointer(way)).filter(|v| !v.is_null());
-    let told = at(names.state).and_then(Value::as_str);
-    match told.map(state) {
-        Some(State::Waiting) => return later(names, &value),
-        // A task that was just made may tell nothing but where to ask.
-        None if family == Family::Flux => return later(names, &value),
-        Some(State::Failed) => {
-            return Err(task_failed(told.unwrap_or_default(), at(names.error)));
+    let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+    let pointers = pointers_of(family);
+    let at = |candidates: &[&str]| {
+        candidates.iter().find_map(|pointer| value.pointer(pointer)).filter(|v| !v.is_null())
+    };
+    let reported = at(pointers.state).and_then(Value::as_str);
+    match reported.map(read_state) {
+        Some(TaskState::Waiting) => return pending(pointers, &value),
+        // The first reply has no state, only the URL to poll.
+        None if family == Family::Flux => return pending(pointers, &value),
+        Some(TaskState::Failed) => {
+            return Err(task_failed(reported.unwrap_or_default(), at(pointers.error)));
         }
-        Some(State::Done) | None => {}
+        Some(TaskState::Done) | None => {}
     }
-    let made = match at(names.data) {
-        Some(Value::Array(items)) => items.iter().map(made).collect::<Result<Vec<_>, _>>()?,
-        Some(one @ (Value::String(_) | Value::Object(_))) => vec![made(one)?],
+    let made = match at(pointers.data) {
+        Some(Value::Array(items)) => items.iter().map(read_image).collect::<Result<Vec<_>, _>>()?,
+        Some(one @ (Value::String(_) | Value::Object(_))) => vec![read_image(one)?],
         Some(_) | None => {
-            let said = crate::chat::Chat.sniff_reply(body);
-            return Err(said.err().unwrap_or_else(|| no_answer("there are none in it")));
+            let read = crate::chat::Chat.sniff_reply(body);
+            return Err(read.err().unwrap_or_else(|| unreadable("there are no images in it")));
         }
     };
     let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -127,52 +133,53 @@ pub(super) fn read(family: Family, body: &[u8]) -> Result<Answer, Fault> {
     }))
 }
 
-/// How far a task has come, in hundredths, where its provider tells it.
+/// Progress of a task in percent, if reported.
 pub(super) fn progress(family: Family, body: &[u8]) -> Option<u8> {
     #[derive(serde::Deserialize)]
-    struct Told {
+    struct TaskProgress {
         progress: Option<f64>,
     }
-    let told = serde_json::from_slice::<Told>(body).ok()?.progress?;
-    let hundredths = if family == Family::Flux { told * 100.0 } else { told };
+    let reported = serde_json::from_slice::<TaskProgress>(body).ok()?.progress?;
+    let hundredths = if family == Family::Flux { reported * 100.0 } else { reported };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 100")]
     (0.0..=100.0).contains(&hundredths).then_some(hundredths as u8)
 }
 
-fn later(names: &Names, value: &Value) -> Result<Answer, Fault> {
-    let text = |way: &&str| value.pointer(way).and_then(Value::as_str).filter(|s| !s.is_empty());
-    if let Some(url) = names.poll.iter().find_map(text) {
+fn pending(pointers: &ReplyPointers, value: &Value) -> Result<Answer, Fault> {
+    let text =
+        |pointer: &&str| value.pointer(pointer).and_then(Value::as_str).filter(|s| !s.is_empty());
+    if let Some(url) = pointers.poll.iter().find_map(text) {
         return Ok(Answer::Later(url.to_owned()));
     }
-    let id = text(&names.id).ok_or_else(|| no_answer("a task without an id"))?;
-    // It stands in a path of ours to the provider, so it may not climb out of it.
+    let id = text(&pointers.id).ok_or_else(|| unreadable("a task without an id"))?;
+    // The id becomes part of a request path, so it must not change that path.
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
     if id.len() > 1_024 || !id.chars().all(plain) || id.chars().all(|c| c == '.') {
-        return Err(no_answer("a task whose id cannot stand in a path"));
+        return Err(unreadable("a task id that is not safe in a path"));
     }
-    Ok(Answer::Later(format!("{}{id}", names.path)))
+    Ok(Answer::Later(format!("{}{id}", pointers.path)))
 }
 
 fn task_failed(state: &str, error: Option<&Value>) -> Fault {
-    let word = |names: [&str; 2]| {
-        let told = names.iter().find_map(|name| error?.get(name)?.as_str());
-        told.or_else(|| error?.as_str()).unwrap_or_default().to_owned()
+    let word = |pointers: [&str; 2]| {
+        let reported = pointers.iter().find_map(|name| error?.get(name)?.as_str());
+        reported.or_else(|| error?.as_str()).unwrap_or_default().to_owned()
     };
     let (code, message) = (word(["code", "type"]), word(["message", "detail"]));
     let message: String = message.chars().take(300).collect();
     if is_policy(&format!("{state} {code} {message}")) {
         let say = if message.is_empty() {
-            "the provider held the picture back".to_owned()
+            "the provider's content policy blocked the image".to_owned()
         } else {
             message
         };
         return Fault::new(Trouble::Policy, say).code("content_policy_violation");
     }
-    Fault::new(Trouble::Unavailable, "the provider could not make the picture, retry later")
+    Fault::new(Trouble::Unavailable, "the provider could not generate the image, retry later")
         .note(format!("a task ended as {state}: {code} {message}"))
 }
 
-/// Whether a provider's words speak of what may not be shown.
+/// Returns true if a provider's message is about a content policy.
 pub(super) fn is_policy(words: &str) -> bool {
     let words = words.to_ascii_lowercase();
     ["moderat", "policy", "sensitive", "inspection", "safety", "nsfw"]
@@ -180,8 +187,8 @@ pub(super) fn is_policy(words: &str) -> bool {
         .any(|sign| words.contains(sign))
 }
 
-/// One entry of the pictures.
-fn made(item: &Value) -> Result<Made, Fault> {
+/// Reads one generated image.
+fn read_image(item: &Value) -> Result<Made, Fault> {
     let text = |name: &str| item.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let failure = |error: &Value| {
         let word = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -193,7 +200,7 @@ fn made(item: &Value) -> Result<Made, Fault> {
     if item.get("respect_moderation") == Some(&Value::Bool(false)) {
         return Ok(Made::Failed {
             code: "content_policy_violation".to_owned(),
-            say: "the model's provider held the picture back".to_owned(),
+            say: "the provider's content policy blocked the image".to_owned(),
         });
     }
     let url = item.as_str().or_else(|| text("url"));
@@ -207,20 +214,20 @@ fn made(item: &Value) -> Result<Made, Fault> {
     } else if text("code").is_some() {
         return Ok(failure(item));
     } else {
-        return Err(no_answer("an entry with neither a picture nor an error"));
+        return Err(unreadable("an entry with neither an image nor an error"));
     };
     let (revised, size) = (text("revised_prompt"), text("size"));
     Ok(Made::Picture { source, revised: revised.map(str::to_owned), size: size.map(str::to_owned) })
 }
 
-/// A picture in base64, if it is one: what else it may be is not handed on under that name.
+/// Checks that base64 data is an image. Anything else is not forwarded as one.
 pub(super) fn inline(data: &str) -> Result<Source, Fault> {
-    let seen =
-        measure::measure_base64(data).ok_or_else(|| no_answer("what came as a picture is none"))?;
-    Ok(Source::Inline { mime: seen.mime(), data: data.to_owned() })
+    let info = image_info::base64_image_info(data)
+        .ok_or_else(|| unreadable("the image data is not an image"))?;
+    Ok(Source::Inline { mime: info.mime(), data: data.to_owned() })
 }
 
-/// What was consumed, where it is told in tokens.
+/// Token usage, if reported.
 pub(super) fn usage(value: &Value) -> Option<Usage> {
     let count = |name: &str| value.get(name).and_then(Value::as_u64);
     let part = |whole: &str, name: &str| value.get(whole)?.get(name)?.as_u64();
@@ -231,19 +238,19 @@ pub(super) fn usage(value: &Value) -> Option<Usage> {
         input_image: part("input_tokens_details", "image_tokens").unwrap_or_default(),
         cache_read: part("input_tokens_details", "cached_tokens").unwrap_or_default(),
         output,
-        // Untold, all of it was the picture: there is nothing else such a model makes.
+        // Without details, all output tokens are image tokens: these models produce nothing else.
         output_image: part("output_tokens_details", "image_tokens").unwrap_or(output),
         ..Usage::default()
     })
 }
 
-/// What the task providers lose, apart from what each takes.
-fn common(picture: &Picture) -> Losses {
+/// Losses of all task providers.
+fn common_losses(picture: &Picture) -> Losses {
     let mut losses = Losses::new();
-    note_gpt(picture, &mut losses);
-    losses.add_if(picture.guidance.is_some(), "guidance_scale", WORDLESS);
-    for name in picture.extras.for_origin(ME).into_iter().flat_map(serde_json::Map::keys) {
-        losses.add(name, WORDLESS);
+    note_gpt_fields(picture, &mut losses);
+    losses.add_if(picture.guidance.is_some(), "guidance_scale", NO_SUCH_FIELD);
+    for name in picture.extras.for_origin(ORIGIN).into_iter().flat_map(serde_json::Map::keys) {
+        losses.add(name, NO_SUCH_FIELD);
     }
     losses
 }
@@ -252,10 +259,10 @@ pub(super) fn write_dashscope(
     picture: &Picture,
     model: &str,
 ) -> Result<Lossy<Vec<Written>>, Fault> {
-    let mut losses = common(picture);
-    losses.add_if(!picture.inputs.is_empty(), "image", WORDLESS);
-    losses.add_if(picture.format.is_some(), "output_format", WORDLESS);
-    losses.add_if(picture.ratio.is_some(), "aspect_ratio", WORDLESS);
+    let mut losses = common_losses(picture);
+    losses.add_if(!picture.inputs.is_empty(), "image", NO_SUCH_FIELD);
+    losses.add_if(picture.format.is_some(), "output_format", NO_SUCH_FIELD);
+    losses.add_if(picture.ratio.is_some(), "aspect_ratio", NO_SUCH_FIELD);
     let size = match &picture.extent {
         Extent::Auto => None,
         Extent::Pixels(width, height) => Some(format!("{width}*{height}")),
@@ -279,9 +286,9 @@ pub(super) fn write_dashscope(
 }
 
 pub(super) fn write_flux(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>>, Fault> {
-    let mut losses = common(picture);
-    losses.add_if(picture.negative.is_some(), "negative_prompt", WORDLESS);
-    losses.add_if(picture.watermark.is_some(), "watermark", WORDLESS);
+    let mut losses = common_losses(picture);
+    losses.add_if(picture.negative.is_some(), "negative_prompt", NO_SUCH_FIELD);
+    losses.add_if(picture.watermark.is_some(), "watermark", NO_SUCH_FIELD);
     let (mut width, mut height) = (None, None);
     match &picture.extent {
         Extent::Auto => {}
@@ -314,17 +321,21 @@ pub(super) fn write_predictions(
     picture: &Picture,
     model: &str,
 ) -> Result<Lossy<Vec<Written>>, Fault> {
-    let mut losses = common(picture);
-    losses.add_if(picture.watermark.is_some(), "watermark", WORDLESS);
+    let mut losses = common_losses(picture);
+    losses.add_if(picture.watermark.is_some(), "watermark", NO_SUCH_FIELD);
     losses.add_if(
         matches!(picture.extent, Extent::Pixels(..)),
         "size",
-        "this family of models is told a shape, not pixels",
+        "this family of models takes an aspect ratio, not pixels",
     );
-    let ratio = shape::ratio_of(picture, &shape::NATIVE).unwrap_or_default();
+    let ratio = aspect_ratio::ratio_of(picture, &NATIVE_RATIOS).unwrap_or_default();
     let format = picture.format.as_deref().map(|word| if word == "jpeg" { "jpg" } else { word });
     let image = picture.inputs.first().map(uri).transpose()?;
-    losses.add_if(picture.inputs.len() > 1, "image", "this family of models takes one picture");
+    losses.add_if(
+        picture.inputs.len() > 1,
+        "image",
+        "this family of models takes a single input image",
+    );
     let input = Object::new()
         .set("prompt", picture.prompt.as_str())
         .maybe("negative_prompt", picture.negative.as_deref())

@@ -1,10 +1,11 @@
-//! Requests and answers of every family.
+//! Requests and replies of all families.
 
 use super::*;
-use canon::{Extent, Made, Source};
+use bytes::Bytes;
+use canon::{Extent, Family, Fault, Made, Source, Trouble};
 use serde_json::{Value, json};
 
-/// A PNG of one pixel, as far as anybody here looks.
+/// Header of a PNG with one pixel.
 pub(super) fn png(width: u32, height: u32, alpha: bool) -> Vec<u8> {
     let mut file = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
     file.extend(width.to_be_bytes());
@@ -26,7 +27,7 @@ fn ask(more: Value) -> Value {
 }
 
 #[test]
-fn what_breaks_a_rule_is_named() {
+fn errors_name_the_invalid_field() {
     let cases = [
         (json!({ "prompt": "" }), "prompt"),
         (json!({ "prompt": 5 }), "prompt"),
@@ -89,8 +90,8 @@ fn what_breaks_a_rule_is_named() {
 }
 
 #[test]
-fn a_form_says_the_same_as_json() {
-    let mut form = multipart::Writer::new("x");
+fn form_and_json_read_the_same() {
+    let mut form = multipart::FormWriter::new("x");
     form.text("model", "m");
     form.text("prompt", "a cat");
     form.text("n", "2");
@@ -119,9 +120,9 @@ fn a_form_says_the_same_as_json() {
 }
 
 #[test]
-fn forms_are_judged_like_json() {
+fn forms_and_json_have_the_same_rules() {
     let form = |fields: &[(&str, &str)], file: Option<(&str, &[u8])>| {
-        let mut form = multipart::Writer::new("x");
+        let mut form = multipart::FormWriter::new("x");
         fields.iter().for_each(|(name, value)| form.text(name, value));
         if let Some((name, bytes)) = file {
             form.file(name, "x.png", "image/png", bytes);
@@ -141,7 +142,7 @@ fn forms_are_judged_like_json() {
 }
 
 #[test]
-fn a_mask_lies_on_its_picture() {
+fn mask_must_fit_the_first_image() {
     let uri = |file: &[u8]| format!("data:image/png;base64,{}", encode(file));
     let judge = |mask: &[u8]| {
         let body = ask(json!({ "images": [{ "image_url": uri(&png(8, 4, false)) }],
@@ -157,7 +158,7 @@ fn a_mask_lies_on_its_picture() {
 }
 
 #[test]
-fn the_callers_bytes_go_on_with_another_model() {
+fn patch_replaces_only_the_model() {
     let body = Bytes::from_static(b"{ \"x\":1,\"prompt\" : \"a\", \"model\":\"m\" }");
     let order = Form::Generate.read(&body).unwrap();
     assert!(order.is_plain());
@@ -179,7 +180,7 @@ fn body_of(written: &Written) -> Value {
 }
 
 #[test]
-fn every_family_is_asked_in_its_own_words() {
+fn writes_the_request_of_every_family() {
     let (all, losses) =
         written(Spoken::Native, json!({ "size": "2048x2048", "n": 2, "quality": "high" }));
     assert_eq!((all.len(), losses), (2, vec!["quality".to_owned()]));
@@ -235,7 +236,7 @@ fn every_family_is_asked_in_its_own_words() {
 }
 
 #[test]
-fn tasks_are_followed_to_their_end() {
+fn reads_task_states() {
     let read = |family, body: Value| Spoken::Images(family).read(body.to_string().as_bytes());
     let later = |path: &str| Ok(Answer::Later(path.to_owned()));
     assert_eq!(
@@ -286,7 +287,7 @@ fn tasks_are_followed_to_their_end() {
 }
 
 #[test]
-fn what_is_no_picture_is_not_handed_on() {
+fn rejects_data_that_is_not_an_image() {
     let body = json!({ "data": [{ "b64_json": encode(b"<svg/>") }] });
     let fault = Spoken::Images(Family::Gpt).read(body.to_string().as_bytes()).unwrap_err();
     assert_eq!(fault.trouble(), Trouble::Unavailable);

@@ -1,15 +1,16 @@
-//! The middle value into an answer for the caller.
+//! Writes the reply to the caller.
 
 use canon::{Made, Picture, Pictures, Source, Usage};
 use serde_json::{Value, json};
 
-use super::measure;
+use super::image_info;
 use crate::fields::Object;
 
-/// Writes the answer, made at that second.
+/// Writes the reply. `now` is used if the provider sent no timestamp.
 pub fn write(pictures: &Pictures, picture: &Picture, now: i64) -> Vec<u8> {
     let data: Vec<Value> = pictures.made.iter().map(entry).collect();
-    let About { background, format, quality, size } = About::of(pictures, picture);
+    let ImageProperties { background, format, quality, size } =
+        ImageProperties::of(pictures, picture);
     let body: Value = Object::new()
         .set("created", pictures.created.unwrap_or(now))
         .maybe("background", background)
@@ -22,36 +23,36 @@ pub fn write(pictures: &Pictures, picture: &Picture, now: i64) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// What all pictures of an answer have in common.
-pub(super) struct About {
+/// Properties of all images in a reply.
+pub(super) struct ImageProperties {
     pub(super) background: Option<String>,
     pub(super) format: Option<String>,
     pub(super) quality: Option<String>,
     pub(super) size: Option<String>,
 }
 
-impl About {
-    /// As the provider tells it, else as the pictures themselves do.
+impl ImageProperties {
+    /// Takes each property from the provider's reply, or else from the first image.
     pub(super) fn of(pictures: &Pictures, picture: &Picture) -> Self {
         let first = pictures.made.iter().find(|made| made.is_picture());
-        let seen = first.and_then(measure::of_made);
-        let told = first.and_then(|made| match made {
+        let info = first.and_then(image_info::generated_image_info);
+        let reported_size = first.and_then(|made| match made {
             Made::Picture { size, .. } => size.clone(),
             Made::Failed { .. } => None,
         });
-        let own = seen.and_then(|seen| seen.size).map(|(w, h)| format!("{w}x{h}"));
-        let named = picture.background.clone().filter(|word| word != "auto");
-        let solid = seen.filter(|seen| !seen.alpha).map(|_| "opaque".to_owned());
-        let careful = picture.quality.clone().filter(|word| word != "auto");
+        let measured_size = info.and_then(|info| info.size).map(|(w, h)| format!("{w}x{h}"));
+        let requested_background = picture.background.clone().filter(|word| word != "auto");
+        let opaque = info.filter(|info| !info.alpha).map(|_| "opaque".to_owned());
+        let requested_quality = picture.quality.clone().filter(|word| word != "auto");
         Self {
-            background: pictures.background.clone().or(named).or(solid),
+            background: pictures.background.clone().or(requested_background).or(opaque),
             format: pictures
                 .format
                 .clone()
-                .or_else(|| seen.map(|seen| seen.format.to_owned()))
+                .or_else(|| info.map(|info| info.format.to_owned()))
                 .or_else(|| picture.format.clone()),
-            quality: pictures.quality.clone().or(careful),
-            size: pictures.size.clone().or(own).or(told),
+            quality: pictures.quality.clone().or(requested_quality),
+            size: pictures.size.clone().or(measured_size).or(reported_size),
         }
     }
 }
@@ -70,7 +71,7 @@ fn entry(made: &Made) -> Value {
     }
 }
 
-/// Counts in the words of this format.
+/// Writes token counts.
 pub(super) fn usage(usage: &Usage) -> Value {
     json!({
         "input_tokens": usage.input,

@@ -1,22 +1,24 @@
-//! Grok's image models: an aspect ratio in place of a size, edits in JSON.
+//! xAI's Grok image models: an aspect ratio instead of a size, and edits in JSON.
+//!
+//! See <https://docs.x.ai/docs/guides/image-generations>.
 
 use canon::{Fault, Losses, Lossy, Picture};
 use serde_json::{Value, json};
 
-use super::seedream::{note_gpt, uri};
-use super::{EDITS, GENERATIONS, ME, Written, shape};
+use super::aspect_ratio;
+use super::names::{EDITS_PATH, GENERATIONS_PATH, NO_SUCH_FIELD, ORIGIN};
+use super::provider::Written;
+use super::seedream::{note_gpt_fields, uri};
 use crate::fields::Object;
 use crate::judge::refuse;
 
-const RATIOS: [&str; 13] = [
+const XAI_RATIOS: [&str; 13] = [
     "1:1", "3:4", "4:3", "9:16", "16:9", "2:3", "3:2", "9:19.5", "19.5:9", "9:20", "20:9", "1:2",
     "2:1",
 ];
-const WORDLESS: &str = "this family of models has no such field";
-
 pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>>, Fault> {
     let mut losses = Losses::new();
-    note_gpt(picture, &mut losses);
+    note_gpt_fields(picture, &mut losses);
     for (lost, what) in [
         (picture.negative.is_some(), "negative_prompt"),
         (picture.seed.is_some(), "seed"),
@@ -24,25 +26,28 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
         (picture.watermark.is_some(), "watermark"),
         (picture.format.as_deref().is_some_and(|word| word != "jpeg"), "output_format"),
     ] {
-        losses.add_if(lost, what, WORDLESS);
+        losses.add_if(lost, what, NO_SUCH_FIELD);
     }
     losses.add_if(
-        !shape::is_exact(&picture.extent),
+        !aspect_ratio::is_exact(&picture.extent),
         "size",
-        "this family of models is told a shape and a class of size, not pixels",
+        "this family of models takes an aspect ratio and a size class, not pixels",
     );
-    let ratio = shape::ratio_of(picture, &RATIOS).map_err(|()| {
-        let known = RATIOS.join(", ");
-        refuse("size", &format!("has a shape this model does not make; it makes: {known}"))
+    let ratio = aspect_ratio::ratio_of(picture, &XAI_RATIOS).map_err(|()| {
+        let known = XAI_RATIOS.join(", ");
+        refuse(
+            "size",
+            &format!("has an aspect ratio this model does not support; supported: {known}"),
+        )
     })?;
-    let class = shape::class_of(&picture.extent).map(|word| word.to_ascii_lowercase());
+    let class = aspect_ratio::class_of(&picture.extent).map(|word| word.to_ascii_lowercase());
     let mut inputs = Vec::new();
     for source in &picture.inputs {
         inputs.push(json!({ "type": "image_url", "url": uri(source)? }));
     }
     let several = inputs.len() > 1;
     let (image, images) = if several { (None, Some(inputs)) } else { (inputs.pop(), None) };
-    let path = if picture.inputs.is_empty() { GENERATIONS } else { EDITS };
+    let path = if picture.inputs.is_empty() { GENERATIONS_PATH } else { EDITS_PATH };
     let body: Value = Object::new()
         .set("model", model)
         .set("prompt", picture.prompt.as_str())
@@ -52,7 +57,7 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
         .maybe("image", image)
         .maybe("images", images)
         .set("response_format", "b64_json")
-        .with(&picture.extras, ME)
+        .with(&picture.extras, ORIGIN)
         .into();
     Ok((vec![Written::at(path, &body)], losses.into_vec()))
 }

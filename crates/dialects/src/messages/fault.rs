@@ -1,4 +1,4 @@
-//! Errors in the messages format, in and out.
+//! Reads and writes errors of the messages format, <https://docs.anthropic.com/en/api/errors>.
 
 use canon::{Fault, Trouble};
 use serde::Deserialize;
@@ -8,30 +8,31 @@ use std::borrow::Cow;
 use crate::fault::{UpstreamWords, of_upstream};
 use crate::fields::Object;
 
-/// The code on which tool runners resend their whole history instead of a thread's last turn.
-pub(super) const NO_THREADS: &str = "thread_unsupported_request";
+/// The error code that makes tool runners resend their whole history instead of the last turn of a
+/// thread.
+pub(super) const THREAD_UNSUPPORTED: &str = "thread_unsupported_request";
 
 #[derive(Debug, Default, Deserialize)]
-struct ErrorBody {
+struct MessagesErrorBody {
     #[serde(default)]
     error: Option<Value>,
-    /// Where AWS says it, without an object around it.
+    /// AWS puts the message at the top level, without an `error` object.
     #[serde(default)]
     message: Option<Value>,
 }
 
-/// A provider's error answer.
+/// Reads a provider's error response.
 pub(super) fn read(status: u16, body: &[u8]) -> Fault {
-    let body = serde_json::from_slice::<ErrorBody>(body).ok();
+    let body = serde_json::from_slice::<MessagesErrorBody>(body).ok();
     let error = body.and_then(|body| body.error.or(body.message));
     let Some(error) = error else { return of_upstream(status, None) };
-    let words = words(&error);
-    of_upstream(meant(status, &words), Some(words))
+    let words = read_words(&error);
+    of_upstream(effective_status(status, &words), Some(words))
 }
 
-/// An error object that came where an answer was expected: in a 200, or inside a stream.
+/// Reads an error object that came in place of a reply, in a 200 response or inside a stream.
 pub(super) fn read_object(error: &Value) -> Fault {
-    let words = words(error);
+    let words = read_words(error);
     let status = match words.kind.as_str() {
         "invalid_request_error" => 400,
         "authentication_error" => 401,
@@ -44,15 +45,16 @@ pub(super) fn read_object(error: &Value) -> Fault {
         "overloaded_error" => 529,
         _ => 500,
     };
-    of_upstream(meant(status, &words), Some(words))
+    of_upstream(effective_status(status, &words), Some(words))
 }
 
-/// An account without money answers 400 here, which is no fault of the caller's request.
-fn meant(status: u16, words: &UpstreamWords) -> u16 {
+/// Returns the status that an error means: an account without credit answers 400, although the
+/// caller's request is correct.
+fn effective_status(status: u16, words: &UpstreamWords) -> u16 {
     if status == 400 && words.message.contains("credit balance is too low") { 402 } else { status }
 }
 
-fn words(error: &Value) -> UpstreamWords {
+fn read_words(error: &Value) -> UpstreamWords {
     let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let message = match error {
         Value::String(message) => message.clone(),
@@ -70,11 +72,12 @@ fn words(error: &Value) -> UpstreamWords {
     UpstreamWords { code: code.to_owned(), kind: text("type"), message, param: None }
 }
 
-/// A fault in this format's words. The id of the request is part of the body here.
+/// Writes an error: status and body. The body includes the request id.
 pub(super) fn write(fault: &Fault, request_id: Option<&str>) -> (u16, Vec<u8>) {
     let (status, kind) = kind(fault.trouble());
-    let details = (fault.detail() == Some(NO_THREADS))
-        .then(|| Object::new().set("error_code", NO_THREADS).set("unsupported", vec!["thread"]));
+    let details = (fault.detail() == Some(THREAD_UNSUPPORTED)).then(|| {
+        Object::new().set("error_code", THREAD_UNSUPPORTED).set("unsupported", vec!["thread"])
+    });
     let error = Object::new()
         .set("type", kind)
         .set("message", message(fault).as_ref())
@@ -87,10 +90,11 @@ pub(super) fn write(fault: &Fault, request_id: Option<&str>) -> (u16, Vec<u8>) {
     (status, body.to_string().into_bytes())
 }
 
-/// The sentence for the caller. The format has no field for the place, so the sentence names it.
+/// Returns the message for the caller. The format has no field for the path, so the message names
+/// it.
 fn message(fault: &Fault) -> Cow<'_, str> {
     let say = fault.say();
-    // Agents of this format shorten their history when they read these words.
+    // Agents of this format shorten their history when they read this prefix.
     const TOO_LONG: &str = "prompt is too long";
     if fault.trouble() == Trouble::TooLong && !say.starts_with(TOO_LONG) {
         return Cow::Owned(format!("{TOO_LONG}: {say}"));
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_providers_errors_are_told_apart() {
+    fn provider_errors_are_classified() {
         let cases = [
             (400, "invalid_request_error", "max_tokens: too large", Trouble::Invalid),
             (400, "invalid_request_error", "prompt is too long: 9 > 8", Trouble::TooLong),
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_names_the_place_and_the_request() {
+    fn body_names_the_path_and_the_request_id() {
         let fault = Fault::invalid("messages[0].role", "is no role");
         let (status, body) = write(&fault, Some("req_1"));
         let body: Value = serde_json::from_slice(&body).unwrap();

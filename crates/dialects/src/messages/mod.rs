@@ -1,31 +1,35 @@
-//! Anthropic messages, `POST /v1/messages`.
+//! The Anthropic messages format, `POST /v1/messages`,
+//! <https://docs.anthropic.com/en/api/messages>.
 //!
-//! The format of blocks: every turn and every answer is a list of them, one open at a time in a
-//! stream. It has slots a client must return unchanged (`thinking.signature`,
-//! `redacted_thinking.data`), which makes it the best carrier of foreign seals; `seals` tells how.
+//! Every turn and every reply is a list of blocks; a stream has one block open at a time. Clients
+//! must return `thinking.signature` and `redacted_thinking.data` unchanged, so these two fields
+//! also carry foreign signatures; see module `signatures`.
 
 mod fault;
-mod head;
+mod gateway_blocks;
 mod names;
-mod ours;
-mod passage;
+mod pass_through;
 mod read_blocks;
 mod read_reply;
 mod read_request;
 mod read_stream;
+mod request_view;
 mod rules;
 mod schema;
-mod seals;
+mod signatures;
 #[cfg(test)]
 mod tests;
 mod thinking;
+mod tool_names;
 mod tools;
 mod wire;
-mod write_answer;
-mod write_blocks;
 mod write_reply;
+mod write_reply_blocks;
 mod write_request;
+mod write_request_blocks;
 mod write_stream;
+
+pub use names::BETA;
 
 use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Chat, Fault, Lossy, Origin, Reply};
@@ -34,20 +38,15 @@ use canon::{Chat, Fault, Lossy, Origin, Reply};
 #[derive(Clone, Copy, Debug)]
 pub struct Messages;
 
-const ME: Origin = Origin::Messages;
-const PATH: &str = "/v1/messages";
-
-/// The header in which a caller asks for what is new.
-pub const BETA: &str = "anthropic-beta";
-
-/// Whether what stands in that header lets the model think between calls.
+/// Returns true if the header enables thinking between tool calls,
+/// <https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking>.
 pub fn is_interleaved(betas: &str) -> bool {
     betas.split(',').any(|beta| beta.trim().starts_with("interleaved-thinking-"))
 }
 
 impl Dialect for Messages {
     fn origin(&self) -> Origin {
-        ME
+        names::ORIGIN
     }
 
     fn ends(&self) -> Ends {
@@ -75,11 +74,11 @@ impl Dialect for Messages {
     }
 
     fn reader(&self) -> Box<dyn Reader> {
-        Box::new(read_stream::MessagesReader::default())
+        Box::new(read_stream::MessagesStreamReader::default())
     }
 
     fn writer(&self, chat: &Chat, stamp: &Stamp) -> Box<dyn Writer> {
-        Box::new(write_stream::MessagesWriter::new(chat, stamp))
+        Box::new(write_stream::MessagesStreamWriter::new(chat, stamp))
     }
 
     fn read_fault(&self, status: u16, body: &[u8]) -> Fault {

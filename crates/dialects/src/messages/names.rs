@@ -1,90 +1,35 @@
-//! Names of tools and ids of calls, bent to the few characters this format allows and back.
-//!
-//! The format takes letters, digits, `_` and `-`. Any other character is written as `_0x2E_`, its
-//! number in hexadecimal, and an underscore that would begin such a word is written so itself.
-//! Writing and reading undo each other, so no table has to travel with the request: what a
-//! provider or a client sends back is read into the very name canon had.
+//! Constants that the readers and the writers of the messages format share.
 
-use std::borrow::Cow;
+use canon::Origin;
 
-const fn is_plain(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
-}
+/// This format, as other formats name it.
+pub(super) const ORIGIN: Origin = Origin::Messages;
 
-/// Whether the text behind an underscore looks like one of our escapes.
-fn is_word(rest: &str) -> bool {
-    rest.strip_prefix("0x").is_some_and(|rest| rest.starts_with(is_digit))
-}
+/// The path of the endpoint, <https://docs.anthropic.com/en/api/messages>.
+pub(super) const PATH: &str = "/v1/messages";
 
-const fn is_digit(c: char) -> bool {
-    matches!(c, '0'..='9' | 'A'..='F')
-}
+/// The header in which a caller enables beta features,
+/// <https://docs.anthropic.com/en/api/beta-headers>.
+pub const BETA: &str = "anthropic-beta";
 
-/// The name as this format takes it.
-pub(super) fn write(name: &str) -> Cow<'_, str> {
-    if name.chars().all(is_plain) && !name.contains("_0x") {
-        return Cow::Borrowed(name);
-    }
-    let mut out = String::with_capacity(name.len() + 12);
-    let mut chars = name.chars();
-    while let Some(c) = chars.next() {
-        if is_plain(c) && !(c == '_' && is_word(chars.as_str())) {
-            out.push(c);
-        } else {
-            out.push_str(&format!("_0x{:02X}_", u32::from(c)));
-        }
-    }
-    Cow::Owned(out)
-}
+/// The extra under which a whole block is kept.
+pub(super) const BLOCK_EXTRA: &str = "portunus.block";
 
-/// The name behind what this format was given.
-pub(super) fn read(name: String) -> String {
-    if !name.contains("_0x") {
-        return name;
-    }
-    let mut out = String::with_capacity(name.len());
-    let mut rest = name.as_str();
-    while let Some(c) = rest.chars().next() {
-        if let Some((escaped, behind)) = escape(rest) {
-            out.push(escaped);
-            rest = behind;
-        } else {
-            out.push(c);
-            rest = rest.strip_prefix(c).unwrap_or_default();
-        }
-    }
-    out
-}
+/// The extra under which a whole citation is kept.
+pub(super) const CITATION_EXTRA: &str = "citation";
 
-/// The character an escape at the beginning of the text stands for, and what follows it.
-fn escape(text: &str) -> Option<(char, &str)> {
-    let (digits, behind) = text.strip_prefix("_0x")?.split_once('_')?;
-    let c = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
-    // Only what `write` writes: everything else was somebody's own name.
-    let ours = digits == format!("{:02X}", u32::from(c))
-        && (!is_plain(c) || (c == '_' && is_word(behind)));
-    ours.then_some((c, behind))
-}
+/// The extra of a turn in mid-conversation whose role the caller gave as `system`.
+pub(super) const ROLE_EXTRA: &str = "portunus.role";
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
+/// The prefix of the ids that the gateway makes up for runs of another provider's own tools.
+/// Clients send these blocks back; a provider must not see them.
+pub(super) const GATEWAY_ID_PREFIX: &str = "srvtoolu_gw";
 
-    proptest! {
-        #[test]
-        fn every_name_is_allowed_and_comes_back(name in "(_|0x|_0x|2E|5F|[.:A-Fé ]){0,9}|.{0,20}") {
-            let written = write(&name).into_owned();
-            prop_assert!(written.chars().all(is_plain));
-            prop_assert_eq!(read(written), name);
-        }
-    }
+/// The loss reason of a signature that another provider issued.
+pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
 
-    #[test]
-    fn usual_names_stay_as_they_are() {
-        for name in ["get_weather", "toolu_01AbC", "call_0xyz", "mcp__a-b__c"] {
-            assert_eq!((write(name).as_ref(), read(name.to_owned()).as_str()), (name, name));
-        }
-        assert_eq!(write("files.read"), "files_0x2E_read");
-    }
-}
+/// The loss reason of a search that another provider ran.
+pub(super) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
+
+/// The loss reason of thinking that this format's provider did not sign.
+pub(super) const UNSIGNED_THOUGHT: &str = "the provider refuses thinking that it did not sign";

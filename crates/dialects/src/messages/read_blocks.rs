@@ -1,8 +1,8 @@
-//! Blocks into parts: those of a client's history and those of a provider's answer.
+//! Reads blocks of a client's history or a provider's reply into parts.
 //!
-//! A block canon can tell only in part, such as a search with its encrypted results, becomes the
-//! nearest part and keeps the whole block under [`BLOCK`], from which its own format writes it
-//! again. A block canon has nothing for is `Kind::Foreign`.
+//! Canon expresses some blocks only in part, such as a search with its encrypted results. Such a
+//! block becomes the nearest part and is kept whole under [`BLOCK_EXTRA`], from which its own
+//! format writes it again. A block without any equivalent becomes `Kind::Foreign`.
 
 use canon::{
     CacheMark, Citation, Code, CodeOutcome, Extras, Fault, Kind, Media, MediaKind, Part, Search,
@@ -10,18 +10,13 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::seals::{self, Side};
-use super::{ME, names, wire};
+use super::names::{BLOCK_EXTRA, CITATION_EXTRA, ORIGIN};
+use super::signatures::{self, BlockAuthor};
+use super::{tool_names, wire};
 use crate::fields::{Fields, Path};
 
-/// The extra under which a whole block is kept.
-pub(super) const BLOCK: &str = "portunus.block";
-
-/// The extra under which a whole citation is kept.
-pub(super) const CITATION: &str = "citation";
-
-/// A turn's `content`: one text, or blocks.
-pub(super) fn content(fields: &mut Fields<'_>, side: Side) -> Result<Vec<Part>, Fault> {
+/// Reads a turn's `content`: a string, or blocks.
+pub(super) fn content(fields: &mut Fields<'_>, side: BlockAuthor) -> Result<Vec<Part>, Fault> {
     let path = fields.path().key("content");
     match fields.take("content") {
         None => Ok(Vec::new()),
@@ -35,8 +30,8 @@ pub(super) fn content(fields: &mut Fields<'_>, side: Side) -> Result<Vec<Part>, 
     }
 }
 
-/// One block.
-pub(super) fn read(value: Value, path: &Path<'_>, side: Side) -> Result<Part, Fault> {
+/// Reads one block.
+pub(super) fn read(value: Value, path: &Path<'_>, side: BlockAuthor) -> Result<Part, Fault> {
     let word = value.get("type").and_then(Value::as_str).map(str::to_owned);
     match word.as_deref() {
         Some("text") => text(value, path),
@@ -47,7 +42,7 @@ pub(super) fn read(value: Value, path: &Path<'_>, side: Side) -> Result<Part, Fa
         Some("tool_result") => tool_result(value, path, side),
         Some("tool_reference") => {
             let name = text_of(&value, "tool_name");
-            Ok(kept(Part::text(format!("The tool `{name}` is now available.")), value))
+            Ok(with_block(Part::text(format!("The tool `{name}` is now available.")), value))
         }
         Some("search_result") => {
             let all = format!(
@@ -56,21 +51,21 @@ pub(super) fn read(value: Value, path: &Path<'_>, side: Side) -> Result<Part, Fa
                 text_of(&value, "source"),
                 texts(value.get("content"))
             );
-            Ok(kept(Part::text(all), value))
+            Ok(with_block(Part::text(all), value))
         }
-        Some("server_tool_use" | "web_search_tool_result") => Ok(server(value)),
+        Some("server_tool_use" | "web_search_tool_result") => Ok(server_tool(value)),
         Some("code_execution_tool_result" | "bash_code_execution_tool_result") => {
-            Ok(kept(Part::new(Kind::CodeOutcome(outcome(&value))), value))
+            Ok(with_block(Part::new(Kind::CodeOutcome(outcome(&value))), value))
         }
-        Some(_) => Ok(Part::new(Kind::Foreign { origin: ME, value })),
+        Some(_) => Ok(Part::new(Kind::Foreign { origin: ORIGIN, value })),
         None => Err(path.fault("a block must be an object with a `type`")),
     }
 }
 
-/// A part that keeps the whole block it was read from.
-fn kept(mut part: Part, block: Value) -> Part {
+/// Keeps the whole block in the extras of the part.
+fn with_block(mut part: Part, block: Value) -> Part {
     part.cache = block.get("cache_control").filter(|mark| !mark.is_null()).map(wire::read_cache);
-    part.extras.put(ME, BLOCK, block);
+    part.extras.put(ORIGIN, BLOCK_EXTRA, block);
     part
 }
 
@@ -78,7 +73,7 @@ fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The texts of a list of blocks, or the one text that stands in its place.
+/// Returns the texts of a list of blocks, or the string in place of the list.
 fn texts(content: Option<&Value>) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),
@@ -94,11 +89,11 @@ fn cache(fields: &mut Fields<'_>) -> Option<CacheMark> {
     fields.take("cache_control").as_ref().map(wire::read_cache)
 }
 
-/// The part with what is left of its block.
-fn done(kind: Kind, mut fields: Fields<'_>) -> Part {
+/// Builds the part with the remaining fields of its block.
+fn finish_part(kind: Kind, mut fields: Fields<'_>) -> Part {
     fields.take("type");
     let cache = cache(&mut fields);
-    Part { kind, seal: None, cache, extras: fields.extras(ME) }
+    Part { kind, seal: None, cache, extras: fields.extras(ORIGIN) }
 }
 
 fn text(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
@@ -107,10 +102,11 @@ fn text(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
     let length = text.chars().count();
     let citations = fields.list("citations")?.unwrap_or_default();
     let citations = citations.into_iter().map(|value| citation(value, length)).collect();
-    Ok(done(Kind::Text { text, citations }, fields))
+    Ok(finish_part(Kind::Text { text, citations }, fields))
 }
 
-/// A source of a block. The format gives no places in the text: the block is the stretch.
+/// Reads a citation (<https://docs.anthropic.com/en/docs/build-with-claude/citations>). The format
+/// gives no positions: a citation covers the whole block.
 pub(super) fn citation(value: Value, length: usize) -> Citation {
     let text = |names: &[&str]| {
         names.iter().find_map(|name| value.get(name)).and_then(Value::as_str).map(str::to_owned)
@@ -118,18 +114,18 @@ pub(super) fn citation(value: Value, length: usize) -> Citation {
     let (url, title) = (text(&["url", "source"]), text(&["title", "document_title"]));
     let quote = text(&["cited_text"]);
     let mut extras = Extras::none();
-    extras.put(ME, CITATION, value);
+    extras.put(ORIGIN, CITATION_EXTRA, value);
     Citation { url, title, quote, span: Some((0, length)), extras }
 }
 
 fn image(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
     if !is_known_source(&value) {
-        return Ok(Part::new(Kind::Foreign { origin: ME, value }));
+        return Ok(Part::new(Kind::Foreign { origin: ORIGIN, value }));
     }
     let mut fields = Fields::new(value, path)?;
     let source = source(&mut fields)?;
     let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
-    Ok(done(Kind::Media(media), fields))
+    Ok(finish_part(Kind::Media(media), fields))
 }
 
 fn document(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
@@ -142,19 +138,19 @@ fn document(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
         if only_text {
             let source = Source::Text(texts(inside));
             let title = value.get("title").and_then(Value::as_str).map(str::to_owned);
-            return Ok(kept(Part::new(Kind::Media(paper(source, title))), value));
+            return Ok(with_block(Part::new(Kind::Media(document_media(source, title))), value));
         }
     }
     if !is_known_source(&value) {
-        return Ok(Part::new(Kind::Foreign { origin: ME, value }));
+        return Ok(Part::new(Kind::Foreign { origin: ORIGIN, value }));
     }
     let mut fields = Fields::new(value, path)?;
     let source = source(&mut fields)?;
     let title = fields.string("title")?;
-    Ok(done(Kind::Media(paper(source, title)), fields))
+    Ok(finish_part(Kind::Media(document_media(source, title)), fields))
 }
 
-const fn paper(source: Source, name: Option<String>) -> Media {
+const fn document_media(source: Source, name: Option<String>) -> Media {
     Media { kind: MediaKind::Document, source, name, detail: None, clip: None }
 }
 
@@ -172,44 +168,44 @@ fn source(fields: &mut Fields<'_>) -> Result<Source, Fault> {
             Source::Inline { mime: source.required("media_type")?, data: source.required("data")? }
         }
         "url" => Source::Url { url: source.required("url")?, mime: None },
-        "file" => Source::File { origin: ME, id: source.required("file_id")? },
+        "file" => Source::File { origin: ORIGIN, id: source.required("file_id")? },
         _ => Source::Text(source.required("data")?),
     })
 }
 
-fn thought(value: Value, path: &Path<'_>, side: Side) -> Result<Part, Fault> {
+fn thought(value: Value, path: &Path<'_>, side: BlockAuthor) -> Result<Part, Fault> {
     let mut fields = Fields::new(value, path)?;
     let redacted = fields.required("type")? == "redacted_thinking";
     let text = if redacted { None } else { fields.string("thinking")? };
     let token = fields.string(if redacted { "data" } else { "signature" })?;
-    let seal = token.and_then(|token| seals::read(token, side));
+    let seal = token.and_then(|token| signatures::read(token, side));
     let thought = Thought { text: text.unwrap_or_default(), redacted };
-    Ok(done(Kind::Thought(thought), fields).sealed(seal))
+    Ok(finish_part(Kind::Thought(thought), fields).sealed(seal))
 }
 
 fn tool_use(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
     let mut fields = Fields::new(value, path)?;
-    let id = names::read(fields.required("id")?);
-    let name = names::read(fields.required("name")?);
+    let id = tool_names::read(fields.required("id")?);
+    let name = tool_names::read(fields.required("name")?);
     let arguments = fields.object("input")?.map_or_else(|| "{}".to_owned(), to_text);
-    Ok(done(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }), fields))
+    Ok(finish_part(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }), fields))
 }
 
 fn to_text(object: Map<String, Value>) -> String {
     Value::Object(object).to_string()
 }
 
-fn tool_result(value: Value, path: &Path<'_>, side: Side) -> Result<Part, Fault> {
+fn tool_result(value: Value, path: &Path<'_>, side: BlockAuthor) -> Result<Part, Fault> {
     let mut fields = Fields::new(value, path)?;
-    let call = names::read(fields.required("tool_use_id")?);
+    let call = tool_names::read(fields.required("tool_use_id")?);
     let failed = fields.flag("is_error")?.unwrap_or(false);
     let parts = content(&mut fields, side)?;
     let result = ToolResult { call, name: None, parts, object: None, failed };
-    Ok(done(Kind::ToolResult(result), fields))
+    Ok(finish_part(Kind::ToolResult(result), fields))
 }
 
-/// A tool the provider ran: searches and code have a place in canon, the others do not.
-fn server(value: Value) -> Part {
+/// Reads a block of a tool that the provider ran. Canon has parts for searches and code only.
+fn server_tool(value: Value) -> Part {
     let id = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     let input =
         |name: &str| value.get("input").and_then(|input| input.get(name)).and_then(Value::as_str);
@@ -235,9 +231,9 @@ fn server(value: Value) -> Part {
         }),
         (_, "code_execution") => code("python", input("code").unwrap_or_default()),
         (_, "bash_code_execution") => code("bash", input("command").unwrap_or_default()),
-        _ => return Part::new(Kind::Foreign { origin: ME, value }),
+        _ => return Part::new(Kind::Foreign { origin: ORIGIN, value }),
     };
-    kept(Part::new(kind), value)
+    with_block(Part::new(kind), value)
 }
 
 fn outcome(block: &Value) -> CodeOutcome {

@@ -1,17 +1,15 @@
-//! A messages request into canon.
+//! Reads a messages request into canon.
 
 use canon::{Chat, Extras, Fault, Format, Hints, Part, Role, Sampling, Schema, State, Tier, Turn};
 use serde_json::{Map, Value};
 
-use super::seals::{self, Side};
-use super::{ME, fault, read_blocks, thinking, tools, wire};
+use super::names::{ORIGIN, ROLE_EXTRA};
+use super::signatures::{self, BlockAuthor};
+use super::{fault, read_blocks, thinking, tools, wire};
 use crate::fields::{Fields, Path};
 use crate::json;
 
-/// The extra of a turn whose role the format itself called `system` in mid-conversation.
-pub(super) const ROLE: &str = "portunus.role";
-
-/// Reads a request. Its rules have been checked by `rules`; here only types matter.
+/// Reads a request. `rules` has checked it before; only types are checked here.
 pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     let text = json::text(body)?;
     let value: Value = serde_json::from_str(text)
@@ -19,10 +17,10 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     let mut fields = Fields::new(value, &Path::Root)?;
 
     if fields.take("thread").is_some() {
-        // The history of a thread is at another provider, so the answer would lack it. Clients
-        // send the whole history when they are told so.
+        // Another provider holds the history of the thread, so the reply would ignore it. Clients
+        // resend the whole history on this error.
         return Err(Fault::invalid("thread", "`thread` is not supported for this model")
-            .code(fault::NO_THREADS));
+            .code(fault::THREAD_UNSUPPORTED));
     }
     let model = fields.required("model")?;
     let mut turns = system(&mut fields)?;
@@ -69,11 +67,11 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
         stream,
         state: State::default(),
         hints,
-        extras: Extras::of(ME, rest),
+        extras: Extras::of(ORIGIN, rest),
     })
 }
 
-/// The instructions in front of the conversation.
+/// Reads the instructions before the conversation.
 fn system(fields: &mut Fields<'_>) -> Result<Vec<Turn>, Fault> {
     let path = Path::Root.key("system");
     let parts = match fields.take("system") {
@@ -82,7 +80,7 @@ fn system(fields: &mut Fields<'_>) -> Result<Vec<Turn>, Fault> {
         Some(Value::Array(blocks)) => blocks
             .into_iter()
             .enumerate()
-            .map(|(at, block)| read_blocks::read(block, &path.item(at), Side::History))
+            .map(|(at, block)| read_blocks::read(block, &path.item(at), BlockAuthor::History))
             .collect::<Result<_, _>>()?,
         Some(_) => return Err(path.fault("`system` must be a string or a list of text blocks")),
     };
@@ -101,10 +99,10 @@ fn messages(list: Vec<Value>) -> Result<Vec<Turn>, Fault> {
             "system" => Role::System,
             _ => return Err(fields.fault("role", "is not a role of this format")),
         };
-        let parts = seals::restore(read_blocks::content(&mut fields, Side::History)?);
-        let mut extras = fields.extras(ME);
+        let parts = signatures::restore(read_blocks::content(&mut fields, BlockAuthor::History)?);
+        let mut extras = fields.extras(ORIGIN);
         if role == Role::System {
-            extras.put(ME, ROLE, Value::from("system"));
+            extras.put(ORIGIN, ROLE_EXTRA, Value::from("system"));
         }
         turns.push(Turn { role, parts, name: None, extras });
     }
@@ -124,7 +122,7 @@ fn read_format(mut format: Map<String, Value>) -> Format {
     }
 }
 
-/// The hints, and a `speed` that is only this format's matter.
+/// Reads the hints, and a `speed` that only this format knows.
 fn hints(fields: &mut Fields<'_>) -> Result<(Hints, Option<Value>), Fault> {
     let mut metadata = fields.object("metadata")?.unwrap_or_default();
     let user = match metadata.shift_remove("user_id") {

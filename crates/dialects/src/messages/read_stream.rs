@@ -1,38 +1,40 @@
-//! A provider's stream into events.
+//! Reads a provider's stream into events,
+//! <https://docs.anthropic.com/en/docs/build-with-claude/streaming>.
 //!
-//! Text, thinking and calls grow as they come. Every other block is gathered until it stops and
-//! then read as in a whole answer, so that both ways of asking give the same parts.
+//! Text, thinking and calls grow as they arrive. Every other block is collected until it stops and
+//! then read as in a whole reply, so that a stream and a whole reply give the same parts.
 
 use canon::{Event, Fault, Growth, Opening, Part, Place, Trouble};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::seals::{self, Side};
-use super::{ME, fault, names, read_blocks, read_reply, wire};
+use super::names::ORIGIN;
+use super::signatures::{self, BlockAuthor};
+use super::{fault, read_blocks, read_reply, tool_names, wire};
 use crate::fields::Path;
 use crate::served::USAGE;
 use crate::{Frame, Reader};
 
-/// Reads the pieces of a message.
+/// Reads the events of a messages stream.
 #[derive(Default)]
-pub(super) struct MessagesReader {
+pub(super) struct MessagesStreamReader {
     begun: bool,
     ended: bool,
     done: bool,
     slots: u32,
-    open: Vec<Open>,
-    counts: Option<wire::Counts>,
-    besides: Map<String, Value>,
+    open: Vec<OpenBlock>,
+    counts: Option<wire::MessagesUsage>,
+    other_fields: Map<String, Value>,
 }
 
-/// A block that has begun.
-struct Open {
+/// A block that has begun and not stopped.
+struct OpenBlock {
     index: u32,
-    block: Block,
+    block: BlockState,
 }
 
-enum Block {
-    /// Text in its slot. Its sources are told when its length is known.
+enum BlockState {
+    /// Text. Its citations are reported when its length is known.
     Text {
         slot: u32,
         length: usize,
@@ -45,41 +47,42 @@ enum Block {
     Call {
         slot: u32,
         input: Option<Value>,
-        spoken: bool,
+        has_deltas: bool,
     },
-    /// Any other block, gathered.
+    /// Any other block, collected until it stops.
     Other {
         value: Map<String, Value>,
         input: String,
     },
 }
 
-impl Reader for MessagesReader {
+impl Reader for MessagesStreamReader {
     fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
         if self.done {
             return Ok(());
         }
         let text = frame.text();
-        let piece: wire::Piece<'_> = serde_json::from_str(&text).map_err(|e| broken(&e))?;
+        let event: wire::MessagesEvent<'_> =
+            serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
         let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
-        match piece.r#type.as_deref().or_else(named).unwrap_or_default() {
-            "message_start" => self.start(&piece, out),
+        match event.r#type.as_deref().or_else(named).unwrap_or_default() {
+            "message_start" => self.start(&event, out),
             "content_block_start" => {
                 self.begin(out);
-                self.block_start(&piece, out)
+                self.block_start(&event, out)
             }
-            "content_block_delta" => self.block_delta(&piece, &text, out),
-            "content_block_stop" => self.block_stop(piece.index.unwrap_or(0), out),
+            "content_block_delta" => self.block_delta(&event, &text, out),
+            "content_block_stop" => self.block_stop(event.index.unwrap_or(0), out),
             "message_delta" => {
                 self.begin(out);
-                self.message_delta(piece, out)
+                self.message_delta(event, out)
             }
             "message_stop" => {
                 self.done = true;
                 self.finish(out)
             }
-            "error" => Err(fault::read_object(&value(piece.error))),
-            // A ping, or something newer than this reader.
+            "error" => Err(fault::read_object(&value(event.error))),
+            // A ping, or an event this version does not know.
             _ => Ok(()),
         }
     }
@@ -97,7 +100,7 @@ impl Reader for MessagesReader {
     }
 }
 
-fn broken(error: &serde_json::Error) -> Fault {
+fn unreadable(error: &serde_json::Error) -> Fault {
     Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
         .note(format!("unreadable messages event: {error}"))
 }
@@ -115,16 +118,20 @@ fn object(raw: Option<&RawValue>) -> Map<String, Value> {
 
 fn aside(candidate: Option<u32>, name: &str, value: Value) -> Option<Event> {
     let name = name.to_owned();
-    (!value.is_null()).then_some(Event::Aside { candidate, origin: ME, name, value })
+    (!value.is_null()).then_some(Event::Aside { candidate, origin: ORIGIN, name, value })
 }
 
-impl MessagesReader {
-    fn start(&mut self, piece: &wire::Piece<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+impl MessagesStreamReader {
+    fn start(
+        &mut self,
+        event: &wire::MessagesEvent<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Fault> {
         if self.begun {
-            return Err(second_start());
+            return Err(second_start_error());
         }
         self.begun = true;
-        let mut message = object(piece.message);
+        let mut message = object(event.message);
         let mut text = |name: &str| match message.shift_remove(name) {
             Some(Value::String(text)) if !text.is_empty() => Some(text),
             _ => None,
@@ -132,7 +139,7 @@ impl MessagesReader {
         let (id, model) = (text("id"), text("model"));
         out.push(Event::Begin { id, model, created: None });
         if let Some(Value::Object(usage)) = message.shift_remove("usage") {
-            self.count(usage, wire::Counts::opening, out);
+            self.count(usage, wire::MessagesUsage::opening, out);
         }
         let begun = ["type", "role", "content", "stop_reason", "stop_sequence", "stop_details"];
         for (name, value) in message {
@@ -143,7 +150,7 @@ impl MessagesReader {
         Ok(())
     }
 
-    /// A stream that never said it began.
+    /// Begins a reply whose stream has no `message_start`.
     fn begin(&mut self, out: &mut Vec<Event>) {
         if !self.begun {
             self.begun = true;
@@ -154,17 +161,18 @@ impl MessagesReader {
     fn count(
         &mut self,
         usage: Map<String, Value>,
-        trusted: fn(wire::Counts) -> wire::Counts,
+        trusted: fn(wire::MessagesUsage) -> wire::MessagesUsage,
         out: &mut Vec<Event>,
     ) {
-        let later: Option<wire::Counts> = serde_json::from_value(Value::Object(usage.clone())).ok();
+        let later: Option<wire::MessagesUsage> =
+            serde_json::from_value(Value::Object(usage.clone())).ok();
         if let Some(later) = later.map(trusted) {
             let counts = self.counts.take().unwrap_or_default().then(later);
             out.push(Event::Count(counts.read()));
             self.counts = Some(counts);
         }
-        for (name, value) in wire::besides(usage) {
-            self.besides.insert(name, value);
+        for (name, value) in wire::other_fields(usage) {
+            self.other_fields.insert(name, value);
         }
     }
 
@@ -173,14 +181,18 @@ impl MessagesReader {
         self.slots - 1
     }
 
-    fn block_start(&mut self, piece: &wire::Piece<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn block_start(
+        &mut self,
+        event: &wire::MessagesEvent<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Fault> {
         if self.ended {
             return Ok(());
         }
-        let index = piece.index.unwrap_or(0);
-        // A block that never stopped, and whose place is taken now.
+        let index = event.index.unwrap_or(0);
+        // Ends a block that never stopped and whose index is reused now.
         self.block_stop(index, out)?;
-        let mut value = object(piece.content_block);
+        let mut value = object(event.content_block);
         let word = value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         let text = |value: &mut Map<String, Value>, name: &str| match value.shift_remove(name) {
             Some(Value::String(text)) => text,
@@ -190,85 +202,87 @@ impl MessagesReader {
             "text" => {
                 let slot = self.slot();
                 out.push(Event::Open(Place::first(slot), Opening::Text));
-                let said = text(&mut value, "text");
-                let length = said.chars().count();
-                grow(slot, said, out);
+                let text_delta = text(&mut value, "text");
+                let length = text_delta.chars().count();
+                grow(slot, text_delta, out);
                 let citations = match value.shift_remove("citations") {
                     Some(Value::Array(list)) => list,
                     _ => Vec::new(),
                 };
                 extras(slot, value, out);
-                Block::Text { slot, length, citations }
+                BlockState::Text { slot, length, citations }
             }
             "thinking" => {
                 let slot = self.slot();
                 out.push(Event::Open(Place::first(slot), Opening::Thought));
-                let said = text(&mut value, "thinking");
+                let text_delta = text(&mut value, "thinking");
                 let signature = text(&mut value, "signature");
-                grow(slot, said, out);
+                grow(slot, text_delta, out);
                 extras(slot, value, out);
-                Block::Thought { slot, signature }
+                BlockState::Thought { slot, signature }
             }
             "tool_use" => {
                 let slot = self.slot();
-                let id = names::read(text(&mut value, "id"));
-                let name = names::read(text(&mut value, "name"));
+                let id = tool_names::read(text(&mut value, "id"));
+                let name = tool_names::read(text(&mut value, "name"));
                 let call = Opening::ToolCall { id, name, custom: false };
                 out.push(Event::Open(Place::first(slot), call));
                 let input = value.shift_remove("input").filter(|input| !input.is_null());
                 extras(slot, value, out);
-                Block::Call { slot, input, spoken: false }
+                BlockState::Call { slot, input, has_deltas: false }
             }
-            _ => Block::Other { value, input: String::new() },
+            _ => BlockState::Other { value, input: String::new() },
         };
-        self.open.push(Open { index, block });
+        self.open.push(OpenBlock { index, block });
         Ok(())
     }
 
     fn block_delta(
         &mut self,
-        piece: &wire::Piece<'_>,
+        event: &wire::MessagesEvent<'_>,
         text: &str,
         out: &mut Vec<Event>,
     ) -> Result<(), Fault> {
-        let index = piece.index.unwrap_or(0);
+        let index = event.index.unwrap_or(0);
         let Some(open) = self.open.iter_mut().find(|open| open.index == index) else {
             return Ok(());
         };
-        let Some(delta) = &piece.delta else { return Ok(()) };
+        let Some(delta) = &event.delta else { return Ok(()) };
         let kind = delta.r#type.as_deref().unwrap_or_default();
         let owned = |text: &Option<std::borrow::Cow<'_, str>>| {
             text.as_deref().unwrap_or_default().to_owned()
         };
         match (&mut open.block, kind) {
-            (Block::Text { slot, length, .. }, "text_delta") => {
-                let said = owned(&delta.text);
-                *length += said.chars().count();
-                grow(*slot, said, out);
+            (BlockState::Text { slot, length, .. }, "text_delta") => {
+                let text_delta = owned(&delta.text);
+                *length += text_delta.chars().count();
+                grow(*slot, text_delta, out);
             }
-            (Block::Text { citations, .. }, "citations_delta") => {
+            (BlockState::Text { citations, .. }, "citations_delta") => {
                 citations.push(value(delta.citation));
             }
-            (Block::Thought { slot, .. }, "thinking_delta") => {
+            (BlockState::Thought { slot, .. }, "thinking_delta") => {
                 grow(*slot, owned(&delta.thinking), out);
             }
-            (Block::Thought { signature, .. }, "signature_delta") => {
+            (BlockState::Thought { signature, .. }, "signature_delta") => {
                 *signature = owned(&delta.signature);
             }
-            (Block::Call { slot, spoken, .. }, "input_json_delta") => {
-                let said = owned(&delta.partial_json);
-                *spoken |= !said.is_empty();
-                grow(*slot, said, out);
+            (BlockState::Call { slot, has_deltas, .. }, "input_json_delta") => {
+                let text_delta = owned(&delta.partial_json);
+                *has_deltas |= !text_delta.is_empty();
+                grow(*slot, text_delta, out);
             }
-            (Block::Other { input, .. }, "input_json_delta") => {
+            (BlockState::Other { input, .. }, "input_json_delta") => {
                 input.push_str(delta.partial_json.as_deref().unwrap_or_default());
             }
-            (Block::Other { value, .. }, _) => gather(value, raw_delta(text)),
+            (BlockState::Other { value, .. }, _) => gather(value, delta_fields(text)),
             (
-                Block::Text { slot, .. } | Block::Thought { slot, .. } | Block::Call { slot, .. },
+                BlockState::Text { slot, .. }
+                | BlockState::Thought { slot, .. }
+                | BlockState::Call { slot, .. },
                 kind,
             ) => {
-                let fields = Map::from_iter([(kind.to_owned(), Value::Object(raw_delta(text)))]);
+                let fields = Map::from_iter([(kind.to_owned(), Value::Object(delta_fields(text)))]);
                 extras(*slot, fields, out);
             }
         }
@@ -280,35 +294,36 @@ impl MessagesReader {
             return Ok(());
         };
         let slot = match self.open.remove(at).block {
-            Block::Text { slot, length, citations } => {
+            BlockState::Text { slot, length, citations } => {
                 let place = Place::first(slot);
                 out.extend(citations.into_iter().map(|value| {
                     Event::Grow(place, Growth::Citation(read_blocks::citation(value, length)))
                 }));
                 slot
             }
-            Block::Thought { slot, signature } => {
-                let seal = seals::read(signature, Side::Answer);
+            BlockState::Thought { slot, signature } => {
+                let seal = signatures::read(signature, BlockAuthor::Answer);
                 out.extend(seal.map(|seal| Event::Sealed(Place::first(slot), seal)));
                 slot
             }
-            Block::Call { slot, input, spoken } => {
-                if !spoken {
-                    // No piece of the arguments means none, or those the block began with.
+            BlockState::Call { slot, input, has_deltas } => {
+                if !has_deltas {
+                    // Without deltas, the arguments are those of the block start, or none.
                     let input = input.unwrap_or_else(|| Value::Object(Map::new()));
                     grow(slot, input.to_string(), out);
                 }
                 slot
             }
-            Block::Other { mut value, input } => {
+            BlockState::Other { mut value, input } => {
                 if let Ok(input) = serde_json::from_str::<Value>(&input) {
                     value.insert("input".to_owned(), input);
                 }
-                let part = read_blocks::read(Value::Object(value), &Path::Root, Side::Answer)
-                    .map_err(|e| {
-                        Fault::new(Trouble::Interrupted, "the provider sent a broken block")
-                            .note(e.to_string())
-                    })?;
+                let part =
+                    read_blocks::read(Value::Object(value), &Path::Root, BlockAuthor::Answer)
+                        .map_err(|e| {
+                            Fault::new(Trouble::Interrupted, "the provider sent a broken block")
+                                .note(e.to_string())
+                        })?;
                 let slot = self.slot();
                 let Part { kind, seal, cache, extras } = part;
                 let whole = Part { kind, seal: None, cache, extras };
@@ -322,14 +337,18 @@ impl MessagesReader {
         Ok(())
     }
 
-    fn message_delta(&mut self, piece: wire::Piece<'_>, out: &mut Vec<Event>) -> Result<(), Fault> {
-        let delta = piece.delta.unwrap_or_default();
-        let usage = object(piece.usage);
+    fn message_delta(
+        &mut self,
+        event: wire::MessagesEvent<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Fault> {
+        let delta = event.delta.unwrap_or_default();
+        let usage = object(event.usage);
         if !usage.is_empty() {
             self.count(usage, |counts| counts, out);
         }
         out.extend(aside(None, "container", value(delta.container)));
-        out.extend(aside(None, "context_management", value(piece.context_management)));
+        out.extend(aside(None, "context_management", value(event.context_management)));
         let Some(word) = delta.stop_reason else { return Ok(()) };
         if self.ended {
             return Ok(());
@@ -339,9 +358,9 @@ impl MessagesReader {
             self.block_stop(index, out)?;
         }
         self.ended = true;
-        if !self.besides.is_empty() {
-            let besides = Value::Object(std::mem::take(&mut self.besides));
-            out.extend(aside(None, USAGE, besides));
+        if !self.other_fields.is_empty() {
+            let other_fields = Value::Object(std::mem::take(&mut self.other_fields));
+            out.extend(aside(None, USAGE, other_fields));
         }
         out.extend(aside(Some(0), "stop_details", value(delta.stop_details)));
         let stop = delta.stop_sequence.map(|stop| stop.into_owned());
@@ -350,8 +369,8 @@ impl MessagesReader {
     }
 }
 
-/// Two answers spliced into one are neither.
-pub(super) fn second_start() -> Fault {
+/// Returns the error for a second `message_start` within one stream.
+pub(super) fn second_start_error() -> Fault {
     Fault::new(Trouble::Interrupted, "the provider began a second answer within the first")
         .note("a second message_start in one messages stream")
 }
@@ -362,25 +381,28 @@ fn grow(slot: u32, text: String, out: &mut Vec<Event>) {
     }
 }
 
-/// What else a block said of itself when it began.
+/// Emits the remaining fields of a block start.
 fn extras(slot: u32, fields: Map<String, Value>, out: &mut Vec<Event>) {
     for (name, value) in fields {
         if name != "type" && !value.is_null() {
-            out.push(Event::Grow(Place::first(slot), Growth::Extra { origin: ME, name, value }));
+            out.push(Event::Grow(
+                Place::first(slot),
+                Growth::Extra { origin: ORIGIN, name, value },
+            ));
         }
     }
 }
 
-/// The whole delta of a piece, where a kind is not known.
-fn raw_delta(text: &str) -> Map<String, Value> {
-    let mut piece: Value = serde_json::from_str(text).unwrap_or_default();
-    match piece.get_mut("delta").map(Value::take) {
+/// Returns all fields of the delta, for kinds this version does not know.
+fn delta_fields(text: &str) -> Map<String, Value> {
+    let mut event: Value = serde_json::from_str(text).unwrap_or_default();
+    match event.get_mut("delta").map(Value::take) {
         Some(Value::Object(delta)) => delta,
         _ => Map::new(),
     }
 }
 
-/// Adds an unknown delta to a gathered block: texts grow, everything else is replaced.
+/// Adds an unknown delta to a collected block: strings grow, other values are replaced.
 fn gather(block: &mut Map<String, Value>, delta: Map<String, Value>) {
     for (name, value) in delta {
         if name == "type" {

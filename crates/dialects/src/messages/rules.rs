@@ -1,88 +1,90 @@
-//! What earns a messages request a 400, found in one pass over its bytes.
+//! Checks a messages request in one pass over its bytes. A violation is answered with 400.
 //!
-//! The pass reads what the flow must know and what the rules need, borrowed from the body; the
-//! rest is skipped. Only what a rule of the format forbids is refused: fields, block types and
-//! tools we do not know are left to the provider.
+//! The pass borrows the request facts and the fields with rules from the body and skips the rest.
+//! Fields, block types and tools that the gateway does not know are left to the provider.
+//! Reference: <https://docs.anthropic.com/en/api/messages>.
 
 use canon::{Fault, Tier};
 use serde_json::value::RawValue;
 
-use super::head::{ChoiceHead, Content, Head, Shape};
-use super::thinking::LEAST;
-use super::tools::LONGEST_NAME;
-use super::{ours, wire};
+use super::request_view::{
+    MessagesChoiceView, MessagesContentView, MessagesRequestView, ValueShape,
+};
+use super::thinking::MIN_BUDGET_TOKENS;
+use super::tool_names::MAX_NAME_BYTES;
+use super::{gateway_blocks, wire};
 use crate::Peek;
 use crate::dialect::{Marks, SEARCHES};
 use crate::json;
 use crate::judge::{model, refuse, within};
 
-const MOST_MESSAGES: usize = 100_000;
-const MOST_TOOLS: usize = 999;
-const MOST_INSTRUCTIONS: usize = 1_000;
-const LONGEST_USER: usize = 4_096;
-const LARGEST_LIMIT: u64 = 1 << 30;
+const MAX_MESSAGES: usize = 100_000;
+const MAX_TOOLS: usize = 999;
+const MAX_SYSTEM_BLOCKS: usize = 1_000;
+const MAX_USER_ID_BYTES: usize = 4_096;
+const LARGEST_MAX_TOKENS: u64 = 1 << 30;
 
-/// Reads what the flow must know and applies the format's rules.
-pub(super) fn peek(body: &[u8], interleaved: bool) -> Result<Peek, Fault> {
+/// Collects the request facts and applies the rules of the format.
+pub(super) fn read_facts(body: &[u8], interleaved: bool) -> Result<Peek, Fault> {
     let text = json::text(body)?;
-    let head: Head<'_> = json::read(text)?;
-    let marks = marks(text, &head);
-    let mut peek = check(&head, marks, interleaved)?;
-    if head.messages.is_some_and(|messages| messages.ours) {
-        (peek.edits, peek.losses) = ours::edits(text);
+    let view: MessagesRequestView<'_> = json::read(text)?;
+    let marks = marks(text, &view);
+    let mut facts = check(&view, marks, interleaved)?;
+    if view.messages.is_some_and(|messages| messages.has_gateway_blocks) {
+        (facts.edits, facts.losses) = gateway_blocks::removal_edits(text);
     }
-    Ok(peek)
+    Ok(facts)
 }
 
-fn marks(text: &str, head: &Head<'_>) -> Marks {
+fn marks(text: &str, view: &MessagesRequestView<'_>) -> Marks {
     let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    Marks { model: range(head.model), limit: range(head.max_tokens), ..Marks::of(text) }
+    Marks { model: range(view.model), limit: range(view.max_tokens), ..Marks::of(text) }
 }
 
-fn check(head: &Head<'_>, marks: Marks, interleaved: bool) -> Result<Peek, Fault> {
-    let model = model(head.model)?;
-    let limit = limit(head.max_tokens)?;
-    messages(head)?;
-    system(head.system.as_ref())?;
-    numbers(head)?;
-    thinking(head, if interleaved { u64::MAX } else { limit })?;
-    tools(head)?;
-    if let Some(format) = head.output_config.as_ref().and_then(|config| config.format.as_ref())
+fn check(view: &MessagesRequestView<'_>, marks: Marks, interleaved: bool) -> Result<Peek, Fault> {
+    let model = model(view.model)?;
+    let limit = limit(view.max_tokens)?;
+    messages(view)?;
+    system(view.system.as_ref())?;
+    numbers(view)?;
+    thinking(view, if interleaved { u64::MAX } else { limit })?;
+    tools(view)?;
+    if let Some(format) = view.output_config.as_ref().and_then(|config| config.format.as_ref())
         && format.r#type.as_deref() == Some("json_schema")
-        && format.schema != Shape::Object
+        && format.schema != ValueShape::Object
     {
         return Err(refuse("output_config.format.schema", "must be an object"));
     }
-    let _ = head.output_config.as_ref().map(|config| &config.effort);
-    let user = head.metadata.as_ref().and_then(|metadata| metadata.user_id.as_ref());
-    if user.is_some_and(|user| user.len() > LONGEST_USER) {
-        let why = format!("must be at most {LONGEST_USER} bytes");
+    let _ = view.output_config.as_ref().map(|config| &config.effort);
+    let user = view.metadata.as_ref().and_then(|metadata| metadata.user_id.as_ref());
+    if user.is_some_and(|user| user.len() > MAX_USER_ID_BYTES) {
+        let why = format!("must be at most {MAX_USER_ID_BYTES} bytes");
         return Err(refuse("metadata.user_id", &why));
     }
     Ok(Peek {
         model,
-        stream: head.stream.unwrap_or(false),
+        stream: view.stream.unwrap_or(false),
         wants_usage: true,
         max_output: Some(limit),
         candidates: 1,
-        tier: tier(head),
-        searches: searches(head),
+        tier: tier(view),
+        searches: searches(view),
         marks,
         ..Peek::default()
     })
 }
 
-/// The tier asked for; the fastest one is a matter of its own field.
-fn tier(head: &Head<'_>) -> Option<Tier> {
-    if json::word(head.speed).as_deref() == Some("fast") {
+/// Returns the requested tier. The fast tier has a field of its own, `speed`.
+fn tier(view: &MessagesRequestView<'_>) -> Option<Tier> {
+    if json::word(view.speed).as_deref() == Some("fast") {
         return Some(Tier::Fast);
     }
-    json::word(head.service_tier).as_deref().map(wire::read_tier)
+    json::word(view.service_tier).as_deref().map(wire::read_tier)
 }
 
-/// How many searches there can be: every search tool may say how often it is used.
-fn searches(head: &Head<'_>) -> u64 {
-    let tools = head.tools.iter().flatten();
+/// Returns the maximum number of searches. Every search tool may set its own `max_uses`.
+fn searches(view: &MessagesRequestView<'_>) -> u64 {
+    let tools = view.tools.iter().flatten();
     let search = tools
         .filter(|tool| tool.r#type.as_deref().is_some_and(|kind| kind.starts_with("web_search")));
     let most = search
@@ -90,60 +92,60 @@ fn searches(head: &Head<'_>) -> u64 {
     most.fold(0, u64::saturating_add)
 }
 
-/// The output limit. Zero only warms the cache, and is allowed.
+/// Checks the output limit. Zero is allowed: it only warms the prompt cache.
 fn limit(value: Option<&RawValue>) -> Result<u64, Fault> {
     let value = value.ok_or_else(|| refuse("max_tokens", "is required"))?;
     match serde_json::from_str::<u64>(value.get()) {
-        Ok(limit @ 0..=LARGEST_LIMIT) => Ok(limit),
+        Ok(limit @ 0..=LARGEST_MAX_TOKENS) => Ok(limit),
         _ => Err(refuse("max_tokens", "must be a whole number of at least 1")),
     }
 }
 
-fn messages(head: &Head<'_>) -> Result<(), Fault> {
-    let messages = head.messages.as_ref().ok_or_else(|| refuse("messages", "is required"))?;
+fn messages(view: &MessagesRequestView<'_>) -> Result<(), Fault> {
+    let messages = view.messages.as_ref().ok_or_else(|| refuse("messages", "is required"))?;
     if messages.count == 0 {
         return Err(refuse("messages", "must not be empty"));
     }
-    if messages.count > MOST_MESSAGES {
-        return Err(refuse("messages", &format!("must have at most {MOST_MESSAGES} items")));
+    if messages.count > MAX_MESSAGES {
+        return Err(refuse("messages", &format!("must have at most {MAX_MESSAGES} items")));
     }
-    // The turns before a thread's last one are at the provider, and so are its calls.
-    let unasked = messages.unasked.as_ref().filter(|_| head.thread.is_none());
-    match messages.broken.as_ref().or(unasked) {
+    // The provider holds the earlier turns of a thread, and their calls.
+    let unmatched_result = messages.unmatched_result.as_ref().filter(|_| view.thread.is_none());
+    match messages.first_error.as_ref().or(unmatched_result) {
         Some((path, why)) => Err(refuse(path, why)),
         None => Ok(()),
     }
 }
 
-fn system(system: Option<&Content<'_>>) -> Result<(), Fault> {
-    let Some(Content::Blocks(blocks)) = system else { return Ok(()) };
-    if blocks.count > MOST_INSTRUCTIONS {
-        return Err(refuse("system", &format!("must have at most {MOST_INSTRUCTIONS} blocks")));
+fn system(system: Option<&MessagesContentView<'_>>) -> Result<(), Fault> {
+    let Some(MessagesContentView::Blocks(blocks)) = system else { return Ok(()) };
+    if blocks.count > MAX_SYSTEM_BLOCKS {
+        return Err(refuse("system", &format!("must have at most {MAX_SYSTEM_BLOCKS} blocks")));
     }
-    if let Some((at, why)) = blocks.broken {
+    if let Some((at, why)) = blocks.first_error {
         return Err(refuse(&format!("system[{at}]"), why));
     }
-    match blocks.spoken {
+    match blocks.first_non_text {
         Some(at) => Err(refuse(&format!("system[{at}]"), "must be a text block")),
         None => Ok(()),
     }
 }
 
-fn numbers(head: &Head<'_>) -> Result<(), Fault> {
-    within("temperature", head.temperature, 0.0, 1.0)?;
-    within("top_p", head.top_p, 0.0, 1.0)?;
-    if head.top_k.is_some_and(|k| k < 0) {
+fn numbers(view: &MessagesRequestView<'_>) -> Result<(), Fault> {
+    within("temperature", view.temperature, 0.0, 1.0)?;
+    within("top_p", view.top_p, 0.0, 1.0)?;
+    if view.top_k.is_some_and(|k| k < 0) {
         return Err(refuse("top_k", "must not be below 0"));
     }
-    let stops = head.stop_sequences.as_deref().unwrap_or_default();
+    let stops = view.stop_sequences.as_deref().unwrap_or_default();
     if stops.iter().any(|text| text.is_empty()) {
         return Err(refuse("stop_sequences", "must not hold an empty string"));
     }
     Ok(())
 }
 
-fn thinking(head: &Head<'_>, limit: u64) -> Result<(), Fault> {
-    let Some(thinking) = &head.thinking else { return Ok(()) };
+fn thinking(view: &MessagesRequestView<'_>, limit: u64) -> Result<(), Fault> {
+    let Some(thinking) = &view.thinking else { return Ok(()) };
     match thinking.r#type.as_deref() {
         None => return Err(refuse("thinking.type", "is required")),
         Some("enabled") => {}
@@ -152,8 +154,13 @@ fn thinking(head: &Head<'_>, limit: u64) -> Result<(), Fault> {
     let path = "thinking.budget_tokens";
     let budget = thinking.budget_tokens.ok_or_else(|| refuse(path, "is required"))?;
     match serde_json::from_str::<u64>(budget.get()) {
-        Ok(LEAST..) => {}
-        _ => return Err(refuse(path, &format!("must be a whole number of at least {LEAST}"))),
+        Ok(MIN_BUDGET_TOKENS..) => {}
+        _ => {
+            return Err(refuse(
+                path,
+                &format!("must be a whole number of at least {MIN_BUDGET_TOKENS}"),
+            ));
+        }
     }
     match serde_json::from_str::<u64>(budget.get()) {
         Ok(budget) if budget >= limit => Err(refuse(path, "must be less than `max_tokens`")),
@@ -161,10 +168,10 @@ fn thinking(head: &Head<'_>, limit: u64) -> Result<(), Fault> {
     }
 }
 
-fn tools(head: &Head<'_>) -> Result<(), Fault> {
-    let tools = head.tools.as_deref().unwrap_or_default();
-    if tools.len() > MOST_TOOLS {
-        return Err(refuse("tools", &format!("must have at most {MOST_TOOLS} items")));
+fn tools(view: &MessagesRequestView<'_>) -> Result<(), Fault> {
+    let tools = view.tools.as_deref().unwrap_or_default();
+    if tools.len() > MAX_TOOLS {
+        return Err(refuse("tools", &format!("must have at most {MAX_TOOLS} items")));
     }
     let mut names: Vec<&str> = Vec::with_capacity(tools.len());
     let mut complete = true;
@@ -175,16 +182,16 @@ fn tools(head: &Head<'_>) -> Result<(), Fault> {
             if own {
                 return Err(refuse(&path, "is required"));
             }
-            // A set of tools, whose names only its server knows.
+            // A tool set; only its server knows the names in it.
             complete = false;
             continue;
         };
         if own && !is_name(name) {
             let why =
-                format!("must have 1 to {LONGEST_NAME} letters, digits, underscores or dashes");
+                format!("must have 1 to {MAX_NAME_BYTES} letters, digits, underscores or dashes");
             return Err(refuse(&path, &why));
         }
-        if own && tool.input_schema != Shape::Object {
+        if own && tool.input_schema != ValueShape::Object {
             return Err(refuse(&format!("tools[{at}].input_schema"), "must be an object"));
         }
         if names.contains(&name) {
@@ -192,7 +199,7 @@ fn tools(head: &Head<'_>) -> Result<(), Fault> {
         }
         names.push(name);
     }
-    match &head.tool_choice {
+    match &view.tool_choice {
         Some(choice) => check_choice(choice, &names, complete),
         None => Ok(()),
     }
@@ -200,10 +207,14 @@ fn tools(head: &Head<'_>) -> Result<(), Fault> {
 
 fn is_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(allowed)
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(allowed)
 }
 
-fn check_choice(choice: &ChoiceHead<'_>, names: &[&str], complete: bool) -> Result<(), Fault> {
+fn check_choice(
+    choice: &MessagesChoiceView<'_>,
+    names: &[&str],
+    complete: bool,
+) -> Result<(), Fault> {
     let _ = choice.disable_parallel_tool_use;
     let none = names.is_empty() && complete;
     match (choice.r#type.as_deref(), choice.name.as_deref()) {
@@ -225,16 +236,16 @@ fn check_choice(choice: &ChoiceHead<'_>, names: &[&str], complete: bool) -> Resu
 mod tests {
     use super::*;
 
-    fn peek(body: &[u8]) -> Result<Peek, Fault> {
-        super::peek(body, false)
+    fn read_facts(body: &[u8]) -> Result<Peek, Fault> {
+        super::read_facts(body, false)
     }
 
     fn refused(body: &str) -> (String, String) {
-        let fault = peek(body.as_bytes()).expect_err(body);
+        let fault = read_facts(body.as_bytes()).expect_err(body);
         (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
     }
 
-    /// A valid request with that field added.
+    /// Returns a valid request with the field added.
     fn with(field: &str) -> String {
         let messages = r#"[{"role":"user","content":"x"}]"#;
         format!(r#"{{"model":"m","max_tokens":2000,"messages":{messages},{field}}}"#)
@@ -249,17 +260,17 @@ mod tests {
     }
 
     #[test]
-    fn what_the_flow_needs_is_found() {
+    fn request_facts_are_found() {
         let body = with(r#""stream":true"#);
-        let peek = peek(body.as_bytes()).unwrap();
-        assert_eq!((peek.model.as_str(), peek.stream, peek.wants_usage), ("m", true, true));
-        assert_eq!((peek.max_output, peek.candidates), (Some(2000), 1));
-        assert_eq!(&body.as_bytes()[peek.marks.model.unwrap()], br#""m""#);
-        assert_eq!(&body.as_bytes()[peek.marks.limit.unwrap()], b"2000");
+        let facts = read_facts(body.as_bytes()).unwrap();
+        assert_eq!((facts.model.as_str(), facts.stream, facts.wants_usage), ("m", true, true));
+        assert_eq!((facts.max_output, facts.candidates), (Some(2000), 1));
+        assert_eq!(&body.as_bytes()[facts.marks.model.unwrap()], br#""m""#);
+        assert_eq!(&body.as_bytes()[facts.marks.limit.unwrap()], b"2000");
     }
 
     #[test]
-    fn broken_fields_are_named() {
+    fn invalid_fields_are_named() {
         let user = r#"[{"role":"user","content":"x"}]"#;
         let tool = r#"{"name":"a","input_schema":{"type":"object"}}"#;
         let call = r#"{"type":"tool_use","id":"c","name":"f","input":{}}"#;
@@ -379,18 +390,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn bodies_that_are_not_objects_are_refused() {
         for body in ["", " ", "null", "42", "[]", "{", "{\"a\":1,}", "{}{}", "{} x"] {
             refused(body);
         }
-        assert!(peek(b"{\"model\":\"\xe9\"}").is_err());
+        assert!(read_facts(b"{\"model\":\"\xe9\"}").is_err());
         refused(&with_messages(r#"[{"role":"user","content":"\ud800"}]"#));
         let deep = format!("{}{}", "[".repeat(9999), "]".repeat(9999));
         refused(&with(&format!(r#""x":{deep}"#)));
     }
 
     #[test]
-    fn what_is_legal_or_unknown_passes() {
+    fn legal_and_unknown_fields_are_accepted() {
         let conversation = with_messages(
             r#"[{"role":"user","content":"x"},{"role":"user","content":[{"type":"new_block"}]},
                 {"role":"assistant","content":[{"type":"thinking","thinking":"","signature":"s"},
@@ -406,7 +417,11 @@ mod tests {
                 {"role":"system","content":"new instructions"},
                 {"role":"assistant","content":[]}]"#,
         );
-        assert!(peek(conversation.as_bytes()).is_ok(), "{:?}", peek(conversation.as_bytes()));
+        assert!(
+            read_facts(conversation.as_bytes()).is_ok(),
+            "{:?}",
+            read_facts(conversation.as_bytes())
+        );
         for field in [
             r#""stream":null"#,
             r#""unknown":{"a":[1]}"#,
@@ -419,14 +434,17 @@ mod tests {
             r#""output_config":{"effort":"newer"}"#,
             r#""service_tier":"newer","container":{"id":"c"}"#,
         ] {
-            assert!(peek(with(field).as_bytes()).is_ok(), "{field}");
+            assert!(read_facts(with(field).as_bytes()).is_ok(), "{field}");
         }
         let long = with(r#""thinking":{"type":"enabled","budget_tokens":9000}"#);
-        assert!(peek(long.as_bytes()).is_err() && super::peek(long.as_bytes(), true).is_ok());
+        assert!(
+            read_facts(long.as_bytes()).is_err()
+                && super::read_facts(long.as_bytes(), true).is_ok()
+        );
         let warm = with("\"a\":1").replace("2000", "0");
-        assert_eq!(peek(warm.as_bytes()).unwrap().max_output, Some(0));
+        assert_eq!(read_facts(warm.as_bytes()).unwrap().max_output, Some(0));
         let thread = r#"{"model":"m","max_tokens":9,"thread":{"type":"continue"},"messages":[
             {"role":"user","content":[{"type":"tool_result","tool_use_id":"c"}]}]}"#;
-        assert!(peek(thread.as_bytes()).is_ok());
+        assert!(read_facts(thread.as_bytes()).is_ok());
     }
 }

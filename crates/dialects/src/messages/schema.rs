@@ -1,77 +1,78 @@
-//! A JSON Schema bent to what this format enforces.
+//! Restricts a JSON Schema to the keywords this format enforces,
+//! <https://docs.anthropic.com/en/docs/build-with-claude/structured-outputs>.
 //!
-//! Objects are closed, `oneOf` becomes `anyOf`, and a keyword the format does not enforce moves
-//! into the `description`, where the model at least reads it. A schema that already conforms comes
-//! out unchanged.
+//! Objects are closed and `oneOf` becomes `anyOf`. A keyword the format does not enforce moves into
+//! the `description`, where the model can read it. A schema that already conforms stays unchanged.
 
 use serde_json::{Map, Value};
 
-const FORMATS: [&str; 10] =
+const STRING_FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"];
 
-/// The schema as this format takes it.
-pub(super) fn bend(schema: &Value) -> Value {
+/// Returns the restricted schema.
+pub(super) fn restrict(schema: &Value) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
-    // Beside a reference nothing is read.
+    // Keywords beside a reference are ignored.
     if let Some(target) = fields.get("$ref") {
-        let mut bent = Map::new();
-        bent.insert("$ref".to_owned(), target.clone());
+        let mut restricted = Map::new();
+        restricted.insert("$ref".to_owned(), target.clone());
         if let Some(defs) = fields.get("$defs") {
-            bent.insert("$defs".to_owned(), bend_each(defs));
+            restricted.insert("$defs".to_owned(), restrict_each(defs));
         }
-        return Value::Object(bent);
+        return Value::Object(restricted);
     }
-    let mut bent = Map::new();
-    let mut told = Map::new();
+    let mut restricted = Map::new();
+    let mut unsupported = Map::new();
     for (name, value) in fields {
         match name.as_str() {
             "$defs" | "definitions" | "properties" => {
-                bent.insert(name.clone(), bend_each(value));
+                restricted.insert(name.clone(), restrict_each(value));
             }
             "items" => {
-                bent.insert(name.clone(), bend(value));
+                restricted.insert(name.clone(), restrict(value));
             }
             "anyOf" | "oneOf" | "allOf" => {
                 let branches: Vec<Value> = match value {
-                    Value::Array(branches) => branches.iter().map(bend).collect(),
+                    Value::Array(branches) => branches.iter().map(restrict).collect(),
                     _ => continue,
                 };
                 let name = if name == "allOf" { "allOf" } else { "anyOf" };
-                bent.insert(name.to_owned(), Value::Array(branches));
+                restricted.insert(name.to_owned(), Value::Array(branches));
             }
             "type" | "enum" | "const" | "required" | "title" | "description" | "default"
             | "$schema" | "$id" => {
-                bent.insert(name.clone(), value.clone());
+                restricted.insert(name.clone(), value.clone());
             }
-            "format" if value.as_str().is_some_and(|word| FORMATS.contains(&word)) => {
-                bent.insert(name.clone(), value.clone());
+            "format" if value.as_str().is_some_and(|word| STRING_FORMATS.contains(&word)) => {
+                restricted.insert(name.clone(), value.clone());
             }
             "minItems" if matches!(value.as_u64(), Some(0 | 1)) => {
-                bent.insert(name.clone(), value.clone());
+                restricted.insert(name.clone(), value.clone());
             }
             "additionalProperties" if *value == Value::Bool(false) => {
-                bent.insert(name.clone(), value.clone());
+                restricted.insert(name.clone(), value.clone());
             }
-            // An open object is closed below; there is nothing to tell the model of it.
+            // An open object is closed below; the model needs no note of it.
             "additionalProperties" if *value == Value::Bool(true) => {}
             _ => {
-                told.insert(name.clone(), value.clone());
+                unsupported.insert(name.clone(), value.clone());
             }
         }
     }
-    if is_object(&bent) && bent.get("additionalProperties") != Some(&Value::Bool(false)) {
-        bent.insert("additionalProperties".to_owned(), Value::Bool(false));
+    if is_object(&restricted) && restricted.get("additionalProperties") != Some(&Value::Bool(false))
+    {
+        restricted.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
-    if !told.is_empty() {
-        tell(&mut bent, &told);
+    if !unsupported.is_empty() {
+        describe_unsupported(&mut restricted, &unsupported);
     }
-    Value::Object(bent)
+    Value::Object(restricted)
 }
 
-fn bend_each(schemas: &Value) -> Value {
+fn restrict_each(schemas: &Value) -> Value {
     match schemas {
         Value::Object(schemas) => {
-            schemas.iter().map(|(name, schema)| (name.clone(), bend(schema))).collect()
+            schemas.iter().map(|(name, schema)| (name.clone(), restrict(schema))).collect()
         }
         other => other.clone(),
     }
@@ -85,15 +86,16 @@ fn is_object(schema: &Map<String, Value>) -> bool {
     }
 }
 
-/// Appends the constraints to the description, in the words of the vendor's own clients.
-fn tell(bent: &mut Map<String, Value>, told: &Map<String, Value>) {
-    let list: Vec<String> = told.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+/// Appends constraints to the description, in the wording of the vendor's own SDKs.
+fn describe_unsupported(restricted: &mut Map<String, Value>, unsupported: &Map<String, Value>) {
+    let list: Vec<String> =
+        unsupported.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     let list = format!("{{{}}}", list.join(", "));
-    let text = match bent.get("description").and_then(Value::as_str) {
+    let text = match restricted.get("description").and_then(Value::as_str) {
         Some(text) if !text.is_empty() => format!("{text}\n\n{list}"),
         _ => list,
     };
-    bent.insert("description".to_owned(), Value::String(text));
+    restricted.insert("description".to_owned(), Value::String(text));
 }
 
 #[cfg(test)]
@@ -102,7 +104,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn constraints_move_into_the_description() {
+    fn unsupported_constraints_move_into_the_description() {
         let schema = json!({"type": "object", "properties": {
             "age": {"type": "integer", "minimum": 0, "maximum": 150, "description": "years"},
             "tags": {"type": "array", "items": {"type": "string", "maxLength": 9}, "minItems": 2},
@@ -110,9 +112,9 @@ mod tests {
             "shade": {"oneOf": [{"type": "string"}, {"type": "null"}]},
             "link": {"$ref": "#/$defs/link", "description": "dropped"}},
             "$defs": {"link": {"type": "object", "properties": {}, "additionalProperties": true}}});
-        let bent = bend(&schema);
+        let restricted = restrict(&schema);
         assert_eq!(
-            bent,
+            restricted,
             json!({"type": "object", "properties": {
             "age": {"type": "integer", "description": "years\n\n{minimum: 0, maximum: 150}"},
             "tags": {"type": "array", "description": "{minItems: 2}",
@@ -123,6 +125,6 @@ mod tests {
             "$defs": {"link": {"type": "object", "properties": {}, "additionalProperties": false}},
             "additionalProperties": false})
         );
-        assert_eq!(bend(&bent), bent);
+        assert_eq!(restrict(&restricted), restricted);
     }
 }

@@ -1,4 +1,4 @@
-//! What this format promises beyond the laws that hold for all (`tests/laws`).
+//! Properties of this format beyond those that hold for all formats (`tests/laws`).
 
 use bytes::Bytes;
 use canon::{
@@ -83,7 +83,7 @@ fn folded(events: Vec<Event>) -> Reply {
     fold.finish()
 }
 
-/// The stream we write for an answer.
+/// Writes events as a stream.
 fn streamed(events: Vec<Event>) -> (Vec<u8>, Vec<String>) {
     let mut writer = Messages.writer(&Chat::default(), &stamp());
     let mut out = Vec::new();
@@ -99,7 +99,7 @@ fn without_names(reply: Reply) -> Reply {
 }
 
 #[test]
-fn a_request_is_written_as_it_was_read() {
+fn request_round_trips() {
     for (name, body) in fixtures(".request.json") {
         let chat = read(&body);
         let (again, losses) = written(&chat, &lane(&chat.model));
@@ -111,29 +111,29 @@ fn a_request_is_written_as_it_was_read() {
 }
 
 #[test]
-fn the_passage_changes_only_what_the_lane_wants() {
+fn pass_through_changes_only_lane_settings() {
     for (name, body) in fixtures(".request.json") {
-        let peek = Messages.peek(&Target::default(), &body).unwrap();
+        let facts = Messages.peek(&Target::default(), &body).unwrap();
         let body = Bytes::from(body);
-        let same = Messages.patch(&body, &peek, &lane(&peek.model)).body.to_vec();
+        let same = Messages.patch(&body, &facts, &lane(&facts.model)).body.to_vec();
         assert_eq!(same, body, "{name}");
         let text = String::from_utf8(body.to_vec()).unwrap();
         let expected = text.replacen("\"house-large\"", "\"other \\\"one\\\"\"", 1);
-        let other = Messages.patch(&body, &peek, &lane("other \"one\"")).body.to_vec();
+        let other = Messages.patch(&body, &facts, &lane("other \"one\"")).body.to_vec();
         assert_eq!(String::from_utf8(other).unwrap(), expected, "{name}");
     }
 }
 
 #[test]
-fn a_lowered_limit_takes_the_budget_along() {
+fn lowered_limit_lowers_the_budget() {
     let body = Bytes::from_static(
         br#"{"model":"m", "max_tokens": 9000,"thinking":{"type":"enabled","budget_tokens": 5000},
             "messages":[{"role":"user","content":"x"}]}"#,
     );
-    let peek = Messages.peek(&Target::default(), &body).unwrap();
+    let facts = Messages.peek(&Target::default(), &body).unwrap();
     let with = |limit| {
         let lane = Lane { model: "m", limit: Some(limit), max_output: None, steering: None };
-        let patched = Messages.patch(&body, &peek, &lane).body.to_vec();
+        let patched = Messages.patch(&body, &facts, &lane).body.to_vec();
         let value: Value = serde_json::from_slice(&patched).unwrap();
         (value["max_tokens"].clone(), value["thinking"].clone())
     };
@@ -144,7 +144,7 @@ fn a_lowered_limit_takes_the_budget_along() {
 }
 
 #[test]
-fn an_answer_is_written_as_it_was_read() {
+fn reply_round_trips() {
     for (name, whole) in fixtures(".reply.json") {
         let reply = Messages.read_reply(&whole).unwrap();
         let (body, losses) = Messages.write_reply(reply.clone(), &Chat::default(), &stamp());
@@ -152,12 +152,13 @@ fn an_answer_is_written_as_it_was_read() {
         let again = Messages.read_reply(&body).unwrap();
         assert_eq!(without_names(again), without_names(reply.clone()), "{name}");
         let mut pieces = unfold(reply.clone());
-        // The format's own providers count the prompt first; the tiers of the cache stand there.
+        // Providers of this format report the prompt first, together with the cache tiers.
         pieces.insert(1, pieces.last().unwrap().clone());
         let (stream, losses) = streamed(pieces);
         assert!(losses.is_empty(), "{name}: {losses:?}");
         let again = folded(events(&frames(&[&stream])).unwrap());
-        // A stream tells tier and place of the work in its opening, when nobody knows them yet.
+        // A provider reports tier and location in its first event, when the gateway does not know
+        // them yet.
         let bare = |mut reply: Reply| {
             let runs = reply.extras.get(Origin::Messages, USAGE).cloned().unwrap_or_default();
             let mut kept = serde_json::Map::new();
@@ -172,7 +173,7 @@ fn an_answer_is_written_as_it_was_read() {
 }
 
 #[test]
-fn the_sniffer_counts_like_the_reader() {
+fn meter_counts_like_the_reader() {
     let wholes = fixtures(".reply.json");
     for ((name, stream), (_, whole)) in fixtures(".sse").into_iter().zip(wholes) {
         let reply = Messages.read_reply(&whole).unwrap();
@@ -183,7 +184,7 @@ fn the_sniffer_counts_like_the_reader() {
             let last = at + 1 == all.len();
             let expected = if last { Verdict::Last } else { Verdict::Forward };
             assert_eq!(sniffer.frame(frame), expected, "{name}");
-            // The name of an event may have been lost on the way; clients get it all the same.
+            // Clients get the event name even if a proxy dropped it.
             let nameless = Frame { event: None, data: frame.data.clone() };
             sniffer.write(&nameless, &mut out);
         }
@@ -196,7 +197,7 @@ fn the_sniffer_counts_like_the_reader() {
 }
 
 #[test]
-fn broken_streams_are_faults() {
+fn broken_streams_are_errors() {
     let (_, hello) = fixtures(".sse").into_iter().find(|(name, _)| name == "hello").unwrap();
     let all = frames(&[&hello]);
     let spliced: Vec<Frame> = all.iter().take(4).chain(&all).cloned().collect();
@@ -237,7 +238,7 @@ fn chat(turns: Vec<Turn>) -> Chat {
 }
 
 #[test]
-fn turns_of_other_formats_are_put_in_order() {
+fn foreign_turns_are_reordered() {
     let thought = Kind::Thought(Thought { text: "hm".to_owned(), redacted: false });
     let native = Some(Seal::new(Origin::Native, "n"));
     let request = chat(vec![
@@ -270,7 +271,7 @@ fn turns_of_other_formats_are_put_in_order() {
 }
 
 #[test]
-fn what_the_format_cannot_hold_is_refused_by_name() {
+fn unsupported_parts_are_refused_by_name() {
     let media = |kind, source| {
         let media = Media { kind, source, name: None, detail: None, clip: None };
         let turns =
@@ -295,7 +296,7 @@ fn what_the_format_cannot_hold_is_refused_by_name() {
 }
 
 #[test]
-fn tools_and_limits_of_other_formats_are_bent() {
+fn foreign_tools_and_limits_are_adapted() {
     let function = |name: &str| {
         let name = name.to_owned();
         canon::Tool::Function(canon::FunctionTool { name, ..canon::FunctionTool::default() })
@@ -342,7 +343,7 @@ fn ended(why: Why, raw: &str) -> Event {
 }
 
 #[test]
-fn parts_that_grow_at_once_are_written_one_by_one() {
+fn parallel_parts_are_written_one_after_the_other() {
     let (one, two) = (Place::first(0), Place::first(1));
     let other = Place { candidate: 1, slot: 0 };
     let opening =
@@ -380,7 +381,7 @@ fn parts_that_grow_at_once_are_written_one_by_one() {
     assert!(text.contains(r#""usage":{"input_tokens":5,"#), "{text}");
 }
 
-/// Parts as another provider gives them.
+/// Parts from another provider.
 fn foreign() -> Vec<Part> {
     let seal = |origin, token: &str| Some(Seal::new(origin, token));
     let thought =
@@ -396,9 +397,9 @@ fn foreign() -> Vec<Part> {
 }
 
 #[test]
-fn a_foreign_seal_comes_back_with_the_history() {
+fn foreign_signatures_round_trip() {
     let finish = Some(Finish::new(Why::ToolCalls, Raw::new(Origin::Native, "STOP")));
-    // What the answer ends with is another matter, see below.
+    // The end of the reply is tested below.
     let parts: Vec<Part> = foreign().into_iter().take(4).collect();
     let candidate = Candidate { parts: parts.clone(), finish, ..Candidate::default() };
     let reply = Reply { candidates: vec![candidate], ..Reply::default() };
@@ -406,7 +407,7 @@ fn a_foreign_seal_comes_back_with_the_history() {
     assert!(losses.is_empty(), "{losses:?}");
     let (stream, losses) = streamed(unfold(reply));
     assert!(losses.is_empty(), "{losses:?}");
-    // A client joins the pieces of a stream into the blocks it sends back.
+    // A client joins the deltas of a stream into the blocks it sends back.
     let joined = folded(events(&frames(&[&stream])).unwrap());
     let (joined, _) = Messages.write_reply(joined, &Chat::default(), &stamp());
     for body in [whole, joined] {
@@ -427,12 +428,12 @@ fn answer_of(parts: Vec<Part>) -> Reply {
     }
 }
 
-/// The types of an answer's blocks with their texts, and what was lost.
-type Shown = (Vec<(String, String)>, Vec<String>);
+/// Block types with their texts, and the losses.
+type ShownReply = (Vec<(String, String)>, Vec<String>);
 
-/// The same answer whole and streamed.
-fn blocks_of(parts: &[Part]) -> [Shown; 2] {
-    let told = |body: &[u8]| -> Vec<(String, String)> {
+/// Returns the same reply whole and streamed.
+fn blocks_of(parts: &[Part]) -> [ShownReply; 2] {
+    let shown = |body: &[u8]| -> Vec<(String, String)> {
         let body: Value = serde_json::from_slice(body).unwrap();
         let word = |block: &Value, name: &str| block[name].as_str().unwrap_or_default().to_owned();
         let blocks = body["content"].as_array().unwrap();
@@ -444,11 +445,11 @@ fn blocks_of(parts: &[Part]) -> [Shown; 2] {
     let (stream, late) = streamed(unfold(reply));
     let joined = folded(events(&frames(&[&stream])).unwrap());
     let (joined, _) = Messages.write_reply(joined, &Chat::default(), &stamp());
-    [(told(&whole), losses), (told(&joined), late)]
+    [(shown(&whole), losses), (shown(&joined), late)]
 }
 
 #[test]
-fn a_text_that_was_parted_for_a_seal_is_one_block() {
+fn text_split_by_a_signature_is_one_block() {
     let seal = |token: &str| Some(Seal::new(Origin::Native, token));
     let text = |text: &str| ("text".to_owned(), text.to_owned());
     let carrier = ("redacted_thinking".to_owned(), String::new());
@@ -456,7 +457,7 @@ fn a_text_that_was_parted_for_a_seal_is_one_block() {
     for rest in [".", ""] {
         let end = Part::text(rest).sealed(seal("s"));
         let all = text(&format!("The answer{rest}"));
-        // Clients take the last block for the answer, so nothing may stand behind it.
+        // Clients take the last block for the answer, so nothing may follow it.
         for (blocks, lost) in blocks_of(&[said.clone(), end.clone()]) {
             assert_eq!((blocks, lost), (vec![all.clone()], Vec::<String>::new()));
         }
@@ -469,14 +470,14 @@ fn a_text_that_was_parted_for_a_seal_is_one_block() {
     for (blocks, lost) in blocks_of(&[sealed.clone(), Part::text(", sir.")]) {
         assert_eq!((blocks, lost), (vec![text("Yes, sir.")], Vec::<String>::new()));
     }
-    // A seal that is known before the words stands before them.
+    // A signature that arrives before the text stands before it.
     let [whole, streamed] = blocks_of(&[sealed]);
     assert_eq!(whole, (vec![carrier, text("Yes")], Vec::new()));
     assert_eq!(streamed, (vec![text("Yes")], Vec::new()));
 }
 
 #[test]
-fn what_another_provider_ran_is_shown_and_never_sent_on() {
+fn foreign_tool_runs_are_shown_and_never_sent() {
     let code = canon::Code { id: None, language: "PYTHON".to_owned(), code: "1+1".to_owned() };
     let outcome = canon::CodeOutcome { id: None, output: "2".to_owned(), failed: false };
     let search = canon::Search {
@@ -489,7 +490,8 @@ fn what_another_provider_ran_is_shown_and_never_sent_on() {
         Part::new(Kind::CodeOutcome(outcome)),
         Part::new(Kind::Search(search)),
     ];
-    let blocks = super::write_answer::Blocks::new("s-1").write_all(parts, &mut Losses::new());
+    let blocks =
+        super::write_reply_blocks::ReplyBlocks::new("s-1").write_all(parts, &mut Losses::new());
     let kinds: Vec<&str> = blocks.iter().filter_map(|block| block["type"].as_str()).collect();
     let run = "server_tool_use";
     let results = ["code_execution_tool_result", "web_search_tool_result"];
@@ -505,20 +507,21 @@ fn what_another_provider_ran_is_shown_and_never_sent_on() {
 }
 
 #[test]
-fn what_was_written_for_another_provider_is_cut_out_of_the_passage() {
+fn gateway_blocks_are_removed_in_pass_through() {
     let mut parts = foreign();
     parts.insert(1, Part::new(Kind::Search(canon::Search::default())));
     let own = Kind::Thought(Thought { text: "mine".to_owned(), redacted: false });
     parts.push(Part::new(own).sealed(Some(Seal::new(Origin::Messages, "RXE="))));
-    let blocks = super::write_answer::Blocks::new("s").write_all(parts, &mut Losses::new());
+    let blocks =
+        super::write_reply_blocks::ReplyBlocks::new("s").write_all(parts, &mut Losses::new());
     let unsealed = json!({"type": "thinking", "thinking": "hm", "signature": ""});
     let body = json!({"model": "m", "max_tokens": 9, "messages": [
         {"role": "user", "content": "x"},
         {"role": "assistant", "content": blocks},
         {"role": "assistant", "content": [unsealed]}]});
     let body = Bytes::from(body.to_string());
-    let peek = Messages.peek(&Target::default(), &body).unwrap();
-    let sent = Messages.patch(&body, &peek, &lane("n")).body.to_vec();
+    let facts = Messages.peek(&Target::default(), &body).unwrap();
+    let sent = Messages.patch(&body, &facts, &lane("n")).body.to_vec();
     let sent: Value = serde_json::from_slice(&sent).unwrap();
     assert_eq!(
         sent["messages"][1]["content"],
@@ -534,7 +537,7 @@ fn what_was_written_for_another_provider_is_cut_out_of_the_passage() {
 }
 
 #[test]
-fn a_thread_is_refused_in_the_words_its_runners_know() {
+fn thread_is_refused_with_the_code_its_runners_know() {
     let body = br#"{"model":"m","max_tokens":9,"thread":{"type":"create"},"messages":[]}"#;
     let fault = Messages.read_request(&Target::default(), body).unwrap_err();
     let (status, body) = Messages.write_fault(&fault, "r");
@@ -545,7 +548,7 @@ fn a_thread_is_refused_in_the_words_its_runners_know() {
 }
 
 #[test]
-fn a_refusal_and_hidden_thinking_look_as_the_format_has_them() {
+fn refusal_and_hidden_thinking_follow_the_format() {
     let thought = Kind::Thought(Thought { text: "hm".to_owned(), redacted: false });
     let seal = Some(Seal::new(Origin::Native, "n"));
     let parts = vec![

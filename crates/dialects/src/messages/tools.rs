@@ -1,21 +1,19 @@
-//! What the model may call, and whether it must, in this format's words and back.
+//! Reads and writes tools and the tool choice.
 
 use canon::{
     Choice, Extras, Fault, FunctionTool, Location, Losses, Schema, SearchTool, Tool, ToolChoice,
 };
 use serde_json::{Map, Value};
 
-use super::{ME, names, schema, wire};
+use super::names::ORIGIN;
+use super::{schema, tool_names, wire};
 use crate::fields::{Fields, Object, Path};
 
-/// The longest name the format takes.
-pub(super) const LONGEST_NAME: usize = 128;
+const SEARCH_TOOL_TYPE: &str = "web_search_20250305";
+const CODE_TOOL_TYPE: &str = "code_execution_20250825";
+const FETCH_TOOL_TYPE: &str = "web_fetch_20250910";
 
-const SEARCH: &str = "web_search_20250305";
-const CODE: &str = "code_execution_20250825";
-const FETCH: &str = "web_fetch_20250910";
-
-/// The tools of a request.
+/// Reads the tools of a request.
 pub(super) fn read(list: Vec<Value>) -> Result<Vec<Tool>, Fault> {
     let root = Path::Root.key("tools");
     list.into_iter().enumerate().map(|(at, value)| read_tool(value, &root.item(at))).collect()
@@ -26,7 +24,7 @@ fn read_tool(value: Value, path: &Path<'_>) -> Result<Tool, Fault> {
     if word == "custom" {
         return function(value, path).map(Tool::Function);
     }
-    let rest = |value: Value| Ok::<_, Fault>(Fields::new(value, path)?.extras(ME));
+    let rest = |value: Value| Ok::<_, Fault>(Fields::new(value, path)?.extras(ORIGIN));
     if word.starts_with("web_search_") {
         search(value, path).map(Tool::Search)
     } else if word.starts_with("code_execution_") {
@@ -34,7 +32,7 @@ fn read_tool(value: Value, path: &Path<'_>) -> Result<Tool, Fault> {
     } else if word.starts_with("web_fetch_") {
         rest(value).map(Tool::Fetch)
     } else {
-        Ok(Tool::Foreign { origin: ME, value })
+        Ok(Tool::Foreign { origin: ORIGIN, value })
     }
 }
 
@@ -42,14 +40,14 @@ fn function(value: Value, path: &Path<'_>) -> Result<FunctionTool, Fault> {
     let mut fields = Fields::new(value, path)?;
     fields.take("type");
     Ok(FunctionTool {
-        name: names::read(fields.required("name")?),
+        name: tool_names::read(fields.required("name")?),
         description: fields.string("description")?,
         parameters: fields.take("input_schema").map(Schema::new),
         result: None,
         strict: fields.flag("strict")?,
         deferred: fields.flag("defer_loading")?.unwrap_or(false),
         cache: fields.take("cache_control").as_ref().map(wire::read_cache),
-        extras: fields.extras(ME),
+        extras: fields.extras(ORIGIN),
     })
 }
 
@@ -68,11 +66,11 @@ fn search(value: Value, path: &Path<'_>) -> Result<SearchTool, Fault> {
         allowed: fields.strings("allowed_domains")?.unwrap_or_default(),
         blocked: fields.strings("blocked_domains")?.unwrap_or_default(),
         location,
-        extras: fields.extras(ME),
+        extras: fields.extras(ORIGIN),
     })
 }
 
-/// Whether the model must call.
+/// Reads the tool choice.
 pub(super) fn read_choice(choice: Option<Map<String, Value>>) -> Result<ToolChoice, Fault> {
     let path = Path::Root.key("tool_choice");
     let Some(object) = choice else { return Ok(ToolChoice::default()) };
@@ -82,14 +80,13 @@ pub(super) fn read_choice(choice: Option<Map<String, Value>>) -> Result<ToolChoi
         "auto" => Choice::Auto,
         "any" => Choice::Required,
         "none" => Choice::Never,
-        "tool" => Choice::Named(names::read(fields.required("name")?)),
+        "tool" => Choice::Named(tool_names::read(fields.required("name")?)),
         _ => Choice::Unset,
     };
     Ok(ToolChoice { choice, parallel })
 }
 
-/// Writes the tools and the choice among them. With thinking on, the format lets nobody force a
-/// call.
+/// Writes tools and the tool choice. The format refuses a forced call while thinking is on.
 pub(super) fn write(
     body: Object,
     tools: &[Tool],
@@ -99,7 +96,7 @@ pub(super) fn write(
 ) -> Result<Object, Fault> {
     let ToolChoice { choice, parallel } = choice;
     let only = match choice {
-        // There is no choice among some, so the others are not offered at all.
+        // The format cannot choose among some tools, so the others are not offered.
         Choice::Among { names, .. } => Some(names),
         Choice::Unset | Choice::Auto | Choice::Never | Choice::Required | Choice::Named(_) => None,
     };
@@ -140,7 +137,7 @@ fn write_choice(
         }
     };
     if forced && thinks {
-        losses.add("choice", "a thinking model of the messages format cannot be made to call");
+        losses.add("choice", "the messages format cannot force a tool call while thinking is on");
     }
     let kind = match choice {
         _ if forced && thinks => Object::new().set("type", "auto"),
@@ -151,7 +148,7 @@ fn write_choice(
         Choice::Never => return Some(Object::new().set("type", "none").into()),
         Choice::Required | Choice::Among { required: true, .. } => Object::new().set("type", "any"),
         Choice::Named(name) => {
-            Object::new().set("type", "tool").set("name", names::write(name).as_ref())
+            Object::new().set("type", "tool").set("name", tool_names::write(name).as_ref())
         }
     };
     Some(kind.maybe("disable_parallel_tool_use", parallel.map(|parallel| !parallel)).into())
@@ -162,7 +159,11 @@ fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Valu
         Tool::Function(tool) => write_function(tool, at, losses)?,
         Tool::Custom { name, description, grammar, extras } => {
             wire::note_foreign(extras, "tools", losses);
-            losses.add_if(grammar.is_some(), "tools.grammar", "the format has no grammars");
+            losses.add_if(
+                grammar.is_some(),
+                "tools.grammar",
+                "the messages format has no grammars",
+            );
             let input = Object::new().set("type", "string").set("description", "The tool's input.");
             let schema = Object::new()
                 .set("type", "object")
@@ -175,9 +176,9 @@ fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Valu
                 .into()
         }
         Tool::Search(tool) => write_search(tool, losses),
-        Tool::Code(extras) => server(CODE, "code_execution", extras, losses),
-        Tool::Fetch(extras) => server(FETCH, "web_fetch", extras, losses),
-        Tool::Foreign { origin, value } if *origin == ME => value.clone(),
+        Tool::Code(extras) => server(CODE_TOOL_TYPE, "code_execution", extras, losses),
+        Tool::Fetch(extras) => server(FETCH_TOOL_TYPE, "web_fetch", extras, losses),
+        Tool::Foreign { origin, value } if *origin == ORIGIN => value.clone(),
         Tool::Foreign { .. } => {
             losses.add("tools", "a tool only the caller's format has");
             return Ok(None);
@@ -186,8 +187,8 @@ fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Valu
 }
 
 fn allowed_name(name: &str, at: usize) -> Result<String, Fault> {
-    let written = names::write(name).into_owned();
-    if written.is_empty() || written.len() > LONGEST_NAME {
+    let written = tool_names::write(name).into_owned();
+    if written.is_empty() || written.len() > tool_names::MAX_NAME_BYTES {
         return Err(Fault::invalid(
             format!("tools[{at}].name"),
             format!("the name of tool {at} cannot be written in the messages format"),
@@ -203,7 +204,7 @@ fn write_function(tool: &FunctionTool, at: usize, losses: &mut Losses) -> Result
     losses.add_if(result.is_some(), "tools.result", "the messages format declares no results");
     let shape = match parameters {
         None => Object::new().set("type", "object").into(),
-        Some(schema) if *strict == Some(true) => object_schema(schema::bend(&schema.json)),
+        Some(schema) if *strict == Some(true) => object_schema(schema::restrict(&schema.json)),
         Some(schema) => object_schema(schema.json.clone()),
     };
     Ok(Object::new()
@@ -213,11 +214,11 @@ fn write_function(tool: &FunctionTool, at: usize, losses: &mut Losses) -> Result
         .maybe("strict", *strict)
         .maybe("defer_loading", deferred.then_some(true))
         .maybe("cache_control", cache.as_ref().map(wire::write_cache))
-        .with(extras, ME)
+        .with(extras, ORIGIN)
         .into())
 }
 
-/// The format wants the arguments to be an object and to say so.
+/// Adds `type: object`, which the format requires of arguments.
 fn object_schema(schema: Value) -> Value {
     match schema {
         Value::Object(mut fields) => {
@@ -245,15 +246,15 @@ fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
         .maybe("allowed_domains", list(allowed))
         .maybe("blocked_domains", list(blocked))
         .maybe("user_location", near);
-    named(tool.with(extras, ME), SEARCH, "web_search")
+    named(tool.with(extras, ORIGIN), SEARCH_TOOL_TYPE, "web_search")
 }
 
 fn server(kind: &str, name: &str, extras: &Extras, losses: &mut Losses) -> Value {
     wire::note_foreign(extras, "tools", losses);
-    named(Object::new().with(extras, ME), kind, name)
+    named(Object::new().with(extras, ORIGIN), kind, name)
 }
 
-/// The tool with its dated type and its name, in front where readers look for them.
+/// Puts the dated type and the name first.
 fn named(tool: Object, kind: &str, name: &str) -> Value {
     let mut fields = tool.into_map();
     let kind = fields.shift_remove("type").unwrap_or_else(|| Value::from(kind));

@@ -1,7 +1,7 @@
-//! The JSON shapes of a messages stream, its counts and the words of the format.
+//! Stream events, token counts and enum values of the messages format.
 //!
-//! The pieces of a stream are read into borrowed structs, because there is one per token. Whole
-//! requests and answers are read field by field instead, so that unknown fields are kept.
+//! Stream events are parsed into borrowed structs, because there is one per token. Whole requests
+//! and replies are read field by field, so that unknown fields are kept.
 
 use canon::{CacheMark, Extras, Losses, Origin, Tier, Usage, Why};
 use serde::Deserialize;
@@ -9,13 +9,13 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-use super::ME;
+use super::names::ORIGIN;
 use crate::fields::{self, Object};
 use crate::{served, text};
 
-/// One piece of a stream.
+/// One stream event.
 #[derive(Debug, Deserialize)]
-pub(super) struct Piece<'a> {
+pub(super) struct MessagesEvent<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(default)]
@@ -25,7 +25,7 @@ pub(super) struct Piece<'a> {
     #[serde(borrow, default)]
     pub(super) content_block: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) delta: Option<Delta<'a>>,
+    pub(super) delta: Option<MessagesDelta<'a>>,
     #[serde(borrow, default)]
     pub(super) usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -34,9 +34,9 @@ pub(super) struct Piece<'a> {
     pub(super) context_management: Option<&'a RawValue>,
 }
 
-/// What a piece adds, to a block or to the message.
+/// The delta of an event, to a block or to the message.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Delta<'a> {
+pub(super) struct MessagesDelta<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -59,9 +59,9 @@ pub(super) struct Delta<'a> {
     pub(super) container: Option<&'a RawValue>,
 }
 
-/// Token counts. A stream tells them piecemeal; the last value of each holds.
+/// Token counts. A stream reports them in parts; the last value of each field is valid.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct Counts {
+pub(super) struct MessagesUsage {
     #[serde(default)]
     input_tokens: Option<u64>,
     #[serde(default)]
@@ -75,9 +75,9 @@ pub(super) struct Counts {
     #[serde(default)]
     output_tokens_details: Option<OutputDetails>,
     #[serde(default)]
-    server_tool_use: Option<ServerTools>,
+    server_tool_use: Option<ServerToolCounts>,
     #[serde(default)]
-    iterations: Option<Vec<Iteration>>,
+    iterations: Option<Vec<UsageIteration>>,
     #[serde(default)]
     service_tier: Option<Value>,
     #[serde(default)]
@@ -99,22 +99,22 @@ struct OutputDetails {
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct ServerTools {
+struct ServerToolCounts {
     #[serde(default)]
     web_search_requests: Option<u64>,
 }
 
-/// One of the runs an answer took.
+/// One of the model runs that a reply took.
 #[derive(Clone, Debug, Default, Deserialize)]
-struct Iteration {
+struct UsageIteration {
     #[serde(default)]
     r#type: Option<String>,
     #[serde(flatten)]
-    counts: Run,
+    counts: IterationCounts,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct Run {
+struct IterationCounts {
     #[serde(default)]
     input_tokens: Option<u64>,
     #[serde(default)]
@@ -127,8 +127,9 @@ struct Run {
     output_tokens: Option<u64>,
 }
 
-impl Run {
-    /// `input_tokens` leaves out what the cache had; our whole prompt does not.
+impl IterationCounts {
+    /// Converts to canon's convention. `input_tokens` excludes cached tokens, canon's input
+    /// includes them, <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>.
     fn read(self) -> Usage {
         let split = self.cache_creation.unwrap_or_default();
         let long = split.ephemeral_1h_input_tokens.unwrap_or_default();
@@ -151,19 +152,19 @@ impl Run {
     }
 }
 
-impl Counts {
-    /// The counts in a raw object; `None` when there are none.
+impl MessagesUsage {
+    /// Parses counts; `None` if they cannot be read.
     pub(super) fn of(raw: &RawValue) -> Option<Self> {
         serde_json::from_str(raw.get()).ok()
     }
 
-    /// The counts a stream opens with. Nothing has come out by then: the output they name is a
-    /// guess, which the last counts put right.
+    /// Returns the counts of a `message_start`, without its output count. That count is a guess,
+    /// which the last event corrects.
     pub(super) fn opening(self) -> Self {
         Self { output_tokens: None, output_tokens_details: None, ..self }
     }
 
-    /// These counts, and the later ones where they tell more.
+    /// Merges later counts into these.
     pub(super) fn then(self, later: Self) -> Self {
         Self {
             input_tokens: later.input_tokens.or(self.input_tokens),
@@ -181,18 +182,18 @@ impl Counts {
         }
     }
 
-    /// The tier it was served in, if they tell.
+    /// Returns the service tier, if it is reported.
     pub(super) fn tier(&self) -> Option<Tier> {
         if self.speed.as_ref().and_then(Value::as_str) == Some("fast") {
             return Some(Tier::Fast);
         }
         let word = self.service_tier.as_ref().and_then(Value::as_str)?;
-        Some(served::read(ME, word))
+        Some(served::read(ORIGIN, word))
     }
 
-    /// The counts in our convention.
+    /// Converts to canon's convention.
     pub(super) fn read(&self) -> Usage {
-        let run = Run {
+        let run = IterationCounts {
             input_tokens: self.input_tokens,
             cache_creation_input_tokens: self.cache_creation_input_tokens,
             cache_read_input_tokens: self.cache_read_input_tokens,
@@ -214,8 +215,8 @@ impl Counts {
     }
 }
 
-/// What shortening the history consumed: billed, but left out of the totals.
-fn compacting(iterations: &[Iteration]) -> Usage {
+/// Sums the runs that compacted the history: they are billed but excluded from the totals.
+fn compacting(iterations: &[UsageIteration]) -> Usage {
     iterations
         .iter()
         .filter(|run| run.r#type.as_deref() == Some("compaction"))
@@ -233,8 +234,8 @@ fn combined(a: Usage, b: Usage, with: impl Fn(u64, u64) -> u64) -> Usage {
     }
 }
 
-/// What the counts say besides: tier, place, the runs. Kept for the way back.
-pub(super) fn besides(mut usage: Map<String, Value>) -> Map<String, Value> {
+/// Returns the usage fields that canon has no place for: tier, location, the runs.
+pub(super) fn other_fields(mut usage: Map<String, Value>) -> Map<String, Value> {
     for known in [
         "input_tokens",
         "cache_creation_input_tokens",
@@ -256,11 +257,11 @@ pub(super) fn besides(mut usage: Map<String, Value>) -> Map<String, Value> {
     usage
 }
 
-/// Token counts in this format's words, with what its own provider said besides. Audio and image
-/// counts are parts of the totals and have no place of their own.
-pub(super) fn write_usage(usage: &Usage, besides: Option<&Value>, whole: bool) -> Value {
-    let runs = besides.and_then(|besides| besides.get("iterations")).cloned();
-    let runs: Vec<Iteration> =
+/// Writes token counts together with the provider's other usage fields. Audio and image counts are
+/// part of the totals.
+pub(super) fn write_usage(usage: &Usage, other_fields: Option<&Value>, whole: bool) -> Value {
+    let runs = other_fields.and_then(|other_fields| other_fields.get("iterations")).cloned();
+    let runs: Vec<UsageIteration> =
         runs.and_then(|r| serde_json::from_value(r).ok()).unwrap_or_default();
     let Usage {
         input,
@@ -293,7 +294,7 @@ pub(super) fn write_usage(usage: &Usage, besides: Option<&Value>, whole: bool) -
         let details = Object::new().set("thinking_tokens", thinking);
         object = object.set("output_tokens_details", details);
     }
-    let fetches = besides.and_then(|besides| besides.get("server_tool_use"));
+    let fetches = other_fields.and_then(|other_fields| other_fields.get("server_tool_use"));
     if searches > 0 || fetches.is_some() {
         let mut server = Object::new().set("web_search_requests", searches).into_map();
         for (name, count) in fetches.and_then(Value::as_object).into_iter().flatten() {
@@ -303,7 +304,7 @@ pub(super) fn write_usage(usage: &Usage, besides: Option<&Value>, whole: bool) -
         object = object.set("server_tool_use", server);
     }
     let mut object = object.into_map();
-    for (name, value) in besides.and_then(Value::as_object).into_iter().flatten() {
+    for (name, value) in other_fields.and_then(Value::as_object).into_iter().flatten() {
         if whole || name == "iterations" {
             object.entry(name.clone()).or_insert_with(|| value.clone());
         }
@@ -311,7 +312,7 @@ pub(super) fn write_usage(usage: &Usage, besides: Option<&Value>, whole: bool) -
     Value::Object(object)
 }
 
-/// Why an answer ended, from this format's word.
+/// Reads a stop reason, <https://docs.anthropic.com/en/api/handling-stop-reasons>.
 pub(super) fn read_why(word: &str) -> Why {
     match word {
         "end_turn" => Why::Stop,
@@ -324,7 +325,7 @@ pub(super) fn read_why(word: &str) -> Why {
     }
 }
 
-/// This format's word for why an answer ended.
+/// Returns the stop reason to write.
 pub(super) const fn write_why(why: Why) -> &'static str {
     match why {
         Why::Stop | Why::Malformed | Why::Other => "end_turn",
@@ -336,17 +337,17 @@ pub(super) const fn write_why(why: Why) -> &'static str {
     }
 }
 
-/// How urgent a call is, from this format's word.
+/// Reads a service tier, <https://docs.anthropic.com/en/api/service-tiers>.
 pub(super) fn read_tier(word: &str) -> Tier {
     match word {
         "auto" => Tier::Auto,
         "standard_only" => Tier::Standard,
-        other => Tier::Other(ME, other.to_owned()),
+        other => Tier::Other(ORIGIN, other.to_owned()),
     }
 }
 
-/// This format's word for how urgent a call is; `None` when it has none. `auto` uses what
-/// priority the account has; the fastest tier is a matter of `speed`.
+/// Returns the service tier to write; `None` if the format has no equivalent. `auto` uses the
+/// account's priority capacity; the fast tier is set in `speed`.
 pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
     match tier {
         Tier::Auto | Tier::Priority => Some("auto"),
@@ -357,18 +358,19 @@ pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
     }
 }
 
-/// Names the fields that only another format knows. What a thing is called there is no loss.
+/// Notes the fields that only another format has.
 pub(super) fn note_foreign(extras: &Extras, of: &str, losses: &mut Losses) {
-    fields::note_foreign(extras, ME, of, losses);
+    fields::note_foreign(extras, ORIGIN, of, losses);
 }
 
-/// A prompt-cache breakpoint.
+/// Reads a prompt-cache breakpoint,
+/// <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>.
 pub(super) fn read_cache(mark: &Value) -> CacheMark {
     CacheMark { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) }
 }
 
-/// A prompt-cache breakpoint. The format knows five minutes and one hour; of other times it takes
-/// the next longer one, or else the longest.
+/// Writes a prompt-cache breakpoint. The format has lifetimes of five minutes and one hour; other
+/// lifetimes are rounded up to one of them.
 pub(super) fn write_cache(mark: &CacheMark) -> Value {
     let CacheMark { ttl } = mark;
     let ttl = ttl.as_deref().map(|ttl| match minutes(ttl) {
@@ -391,11 +393,11 @@ mod tests {
     use serde_json::json;
 
     fn usage(value: Value) -> Usage {
-        serde_json::from_value::<Counts>(value).unwrap().read()
+        serde_json::from_value::<MessagesUsage>(value).unwrap().read()
     }
 
     #[test]
-    fn the_prompt_includes_what_the_cache_had() {
+    fn input_includes_cached_tokens() {
         let read = usage(json!({"input_tokens": 10, "cache_creation_input_tokens": 30,
             "cache_read_input_tokens": 100, "output_tokens": 7,
             "cache_creation": {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 10},
@@ -408,21 +410,21 @@ mod tests {
     }
 
     #[test]
-    fn shortening_the_history_is_counted() {
+    fn compaction_runs_are_counted() {
         let value = json!({"input_tokens": 181, "output_tokens": 8, "iterations": [
             {"type": "compaction", "input_tokens": 100, "output_tokens": 83,
              "cache_read_input_tokens": 1000},
             {"type": "message", "input_tokens": 181, "output_tokens": 8}]});
         let read = usage(value.clone());
         assert_eq!((read.input, read.cache_read, read.output), (1281, 1000, 91));
-        let besides = Value::Object(besides(value.as_object().unwrap().clone()));
-        let written = write_usage(&read, Some(&besides), true);
+        let other_fields = Value::Object(other_fields(value.as_object().unwrap().clone()));
+        let written = write_usage(&read, Some(&other_fields), true);
         assert_eq!(written["input_tokens"], 181);
         assert_eq!(usage(written), read);
     }
 
     #[test]
-    fn a_cache_mark_keeps_at_least_its_time() {
+    fn cache_lifetime_is_rounded_up() {
         let ttl = |ttl: &str| write_cache(&CacheMark { ttl: Some(ttl.to_owned()) })["ttl"].clone();
         assert_eq!([ttl("5m"), ttl("30m"), ttl("1h"), ttl("300s")], ["5m", "1h", "1h", "5m"]);
     }

@@ -1,31 +1,32 @@
-//! Canon into a whole answer.
+//! Writes a whole messages reply.
 
 use canon::{Candidate, Chat, Finish, Kind, Losses, Lossy, Part, Reply, Show, Why};
 use serde_json::Value;
 
-use super::write_answer::Blocks;
-use super::{ME, wire};
+use super::names::ORIGIN;
+use super::wire;
+use super::write_reply_blocks::ReplyBlocks;
 use crate::Stamp;
 use crate::fields::Object;
 use crate::served::{self, TIER, USAGE};
 
-/// Writes an answer for the caller whose request that was.
+/// Writes a reply to the caller of `chat`.
 pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created: _, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    let tier = served::note(&extras, ME, &mut losses);
-    losses.add_if(candidates.len() > 1, "candidates", "the messages format has one answer");
+    let tier = served::note(&extras, ORIGIN, &mut losses);
+    losses.add_if(candidates.len() > 1, "candidates", "the messages format has a single candidate");
     let first = candidates.into_iter().min_by_key(|candidate| candidate.index).unwrap_or_default();
     let Candidate { index: _, parts, finish, logprobs, extras: own } = first;
-    served::note(&own, ME, &mut losses);
+    served::note(&own, ORIGIN, &mut losses);
     losses.add_if(!logprobs.is_empty(), "reply.logprobs", "the messages format has none");
     let refused = parts.iter().any(|part| matches!(part.kind, Kind::Refusal(_)));
     let hidden = chat.thinking.show == Some(Show::Hidden);
     let parts = parts.into_iter().map(|part| if hidden { hide(part) } else { part }).collect();
-    let blocks = Blocks::new(&stamp.id).write_all(parts, &mut losses);
+    let blocks = ReplyBlocks::new(&stamp.id).write_all(parts, &mut losses);
     let (reason, stop) = finish_words(finish.as_ref(), refused, &mut losses);
-    let besides = extras.get(ME, USAGE);
-    let usage = wire::write_usage(&usage.unwrap_or_default(), besides, true);
+    let other_fields = extras.get(ORIGIN, USAGE);
+    let usage = wire::write_usage(&usage.unwrap_or_default(), other_fields, true);
     let usage = with_tier(usage, tier);
     let body: Value = Object::new()
         .set("id", format!("msg_{}", stamp.id))
@@ -36,13 +37,13 @@ pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> 
         .set("stop_reason", reason)
         .set("stop_sequence", stop)
         .set("usage", usage)
-        .with(&own, ME)
-        .with(&extras, ME)
+        .with(&own, ORIGIN)
+        .with(&extras, ORIGIN)
         .into();
     (body.to_string().into_bytes(), losses.into_vec())
 }
 
-/// The counts with the tier the answer was served in, where another format's answer tells it.
+/// Adds the service tier that another format's reply reports.
 pub(super) fn with_tier(mut usage: Value, tier: Option<&'static str>) -> Value {
     if let (Value::Object(usage), Some(tier)) = (&mut usage, tier) {
         usage.insert(TIER.to_owned(), Value::from(tier));
@@ -50,7 +51,7 @@ pub(super) fn with_tier(mut usage: Value, tier: Option<&'static str>) -> Value {
     usage
 }
 
-/// A thought without its words, as a caller wants it that asked to be shown none.
+/// Removes the text of a thought, for callers that asked not to see it.
 pub(super) fn hide(mut part: Part) -> Part {
     if let Kind::Thought(thought) = &mut part.kind {
         thought.text.clear();
@@ -58,8 +59,8 @@ pub(super) fn hide(mut part: Part) -> Part {
     part
 }
 
-/// This format's words for an end: the reason, and the stop text that was met. Words of refusal
-/// are plain text here, and only the reason tells what they are.
+/// Returns stop reason and stop sequence to write. A refusal is plain text here, so only the reason
+/// marks it.
 pub(super) fn finish_words(
     finish: Option<&Finish>,
     refused: bool,
@@ -67,11 +68,11 @@ pub(super) fn finish_words(
 ) -> (Value, Value) {
     let Some(Finish { why, raw, stop }) = finish else { return (Value::Null, Value::Null) };
     let why = if refused && *why == Why::Stop { &Why::Filtered } else { why };
-    let word = raw.for_origin(ME).unwrap_or(wire::write_why(*why));
+    let word = raw.for_origin(ORIGIN).unwrap_or(wire::write_why(*why));
     losses.add_if(
         *why == Why::Malformed,
         "finish",
-        "the messages format has no word for output that made no sense",
+        "the messages format has no stop reason for malformed output",
     );
     (Value::from(word), stop.as_deref().map_or(Value::Null, Value::from))
 }

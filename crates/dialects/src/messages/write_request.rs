@@ -1,4 +1,4 @@
-//! Canon into a messages request.
+//! Writes a messages request.
 
 use canon::{
     Chat, Fault, Format, Hints, Kind, Level, Losses, Lossy, Modality, Part, Role, Sampling, State,
@@ -6,16 +6,16 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::read_request::ROLE;
-use super::thinking::{self, Asked, Generation, Room};
-use super::{ME, PATH, schema, tools, wire, write_blocks};
+use super::names::{ORIGIN, PATH, ROLE_EXTRA};
+use super::thinking::{self, ThinkingLimits, ThinkingRequest, ThinkingSupport};
+use super::{schema, tools, wire, write_request_blocks};
 use crate::fields::{Object, Path, number};
 use crate::json::Segments;
 use crate::steering::Steering;
 use crate::{Lane, Outgoing};
 
-/// The output limit where neither caller nor catalog knows one; the format requires it.
-const DEFAULT_LIMIT: u64 = 4_096;
+/// The output limit if neither caller nor catalog sets one; the format requires it.
+const DEFAULT_MAX_TOKENS: u64 = 4_096;
 
 /// Writes a request for a lane.
 pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault> {
@@ -35,75 +35,78 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
         extras,
     } = chat;
     let mut losses = Losses::new();
-    // A messages stream tells its usage anyway, and the caller's writer knows whether to pass it on.
-    for name in extras.foreign_to(ME).filter(|name| *name != "stream_options") {
+    // A messages stream always reports usage, and the caller's writer decides whether to pass it
+    // on.
+    for name in extras.foreign_to(ORIGIN).filter(|name| *name != "stream_options") {
         losses.add(name, "only the caller's format has this field");
     }
     losses.add_if(
         *canvas != canon::Canvas::default(),
         "canvas",
-        "the messages format answers in text only",
+        "the messages format replies only in text",
     );
     losses.add_if(
         modalities.iter().any(|modality| *modality != Modality::Text),
         "modalities",
-        "the messages format answers in text only",
+        "the messages format replies only in text",
     );
     let steering = Steering::of(lane);
-    let Conversation { mut system, messages } = conversation(turns, &mut losses)?;
-    let mut config = match extras.get(ME, "output_config") {
+    let WrittenConversation { mut system, messages } = conversation(turns, &mut losses)?;
+    let mut config = match extras.get(ORIGIN, "output_config") {
         Some(Value::Object(config)) => config.clone(),
         _ => Map::new(),
     };
     write_format(format, &mut config, &mut system, &mut losses);
     let set = lane.limit.or(sampling.max_output).or(lane.max_output);
-    let room = Room {
-        max_tokens: set.unwrap_or(DEFAULT_LIMIT),
+    let room = ThinkingLimits {
+        max_tokens: set.unwrap_or(DEFAULT_MAX_TOKENS),
         free: set.is_none(),
         own_effort: config.contains_key("effort"),
-        unthought: unthought(&messages),
+        lacks_thinking: lacks_thinking(&messages),
     };
-    let own_thinking = extras.get(ME, "thinking");
-    let asked = ask(*thinking, own_thinking, room, &steering, &mut losses);
+    let own_thinking = extras.get(ORIGIN, "thinking");
+    let asked = thinking_request(*thinking, own_thinking, room, &steering, &mut losses);
     if let Some(word) = asked.effort {
         config.entry("effort").or_insert_with(|| Value::from(word));
     }
 
     let body = Object::new().set("model", lane.model).set("max_tokens", asked.max_tokens);
-    let body = body.maybe("system", (!system.is_empty()).then(|| write_blocks::content(system)));
+    let body =
+        body.maybe("system", (!system.is_empty()).then(|| write_request_blocks::content(system)));
     let body = body.set("messages", messages);
     let body = tools::write(body, tools, choice, asked.on, &mut losses)?;
-    let body = write_sampling(body, sampling, asked.on, Generation::of(&steering), &mut losses);
+    let body =
+        write_sampling(body, sampling, asked.on, ThinkingSupport::of(&steering), &mut losses);
     let body = body
         .maybe("thinking", asked.thinking)
         .maybe("output_config", (!config.is_empty()).then_some(config));
     let body = write_hints(body, hints, state, &mut losses);
-    let body = body.maybe("stream", stream.then_some(true)).with(extras, ME);
+    let body = body.maybe("stream", stream.then_some(true)).with(extras, ORIGIN);
     let body = Value::from(body).to_string();
     Ok((Outgoing { path: PATH.to_owned(), body: Segments::whole(body) }, losses.into_vec()))
 }
 
-/// What is asked of the model's thinking; the caller's own words for it go before ours.
-fn ask(
+/// Returns the thinking fields. The caller's own fields win over canon.
+fn thinking_request(
     thinking: Thinking,
     own: Option<&Value>,
-    room: Room,
+    room: ThinkingLimits,
     steering: &Steering,
     losses: &mut Losses,
-) -> Asked {
+) -> ThinkingRequest {
     match own {
-        Some(own) => Asked {
+        Some(own) => ThinkingRequest {
             thinking: Some(own.clone()),
             max_tokens: room.max_tokens,
             on: thinking.level != Some(Level::Off),
-            ..Asked::default()
+            ..ThinkingRequest::default()
         },
         None => thinking::write(thinking, room, steering, losses),
     }
 }
 
-/// Whether the conversation goes on from results of calls whose turn does not begin with thinking.
-fn unthought(messages: &[Value]) -> bool {
+/// Returns true if the conversation continues after calls whose turn does not begin with thinking.
+fn lacks_thinking(messages: &[Value]) -> bool {
     let [.., before, last] = messages else { return false };
     let answers = content(last).iter().any(|block| kind(block) == Some("tool_result"));
     let first = content(before).first().and_then(kind);
@@ -118,26 +121,26 @@ fn kind(block: &Value) -> Option<&str> {
     block.get("type").and_then(Value::as_str)
 }
 
-/// The turns in this format's shape.
-struct Conversation {
+/// The conversation as this format writes it.
+struct WrittenConversation {
     system: Vec<Value>,
     messages: Vec<Value>,
 }
 
-/// A message in the making. Results stand first in it, whatever their order was.
-struct Message {
+/// A message under construction. Results come first, as the format requires.
+struct PendingMessage {
     role: &'static str,
     results: Vec<Value>,
     rest: Vec<Value>,
     extras: Map<String, Value>,
 }
 
-impl Message {
+impl PendingMessage {
     fn into_value(self) -> Value {
         let Self { role, mut results, rest, extras } = self;
         results.extend(rest);
         let message =
-            Object::new().set("role", role).set("content", write_blocks::content(results));
+            Object::new().set("role", role).set("content", write_request_blocks::content(results));
         let mut fields = message.into_map();
         for (name, value) in extras {
             fields.entry(name).or_insert(value);
@@ -146,28 +149,28 @@ impl Message {
     }
 }
 
-fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<Conversation, Fault> {
+fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversation, Fault> {
     let root = Path::Root.key("turns");
     let mut system = Vec::new();
-    let mut messages: Vec<Message> = Vec::new();
+    let mut messages: Vec<PendingMessage> = Vec::new();
     for (at, turn) in turns.iter().enumerate() {
         let Turn { role, parts, name, extras } = turn;
         wire::note_foreign(extras, "turn", losses);
-        losses.add_if(name.is_some(), "turn.name", "the messages format has no names of speakers");
+        losses.add_if(name.is_some(), "turn.name", "the messages format has no participant names");
         let path = root.item(at);
         let path = path.key("parts");
-        let own_role = extras.get(ME, ROLE).is_some();
+        let own_role = extras.get(ORIGIN, ROLE_EXTRA).is_some();
         let (role, blocks) = match role {
             Role::User => ("user", blocks(parts, &path, losses)?),
-            Role::Assistant => ("assistant", spoken(parts, &path, losses)?),
+            Role::Assistant => ("assistant", assistant_blocks(parts, &path, losses)?),
             Role::System | Role::Developer if own_role => ("system", blocks(parts, &path, losses)?),
             Role::System | Role::Developer if messages.is_empty() => {
                 system.extend(instructions(parts, losses));
                 continue;
             }
             Role::System | Role::Developer => {
-                losses.add("turn.system", "later instructions are told as words of the user");
-                ("user", instructions(parts, losses).into_iter().map(marked).collect())
+                losses.add("turn.system", "later instructions are sent as user text");
+                ("user", instructions(parts, losses).into_iter().map(with_system_tags).collect())
             }
         };
         if blocks.is_empty() {
@@ -175,7 +178,7 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<Conversation, Fau
         }
         let fresh = messages.last().is_none_or(|last| last.role != role);
         if fresh {
-            messages.push(Message {
+            messages.push(PendingMessage {
                 role,
                 results: Vec::new(),
                 rest: Vec::new(),
@@ -187,64 +190,68 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<Conversation, Fau
                 let result = kind(&block) == Some("tool_result");
                 if result { message.results.push(block) } else { message.rest.push(block) }
             }
-            for (name, value) in extras.for_origin(ME).into_iter().flatten() {
-                if name == ROLE {
+            for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
+                if name == ROLE_EXTRA {
                     continue;
                 }
                 message.extras.entry(name.clone()).or_insert_with(|| value.clone());
             }
         }
     }
-    let mut messages: Vec<Value> = messages.into_iter().map(Message::into_value).collect();
+    let mut messages: Vec<Value> = messages.into_iter().map(PendingMessage::into_value).collect();
     if messages.is_empty() && !system.is_empty() {
-        losses.add("turn.system", "instructions alone are told as words of the user");
-        let content = write_blocks::content(std::mem::take(&mut system));
+        losses.add("turn.system", "a conversation of instructions alone is sent as user text");
+        let content = write_request_blocks::content(std::mem::take(&mut system));
         messages.push(Object::new().set("role", "user").set("content", content).into());
     }
-    Ok(Conversation { system, messages })
+    Ok(WrittenConversation { system, messages })
 }
 
 fn blocks(parts: &[Part], path: &Path<'_>, losses: &mut Losses) -> Result<Vec<Value>, Fault> {
     let mut blocks = Vec::with_capacity(parts.len());
     for (at, part) in parts.iter().enumerate() {
-        blocks.extend(write_blocks::write(part, &path.item(at), losses)?);
+        blocks.extend(write_request_blocks::write(part, &path.item(at), losses)?);
     }
     Ok(blocks)
 }
 
-/// What the model said. The format shows a model no media of its own.
-fn spoken(parts: &[Part], path: &Path<'_>, losses: &mut Losses) -> Result<Vec<Value>, Fault> {
-    let mut said = Vec::with_capacity(parts.len());
+/// Writes an assistant turn. The format takes no media in it.
+fn assistant_blocks(
+    parts: &[Part],
+    path: &Path<'_>,
+    losses: &mut Losses,
+) -> Result<Vec<Value>, Fault> {
+    let mut blocks = Vec::with_capacity(parts.len());
     for (at, part) in parts.iter().enumerate() {
         if matches!(part.kind, Kind::Media(_)) {
-            losses.add("turn.media", "a turn of the model's own holds no media in this format");
+            losses.add("turn.media", "assistant turns hold no media in this format");
         } else {
-            said.extend(write_blocks::write(part, &path.item(at), losses)?);
+            blocks.extend(write_request_blocks::write(part, &path.item(at), losses)?);
         }
     }
-    Ok(said)
+    Ok(blocks)
 }
 
-/// Instructions hold text only.
+/// Writes instructions, which hold only text.
 fn instructions(parts: &[Part], losses: &mut Losses) -> Vec<Value> {
     let path = Path::Root.key("system");
     parts
         .iter()
         .filter_map(|part| {
             if part.as_text().is_none() {
-                losses.add("system", "instructions of the messages format hold text only");
+                losses.add("system", "instructions of the messages format hold only text");
                 return None;
             }
-            write_blocks::write(part, &path, losses).ok().flatten()
+            write_request_blocks::write(part, &path, losses).ok().flatten()
         })
         .collect()
 }
 
-fn marked(mut block: Value) -> Value {
+fn with_system_tags(mut block: Value) -> Value {
     if let Some(text) = block.get_mut("text")
-        && let Some(said) = text.as_str()
+        && let Some(instruction) = text.as_str()
     {
-        *text = Value::from(format!("<system>\n{said}\n</system>"));
+        *text = Value::from(format!("<system>\n{instruction}\n</system>"));
     }
     block
 }
@@ -258,7 +265,10 @@ fn write_format(
     match format {
         Format::Text => {}
         Format::Json => {
-            losses.add("format.json", "the messages format can only be asked for JSON in words");
+            losses.add(
+                "format.json",
+                "the messages format has no JSON mode, so the prompt asks for JSON",
+            );
             let words = "Answer with a single JSON object and nothing else.";
             system.push(Object::new().set("type", "text").set("text", words).into());
         }
@@ -266,9 +276,9 @@ fn write_format(
             losses.add_if(
                 *strict == Some(false),
                 "format.strict",
-                "the messages format always enforces the shape",
+                "the messages format always enforces the schema",
             );
-            let mut shape = schema::bend(&schema.json);
+            let mut shape = schema::restrict(&schema.json);
             if let (Some(words), Value::Object(fields)) = (description, &mut shape) {
                 fields.entry("description").or_insert_with(|| Value::from(words.as_str()));
             }
@@ -282,7 +292,7 @@ fn write_sampling(
     body: Object,
     sampling: &Sampling,
     thinks: bool,
-    generation: Generation,
+    generation: ThinkingSupport,
     losses: &mut Losses,
 ) -> Object {
     let Sampling {
@@ -303,7 +313,7 @@ fn write_sampling(
     losses.add_if(seed.is_some(), "sampling.seed", NONE);
     losses.add_if(logprobs.is_some(), "sampling.logprobs", NONE);
     losses.add_if(candidates.is_some_and(|n| n > 1), "sampling.candidates", NONE);
-    let refusing = generation == Generation::Adaptive;
+    let refusing = generation == ThinkingSupport::Adaptive;
     let temperature = temperature.filter(|value| {
         let refused = (thinks || refusing) && *value != 1.0;
         losses.add_if(refused, "sampling.temperature", "this model takes no temperature here");
@@ -312,9 +322,9 @@ fn write_sampling(
     losses.add_if(
         temperature.is_some_and(|value| value > 1.0),
         "sampling.temperature",
-        "temperatures of the messages format end at 1",
+        "the messages format limits the temperature to 1",
     );
-    // Some models refuse the two together, and a nucleus of everything says nothing.
+    // Some models refuse both parameters together, and a `top_p` of 1 has no effect.
     let top_p = top_p.filter(|value| *value < 1.0 || temperature.is_none());
     let top_p = top_p.filter(|value| {
         let refused = (thinks && *value < 0.95) || (refusing && *value < 0.99);
@@ -334,11 +344,19 @@ fn write_sampling(
 fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
     let Hints { user, metadata, tier, cache_key, verbosity } = hints;
     let State { store, previous, background } = state;
-    const KEPT: &str = "the messages format keeps no conversations";
+    const KEPT: &str = "the messages format stores no conversations";
     losses.add_if(*store == Some(true), "state.store", KEPT);
     losses.add_if(previous.is_some(), "state.previous", KEPT);
-    losses.add_if(*background == Some(true), "state.background", "a call cannot run on alone");
-    losses.add_if(!metadata.is_empty(), "hints.metadata", "the format takes a user id only");
+    losses.add_if(
+        *background == Some(true),
+        "state.background",
+        "the messages format has no background mode",
+    );
+    losses.add_if(
+        !metadata.is_empty(),
+        "hints.metadata",
+        "the messages format takes only a user id",
+    );
     losses.add_if(cache_key.is_some(), "hints.cache_key", "the messages format has no such field");
     losses.add_if(verbosity.is_some(), "hints.verbosity", "the messages format has no such field");
     let word = tier.as_ref().and_then(wire::write_tier);

@@ -1,11 +1,11 @@
-//! Events into a stream for a client.
+//! Writes a messages stream, <https://docs.anthropic.com/en/docs/build-with-claude/streaming>.
 //!
-//! The format has one block open at a time, so of parts that grow at once the first is written as
-//! it grows and the others wait. It also wants the seal of a part before the part, where the part
-//! has no slot for one; a call is therefore begun only when its second piece or its end arrives,
-//! by which time a provider that seals calls has sealed it. A text is not ended with its part: a
-//! provider that seals the end of its answer sends it as a text of its own, and clients take the
-//! last block for the whole answer.
+//! The format has one block open at a time. Of parts that grow in parallel, the first is written
+//! live and the others wait. A part without a signature field needs the carrier of its signature
+//! before it. Therefore a call begins only when its second piece or its end arrives; a provider
+//! that signs calls has signed it by then. A text block does not end with its part: a provider that
+//! signs the end of its reply sends it as a separate text, and clients take the last block for the
+//! whole answer.
 
 use canon::{
     Chat, Citation, Event, Finish, Growth, Loss, Losses, Opening, Origin, Part, Place, Seal, Show,
@@ -14,62 +14,62 @@ use canon::{
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-use super::seals::{self, Saying, Whose};
-use super::write_answer::{Blocks, write_citation};
+use super::names::ORIGIN;
+use super::signatures::{self, OpenText, SignatureTarget};
 use super::write_reply::{finish_words, hide, with_tier};
-use super::{ME, fault, names, wire};
+use super::write_reply_blocks::{ReplyBlocks, write_citation};
+use super::{fault, tool_names, wire};
 use crate::fields::{Object, matters};
 use crate::served::{self, USAGE};
 use crate::{Stamp, Writer};
 
-/// Writes a message piece by piece.
-pub(super) struct MessagesWriter {
+/// Writes the events of a messages stream.
+pub(super) struct MessagesStreamWriter {
     id: String,
     model: String,
     usage: Option<Usage>,
-    /// Whether the caller asked to be shown no thinking.
+    /// True if the caller asked not to see thinking.
     hidden: bool,
     refused: bool,
     begun: bool,
     broken: bool,
-    /// The number of the next block.
+    /// The index of the next block.
     index: u32,
-    /// The parts that are not yet written to their end, in order. The first one is written live.
-    parts: BTreeMap<u32, Growing>,
-    blocks: Blocks,
-    /// The text block that is open.
-    saying: Option<Saying>,
-    /// The tier the answer is served in, until it is told.
+    /// Parts that are not completely written, in order. The first one is written live.
+    parts: BTreeMap<u32, GrowingPart>,
+    blocks: ReplyBlocks,
+    open_text: Option<OpenText>,
+    /// The service tier, until it is written.
     tier: Option<&'static str>,
     finish: Option<Finish>,
-    /// What the provider's own format says of the answer.
+    /// Fields that only the provider's format has.
     asides: Map<String, Value>,
     losses: Losses,
 }
 
-/// A part on its way.
-struct Growing {
-    what: What,
+/// A part that is not completely written.
+struct GrowingPart {
+    what: GrowingKind,
     /// Pieces that wait until the part may be written.
     waiting: Vec<String>,
-    /// What was written of a text, for sources that quote it.
-    said: String,
+    /// The written text, for citations that quote it.
+    written_text: String,
     citations: Vec<Citation>,
     seal: Option<Seal>,
     extras: Map<String, Value>,
-    /// Whether it was begun.
+    /// True once its block has begun.
     started: bool,
     closed: bool,
 }
 
-enum What {
+enum GrowingKind {
     Text,
     Thought,
     Call { id: String, name: String, custom: bool },
     Whole(Box<Part>),
 }
 
-impl MessagesWriter {
+impl MessagesStreamWriter {
     pub(super) fn new(chat: &Chat, stamp: &Stamp) -> Self {
         Self {
             id: format!("msg_{}", stamp.id),
@@ -81,8 +81,8 @@ impl MessagesWriter {
             broken: false,
             index: 0,
             parts: BTreeMap::new(),
-            blocks: Blocks::new(&stamp.id),
-            saying: None,
+            blocks: ReplyBlocks::new(&stamp.id),
+            open_text: None,
             tier: None,
             finish: None,
             asides: Map::new(),
@@ -90,7 +90,7 @@ impl MessagesWriter {
         }
     }
 
-    /// The opening of the message, with the counts known by now.
+    /// Writes `message_start` with the counts known so far.
     fn begin(&mut self, out: &mut Vec<u8>) {
         if self.begun {
             return;
@@ -114,16 +114,16 @@ impl MessagesWriter {
         self.begin(out);
         self.refused |= matches!(opening, Opening::Refusal);
         let what = match opening {
-            Opening::Text | Opening::Refusal => What::Text,
-            Opening::Thought => What::Thought,
-            Opening::ToolCall { id, name, custom } => What::Call { id, name, custom },
-            Opening::Whole(part) if self.hidden => What::Whole(Box::new(hide(*part))),
-            Opening::Whole(part) => What::Whole(part),
+            Opening::Text | Opening::Refusal => GrowingKind::Text,
+            Opening::Thought => GrowingKind::Thought,
+            Opening::ToolCall { id, name, custom } => GrowingKind::Call { id, name, custom },
+            Opening::Whole(part) if self.hidden => GrowingKind::Whole(Box::new(hide(*part))),
+            Opening::Whole(part) => GrowingKind::Whole(part),
         };
-        let growing = Growing {
+        let growing = GrowingPart {
             what,
             waiting: Vec::new(),
-            said: String::new(),
+            written_text: String::new(),
             citations: Vec::new(),
             seal: None,
             extras: Map::new(),
@@ -137,7 +137,7 @@ impl MessagesWriter {
         let Some(part) = self.parts.get_mut(&place.slot) else { return };
         match growth {
             Growth::Text(text) if text.is_empty() => return,
-            Growth::Text(_) if self.hidden && matches!(part.what, What::Thought) => return,
+            Growth::Text(_) if self.hidden && matches!(part.what, GrowingKind::Thought) => return,
             Growth::Text(text) => part.waiting.push(text),
             Growth::Citation(citation) => part.citations.push(citation),
             Growth::Extra { origin: Origin::Messages, name, value } => {
@@ -148,22 +148,24 @@ impl MessagesWriter {
                 &format!("part.{name}"),
                 "only the provider's format has this field",
             ),
-            Growth::Logprobs(_) => self.losses.add("reply.logprobs", "the format has none"),
+            Growth::Logprobs(_) => {
+                self.losses.add("reply.logprobs", "the messages format has none")
+            }
         }
         self.advance(out);
     }
 
-    /// Writes what may be written by now.
+    /// Writes everything that may be written by now.
     fn advance(&mut self, out: &mut Vec<u8>) {
         while let Some(mut first) = self.parts.first_entry() {
             let growing = first.get_mut();
-            let mut pen = Pen {
+            let mut writer = BlockWriter {
                 index: &mut self.index,
-                saying: &mut self.saying,
+                open_text: &mut self.open_text,
                 losses: &mut self.losses,
                 out: &mut *out,
             };
-            pen.write(growing, &mut self.blocks);
+            writer.write(growing, &mut self.blocks);
             if !growing.closed {
                 return;
             }
@@ -177,29 +179,31 @@ impl MessagesWriter {
         for name in ["stop_details", "container"] {
             delta = delta.maybe(name, self.asides.shift_remove(name));
         }
-        let besides = self.asides.shift_remove(USAGE);
-        let usage = wire::write_usage(&self.usage.unwrap_or_default(), besides.as_ref(), false);
+        let other_fields = self.asides.shift_remove(USAGE);
+        let usage =
+            wire::write_usage(&self.usage.unwrap_or_default(), other_fields.as_ref(), false);
         let usage = with_tier(usage, self.tier.take());
         let body = Object::new()
             .set("delta", delta)
             .set("usage", usage)
             .maybe("context_management", self.asides.shift_remove("context_management"));
         event("message_delta", body, out);
-        last(out);
+        write_stop(out);
         for (name, _) in std::mem::take(&mut self.asides) {
             self.losses.add(&format!("reply.{name}"), "a stream has no place for this field");
         }
     }
 }
 
-impl Writer for MessagesWriter {
+impl Writer for MessagesStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
-            // The opening waits for the counts, which some providers tell right behind it.
+            // `message_start` waits for the counts, which some providers report right after their
+            // first event.
             Event::Begin { .. } => {}
             Event::Count(usage) => self.usage = Some(usage),
             Event::Open(place, _) if place.candidate > 0 => {
-                self.losses.add("candidates", "the messages format has one answer");
+                self.losses.add("candidates", "the messages format has a single candidate");
             }
             Event::Open(place, opening) => self.open(place, opening, out),
             Event::Grow(place, growth) if place.candidate == 0 => self.grow(place, growth, out),
@@ -219,28 +223,28 @@ impl Writer for MessagesWriter {
                 self.asides.insert(name, value);
             }
             Event::Aside { origin, name, value, .. } => {
-                let tier = served::aside(origin, &name, &value, ME, &mut self.losses);
+                let tier = served::aside(origin, &name, &value, ORIGIN, &mut self.losses);
                 self.tier = tier.or(self.tier);
             }
             Event::End { candidate, finish } => {
                 if candidate == 0 {
                     self.begin(out);
-                    if self.saying.take().is_some() {
-                        stop(&mut self.index, out);
+                    if self.open_text.take().is_some() {
+                        write_block_stop(&mut self.index, out);
                     }
                     self.finish = Some(finish);
                 }
             }
             Event::Fault(fault) => {
                 self.broken = true;
-                error(&fault::write(&fault, None).1, out);
+                write_error(&fault::write(&fault, None).1, out);
             }
         }
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
-        // The counts may have come behind the end, so the end is only told now. An answer that
-        // never ended is left open: its reader has reported a fault.
+        // Counts may arrive after the end, so the end is written only now. A reply without an end
+        // stays open: its reader has reported an error.
         if !self.broken
             && let Some(finish) = self.finish.take()
         {
@@ -250,7 +254,7 @@ impl Writer for MessagesWriter {
     }
 }
 
-/// An event with its name on its own line and in its data, as clients need it.
+/// Writes an event, with its name both on a line of its own and in its data, as clients require.
 fn event(kind: &str, body: Object, out: &mut Vec<u8>) {
     let mut fields = Object::new().set("type", kind).into_map();
     fields.extend(body.into_map());
@@ -262,45 +266,44 @@ fn event(kind: &str, body: Object, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// The event that ends a stream.
-pub(super) fn last(out: &mut Vec<u8>) {
+/// Writes `message_stop`.
+pub(super) fn write_stop(out: &mut Vec<u8>) {
     event("message_stop", Object::new(), out);
 }
 
-/// The event that ends a broken stream.
-/// The end of an answer at its output limit, with the block that was open.
-pub(super) fn cut(open: Option<u64>, usage: &Usage, out: &mut Vec<u8>) {
+/// Ends a reply at its output limit and closes the open block.
+pub(super) fn write_truncated(open: Option<u64>, usage: &Usage, out: &mut Vec<u8>) {
     if let Some(index) = open {
         event("content_block_stop", Object::new().set("index", index), out);
     }
     let delta = Object::new().set("stop_reason", "max_tokens").set("stop_sequence", Value::Null);
     let usage = wire::write_usage(usage, None, false);
     event("message_delta", Object::new().set("delta", delta).set("usage", usage), out);
-    last(out);
+    write_stop(out);
 }
 
-pub(super) fn error(body: &[u8], out: &mut Vec<u8>) {
+pub(super) fn write_error(body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"event: error\ndata: ");
     out.extend_from_slice(body);
     out.extend_from_slice(b"\n\n");
 }
 
-fn stop(index: &mut u32, out: &mut Vec<u8>) {
+fn write_block_stop(index: &mut u32, out: &mut Vec<u8>) {
     event("content_block_stop", Object::new().set("index", *index), out);
     *index += 1;
 }
 
-/// Writes blocks one behind the other.
-struct Pen<'a> {
+/// Writes one block after the other.
+struct BlockWriter<'a> {
     index: &'a mut u32,
-    saying: &'a mut Option<Saying>,
+    open_text: &'a mut Option<OpenText>,
     losses: &'a mut Losses,
     out: &'a mut Vec<u8>,
 }
 
-impl Pen<'_> {
+impl BlockWriter<'_> {
     fn start(&mut self, block: Value) {
-        if let Some(before) = self.saying.take() {
+        if let Some(before) = self.open_text.take() {
             self.stop();
             before.carriers().for_each(|carrier| self.whole(carrier));
         }
@@ -308,7 +311,7 @@ impl Pen<'_> {
         event("content_block_start", body, self.out);
     }
 
-    /// The commonest event of all, written without building a tree.
+    /// Writes a delta, the most frequent event, without building a tree.
     fn delta(&mut self, kind: &str, field: &str, text: &str) {
         let (index, text) = (*self.index, Value::from(text));
         let head = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
@@ -318,10 +321,10 @@ impl Pen<'_> {
     }
 
     fn stop(&mut self) {
-        stop(self.index, self.out);
+        write_block_stop(self.index, self.out);
     }
 
-    /// A block that is here as a whole, in the pieces clients expect of its kind.
+    /// Writes a complete block in the deltas that clients expect of its kind.
     fn whole(&mut self, block: Value) {
         let Value::Object(mut fields) = block else { return };
         let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -367,17 +370,17 @@ impl Pen<'_> {
         event("content_block_delta", body, self.out);
     }
 
-    /// Writes as much of a part as may be written by now.
-    fn write(&mut self, part: &mut Growing, blocks: &mut Blocks) {
+    /// Writes as much of a part as possible by now.
+    fn write(&mut self, part: &mut GrowingPart, blocks: &mut ReplyBlocks) {
         match &part.what {
-            What::Text => self.text(part),
-            What::Thought => self.thought(part),
-            What::Call { .. } => self.call(part),
-            What::Whole(whole) => {
+            GrowingKind::Text => self.text(part),
+            GrowingKind::Thought => self.thought(part),
+            GrowingKind::Call { .. } => self.call(part),
+            GrowingKind::Whole(whole) => {
                 if part.closed {
                     let Part { kind, seal, cache, mut extras } = (**whole).clone();
                     for (name, value) in std::mem::take(&mut part.extras) {
-                        extras.put(ME, &name, value);
+                        extras.put(ORIGIN, &name, value);
                     }
                     let seal = part.seal.take().or(seal);
                     let mut written = Vec::new();
@@ -390,41 +393,41 @@ impl Pen<'_> {
         }
     }
 
-    fn text(&mut self, part: &mut Growing) {
+    fn text(&mut self, part: &mut GrowingPart) {
         let waiting = std::mem::take(&mut part.waiting);
         let speaks = !waiting.is_empty() || !part.citations.is_empty();
         if speaks && !part.started {
             part.started = true;
             let sealed = part.seal.is_some();
-            if !self.saying.as_ref().is_some_and(|before| before.goes_on(sealed))
+            if !self.open_text.as_ref().is_some_and(|before| before.continues_with(sealed))
                 || !part.extras.is_empty()
             {
                 let mut block = Object::new().set("type", "text").set("text", "").into_map();
                 block.extend(std::mem::take(&mut part.extras));
                 self.start(Value::Object(block));
-                *self.saying = Some(Saying::default());
+                *self.open_text = Some(OpenText::default());
             }
         }
         for text in &waiting {
             self.delta("text_delta", "text", text);
-            part.said.push_str(text);
+            part.written_text.push_str(text);
         }
         for citation in std::mem::take(&mut part.citations) {
-            let written = write_citation(&citation, &part.said, self.losses);
+            let written = write_citation(&citation, &part.written_text, self.losses);
             self.cite(written);
         }
         if !part.closed {
             return;
         }
-        self.lost(part);
-        match (self.saying.as_mut(), part.seal.take()) {
-            (Some(saying), seal) => saying.add(&part.said, seal),
-            (None, Some(seal)) => self.whole(seals::carrier(&seal, &Whose::Text)),
+        self.note_late_fields(part);
+        match (self.open_text.as_mut(), part.seal.take()) {
+            (Some(open_text), seal) => open_text.add(&part.written_text, seal),
+            (None, Some(seal)) => self.whole(signatures::carrier(&seal, &SignatureTarget::Text)),
             (None, None) => {}
         }
     }
 
-    fn thought(&mut self, part: &mut Growing) {
+    fn thought(&mut self, part: &mut GrowingPart) {
         let waiting = std::mem::take(&mut part.waiting);
         let speaks = !waiting.is_empty() || part.seal.is_some();
         if speaks && !part.started {
@@ -438,18 +441,18 @@ impl Pen<'_> {
             self.delta("thinking_delta", "thinking", text);
         }
         if part.closed && part.started {
-            self.lost(part);
+            self.note_late_fields(part);
             if let Some(seal) = part.seal.take() {
-                self.delta("signature_delta", "signature", &seals::write(&seal));
+                self.delta("signature_delta", "signature", &signatures::write(&seal));
             }
             self.stop();
         }
     }
 
-    fn call(&mut self, part: &mut Growing) {
-        let What::Call { id, name, custom } = &part.what else { return };
+    fn call(&mut self, part: &mut GrowingPart) {
+        let GrowingKind::Call { id, name, custom } = &part.what else { return };
         if *custom {
-            // Free text becomes a field of an object, which takes the whole of it.
+            // Free-text input becomes a field of an object, so all of it is needed.
             if part.closed {
                 let arguments = std::mem::take(&mut part.waiting).concat();
                 let input: Value = Object::new().set("input", arguments).into();
@@ -463,36 +466,36 @@ impl Pen<'_> {
         }
         if !part.started {
             if let Some(seal) = part.seal.take() {
-                self.whole(seals::carrier(&seal, &Whose::Call(id)));
+                self.whole(signatures::carrier(&seal, &SignatureTarget::Call(id)));
             }
             let block = Object::new()
                 .set("type", "tool_use")
-                .set("id", names::write(id).as_ref())
-                .set("name", names::write(name).as_ref())
+                .set("id", tool_names::write(id).as_ref())
+                .set("name", tool_names::write(name).as_ref())
                 .set("input", Map::new());
             let mut block = block.into_map();
             block.extend(std::mem::take(&mut part.extras));
             part.started = true;
             self.start(Value::Object(block));
-            // Clients want at least one piece of the arguments, even an empty one.
+            // Clients require at least one arguments delta, even an empty one.
             self.delta("input_json_delta", "partial_json", "");
         }
         for text in std::mem::take(&mut part.waiting) {
             self.delta("input_json_delta", "partial_json", &text);
         }
         if part.closed {
-            self.lost(part);
+            self.note_late_fields(part);
             self.stop();
             if let Some(seal) = part.seal.take()
-                && let What::Call { id, .. } = &part.what
+                && let GrowingKind::Call { id, .. } = &part.what
             {
-                self.whole(seals::carrier(&seal, &Whose::Call(id)));
+                self.whole(signatures::carrier(&seal, &SignatureTarget::Call(id)));
             }
         }
     }
 
-    /// Fields that came after the block they belong to had begun.
-    fn lost(&mut self, part: &Growing) {
+    /// Notes fields that arrived after their block had begun.
+    fn note_late_fields(&mut self, part: &GrowingPart) {
         for name in part.extras.keys() {
             self.losses.add(&format!("part.{name}"), "it came after its block had begun");
         }

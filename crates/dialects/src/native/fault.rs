@@ -1,4 +1,5 @@
-//! Errors in the native format, in and out.
+//! Reads and writes errors of the native format: the `google.rpc.Status` shape of
+//! <https://google.aip.dev/193>.
 
 use canon::{Fault, Trouble};
 use serde_json::Value;
@@ -7,9 +8,10 @@ use std::time::Duration;
 use crate::fault::{UpstreamWords, of_upstream};
 use crate::fields::Object;
 
-const KIND: &str = "type.googleapis.com/google.rpc.";
+const DETAIL_TYPE_PREFIX: &str = "type.googleapis.com/google.rpc.";
 
-/// A provider's error answer; a stream that is a JSON array wraps it in one.
+/// Reads a provider's error response. A stream that is a JSON array wraps the error object in an
+/// array.
 pub(super) fn read(status: u16, body: &[u8]) -> Fault {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let value = match value {
@@ -17,12 +19,12 @@ pub(super) fn read(status: u16, body: &[u8]) -> Fault {
         other => other,
     };
     match value.get("error") {
-        Some(error) => judge(status, error),
+        Some(error) => read_error(status, error),
         None => of_upstream(status, None),
     }
 }
 
-/// An error object that came where an answer was expected: in a 200, or inside a stream.
+/// Reads an error object that came in place of a reply, in a 200 response or inside a stream.
 pub(super) fn read_object(error: &Value) -> Fault {
     let code = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
     let status = match error.get("status").and_then(Value::as_str).unwrap_or_default() {
@@ -34,16 +36,16 @@ pub(super) fn read_object(error: &Value) -> Fault {
         "DEADLINE_EXCEEDED" => 504,
         _ => code.filter(|code| *code >= 400).unwrap_or(503),
     };
-    judge(status, error)
+    read_error(status, error)
 }
 
-fn judge(status: u16, error: &Value) -> Fault {
-    let said = words(error);
-    // A refused key, an account without funds or in the wrong country: the gateway's own affair,
-    // although the provider files it under the caller's mistakes.
-    let ours = said.code == "API_KEY_INVALID" || said.kind == "FAILED_PRECONDITION";
-    let status = if status == 400 && ours { 403 } else { status };
-    let fault = of_upstream(status, Some(said));
+fn read_error(status: u16, error: &Value) -> Fault {
+    let words = words(error);
+    // The provider reports a refused key, an account without funds and an unsupported location as
+    // 400. The caller cannot fix any of them, so they count as the gateway's fault.
+    let is_gateway_fault = words.code == "API_KEY_INVALID" || words.kind == "FAILED_PRECONDITION";
+    let status = if status == 400 && is_gateway_fault { 403 } else { status };
+    let fault = of_upstream(status, Some(words));
     match retry_delay(error) {
         Some(wait) => fault.retry_after(wait),
         None => fault,
@@ -68,9 +70,10 @@ fn words(error: &Value) -> UpstreamWords {
     UpstreamWords { message, kind: text(error.get("status")), code, param }
 }
 
-/// The provider names fields in snake_case; callers write and read camelCase.
+/// Converts a field path to camelCase: the provider names fields in snake_case, callers write
+/// camelCase.
 fn camel_path(field: &str) -> String {
-    let steps: Vec<_> = field.split('.').map(super::lenient::camel).collect();
+    let steps: Vec<_> = field.split('.').map(super::proto_json::camel).collect();
     steps.join(".")
 }
 
@@ -82,18 +85,18 @@ fn detail<'a>(error: &'a Value, kind: &str) -> Option<&'a Value> {
     })
 }
 
-/// When to try again, as the provider says: `34.4s`.
+/// Returns the provider's retry delay, written as `34.4s`.
 fn retry_delay(error: &Value) -> Option<Duration> {
     let text = detail(error, "RetryInfo")?.get("retryDelay")?.as_str()?;
     let seconds: f64 = text.strip_suffix('s')?.parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// A fault in this format's words.
+/// Writes an error: status and body.
 pub(super) fn write(fault: &Fault) -> (u16, Vec<u8>) {
-    let (status, word, reason) = spoken(fault.trouble());
+    let (status, code, reason) = status_and_code(fault.trouble());
     let mut details: Vec<Value> = Vec::new();
-    let typed = |kind: &str| Object::new().set("@type", format!("{KIND}{kind}"));
+    let typed = |kind: &str| Object::new().set("@type", format!("{DETAIL_TYPE_PREFIX}{kind}"));
     let reason = reason.map(str::to_owned).or_else(|| {
         let code = fault.detail()?;
         Some(code.to_ascii_uppercase())
@@ -117,7 +120,7 @@ pub(super) fn write(fault: &Fault) -> (u16, Vec<u8>) {
     let error = Object::new()
         .set("code", status)
         .set("message", fault.say())
-        .set("status", word)
+        .set("status", code)
         .maybe("details", (!details.is_empty()).then_some(details));
     let body: Value = Object::new().set("error", error).into();
     (status, body.to_string().into_bytes())
@@ -130,7 +133,7 @@ fn seconds(wait: Duration) -> String {
     }
 }
 
-const fn spoken(trouble: Trouble) -> (u16, &'static str, Option<&'static str>) {
+const fn status_and_code(trouble: Trouble) -> (u16, &'static str, Option<&'static str>) {
     const INVALID: &str = "INVALID_ARGUMENT";
     match trouble {
         Trouble::Invalid | Trouble::TooLong | Trouble::Policy => (400, INVALID, None),
@@ -163,7 +166,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_broken_field_is_named_twice() {
+    fn invalid_field_is_named_in_message_and_details() {
         let fault = Fault::invalid("generationConfig.topP", "`generationConfig.topP` is wrong");
         let (status, body) = write(&fault);
         let body: Value = serde_json::from_slice(&body).unwrap();
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_and_reasons_go_both_ways() {
+    fn retry_delay_and_reason_round_trip() {
         let fault =
             Fault::new(Trouble::RateLimit, "slow down").retry_after(Duration::from_millis(1_500));
         let (status, body) = write(&fault);
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_error_is_judged_by_whose_it_is() {
+    fn provider_errors_are_attributed() {
         let error = |status: &str, reason: &str, message: &str| {
             let reason = json!({"@type": "x/google.rpc.ErrorInfo", "reason": reason});
             let list = json!([{"error": {"code": 400, "message": message, "status": status, "details": [reason]}}]);

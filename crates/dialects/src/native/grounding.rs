@@ -1,12 +1,14 @@
-//! Sources of an answer: the format tells them apart from the text, by places counted in bytes.
+//! Sources of a reply. The format lists them beside the text and gives their positions in bytes,
+//! <https://ai.google.dev/gemini-api/docs/google-search>.
 
 use canon::{Citation, Extras, Kind, Losses, Part, Search};
 use serde_json::{Map, Value};
 
-use super::{ME, lenient};
+use super::names::ORIGIN;
+use super::proto_json;
 use crate::fields::Object;
 
-/// What the provider searched for and found.
+/// Returns the provider's search queries and hits.
 pub(super) fn search(grounding: &Value) -> Option<Search> {
     let queries = texts(grounding, "webSearchQueries");
     let found: Vec<(String, String)> = list(grounding, "groundingChunks")
@@ -16,12 +18,12 @@ pub(super) fn search(grounding: &Value) -> Option<Search> {
     (!queries.is_empty() || !found.is_empty()).then_some(Search { id: None, queries, found })
 }
 
-/// How many searches were run.
+/// Counts the searches that were run.
 pub(super) fn searches(grounding: &Value) -> u64 {
     list(grounding, "webSearchQueries").count() as u64
 }
 
-/// The sources of the text, with their places counted in characters.
+/// Returns the sources of the text, with positions counted in characters.
 pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Citation> {
     let chunks: Vec<&Value> = list(grounding, "groundingChunks").collect();
     let mut citations = Vec::new();
@@ -29,7 +31,7 @@ pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
         let Some(span) = support.get("segment").and_then(|segment| span(segment, text)) else {
             continue;
         };
-        for index in list(support, "groundingChunkIndices").filter_map(lenient::whole) {
+        for index in list(support, "groundingChunkIndices").filter_map(proto_json::whole) {
             let chunk = usize::try_from(index).ok().and_then(|index| chunks.get(index));
             if let Some((url, title)) = chunk.and_then(|chunk| source(chunk)) {
                 citations.push(Citation {
@@ -46,7 +48,7 @@ pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
         let word = |name: &str| source.get(name).and_then(Value::as_str).map(str::to_owned);
         let mut extras = Extras::none();
         if let Some(license) = word("license").filter(|license| !license.is_empty()) {
-            extras.put(ME, "license", Value::from(license));
+            extras.put(ORIGIN, "license", Value::from(license));
         }
         let (url, title) = (word("uri"), word("title"));
         citations.push(Citation { url, title, quote: None, span: span(source, text), extras });
@@ -54,7 +56,7 @@ pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
     citations
 }
 
-/// A source in whichever kind of place it was found.
+/// Returns address and title of a source of any kind.
 fn source(chunk: &Value) -> Option<(String, Option<String>)> {
     let inner = ["web", "maps", "retrievedContext", "image"].iter().find_map(|k| chunk.get(k))?;
     let word = |name: &str| inner.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -62,19 +64,19 @@ fn source(chunk: &Value) -> Option<(String, Option<String>)> {
     Some((url, word("title")))
 }
 
-/// The stretch of a text a segment means. Its own words are believed before its numbers, which
-/// some answers count over all parts and some over one.
+/// Returns the characters of the text that a segment covers. The quoted words win over the
+/// positions, because some replies count positions over all parts and some over one part.
 fn span(segment: &Value, text: &str) -> Option<(usize, usize)> {
     let at = |name: &str| match segment.get(name) {
         None | Some(Value::Null) => Some(0),
-        Some(value) => lenient::whole(value).and_then(|n| usize::try_from(n).ok()),
+        Some(value) => proto_json::whole(value).and_then(|n| usize::try_from(n).ok()),
     };
     let (start, end) = (at("startIndex")?, at("endIndex")?);
-    let quoted = segment.get("text").and_then(Value::as_str).filter(|words| !words.is_empty());
+    let quoted = segment.get("text").and_then(Value::as_str).filter(|quote| !quote.is_empty());
     let (start, end) = match quoted {
-        Some(words) if text.get(start..end) != Some(words) => {
-            let start = text.find(words)?;
-            (start, start + words.len())
+        Some(quote) if text.get(start..end) != Some(quote) => {
+            let start = text.find(quote)?;
+            (start, start + quote.len())
         }
         _ => (start, end),
     };
@@ -83,9 +85,9 @@ fn span(segment: &Value, text: &str) -> Option<(usize, usize)> {
     (within > 0).then_some((before, before + within))
 }
 
-/// The sources of our text in this format's words, rebuilt from what the parts carry.
+/// Writes the sources that the parts carry as grounding metadata.
 pub(super) fn write(parts: &[Part], losses: &mut Losses) -> Option<Value> {
-    let mut all = Sources::default();
+    let mut all = SourceList::default();
     let mut supports: Vec<Value> = Vec::new();
     let mut queries: Vec<String> = Vec::new();
     let mut index = 0;
@@ -131,11 +133,11 @@ fn web(url: &str, title: &str) -> Value {
     Object::new().set("web", inner).into()
 }
 
-/// Every source once, by its address.
+/// The list of sources, one entry per address.
 #[derive(Default)]
-struct Sources(Vec<(String, String)>);
+struct SourceList(Vec<(String, String)>);
 
-impl Sources {
+impl SourceList {
     fn index(&mut self, url: &str, title: Option<&str>) -> usize {
         let known = self.0.iter().position(|(own, _)| own == url);
         known.unwrap_or_else(|| {
@@ -152,9 +154,9 @@ impl Sources {
         losses: &mut Losses,
     ) -> Option<Value> {
         let Citation { url, title, quote, span, extras: _ } = citation;
-        losses.add_if(quote.is_some(), "citation.quote", "the native format quotes no sources");
+        losses.add_if(quote.is_some(), "citation.quote", "native citations have no quote");
         let Some(url) = url else {
-            losses.add("citation", "the native format cites only what has an address");
+            losses.add("citation", "the native format cites only sources with a URL");
             return None;
         };
         let chunk = self.index(url, title.as_deref());
@@ -176,7 +178,7 @@ impl Sources {
     }
 }
 
-/// Citations under the name the service's specification has; one surface calls them otherwise.
+/// Renames `citations`, as one API surface calls the list, to the documented `citationSources`.
 pub(super) fn rename(cited: Value) -> Value {
     match cited {
         Value::Object(map) => map
@@ -204,7 +206,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn bytes_become_characters_and_back() {
+    fn byte_positions_become_characters_and_back() {
         let text = "Größe: 5 m. Über alles.";
         let grounding = json!({
             "webSearchQueries": ["größe"],
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn places_inside_a_character_or_outside_the_text_are_left_out() {
+    fn invalid_positions_are_dropped() {
         for (start, end) in [(0, 3), (1, 2), (5, 99), (9, 4)] {
             let cited =
                 json!({"citationSources": [{"startIndex": start, "endIndex": end, "uri": "u"}]});

@@ -1,33 +1,37 @@
-//! Gemini-style content generation, `POST /v1beta/models/{model}:generateContent`.
+//! The Gemini format, `POST /v1beta/models/{model}:generateContent`,
+//! <https://ai.google.dev/api/generate-content>.
 //!
-//! The model and the wish for a stream stand in the path, not in the body. Input is proto-JSON:
-//! snake_case and camelCase alike, one object where a list is meant, whole numbers as strings,
-//! either base64 alphabet; what we write is always camelCase. A stream is bare `data: ` lines
-//! without names or an end marker, or one JSON array when the caller left `alt=sse` out.
+//! The path, not the body, names the model and asks for a stream. Input is ProtoJSON
+//! (<https://protobuf.dev/programming-guides/json/>): snake_case or camelCase, one object in place
+//! of a list, whole numbers as strings, either base64 alphabet. Output is always camelCase. A
+//! stream is a sequence of `data: ` lines without event names and without an end marker, or one
+//! JSON array if the caller left out `alt=sse`.
 //!
 //! Conventions of this folder:
-//! - fields of nested objects that canon has no place for ride in extras under a dotted name
-//!   (`generationConfig.imageConfig`), so that a loss names the field and not its container;
-//! - a caller who wants the JSON array leaves `alt` in the request's extras, because a writer is
-//!   made from the request alone;
-//! - seals are explained in `seals`.
+//! - Fields of nested objects that canon has no place for are kept in extras under a dotted name
+//!   (`generationConfig.imageConfig`), so that a loss names the field and not its container.
+//! - A caller that wants a JSON array is marked in the request's extras, because a stream writer is
+//!   created from the request alone.
+//! - Module `signatures` describes how signatures travel.
 
+mod config_view;
 mod fault;
 mod grounding;
-mod head;
-mod lenient;
-mod part_heads;
-mod partial;
-mod passage;
+mod names;
+mod part_view;
+mod partial_call;
+mod pass_through;
+mod proto_json;
 mod read_part;
 mod read_reply;
 mod read_request;
 mod read_stream;
 mod read_tools;
+mod request_view;
 mod rules;
 mod schema;
-mod seals;
-mod time;
+mod signatures;
+mod timestamp;
 mod wire;
 mod write_part;
 mod write_reply;
@@ -36,32 +40,25 @@ mod write_stream;
 mod write_tools;
 
 #[cfg(test)]
-mod laws;
-#[cfg(test)]
-mod rules_tests;
+mod tests;
 
-pub(crate) use lenient::camel;
-pub(crate) use seals::BYPASS;
+pub(crate) use proto_json::camel;
+pub(crate) use signatures::BYPASS;
 
 use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
 use canon::{Fault, Lossy, Origin, Reply};
 
-/// The native format.
+/// The native (Gemini) format.
 #[derive(Clone, Copy, Debug)]
 pub struct Native;
 
-const ME: Origin = Origin::Native;
-
-/// The extra that marks a caller who wants its stream as one JSON array.
-const ALT: &str = "portunus.alt";
-
 impl Dialect for Native {
     fn origin(&self) -> Origin {
-        ME
+        names::ORIGIN
     }
 
     fn ends(&self) -> Ends {
-        Ends { stop_texts: write_request::MOST_STOPS, tells_stop: false, least_output: 1 }
+        Ends { stop_texts: wire::MAX_STOP_TEXTS, tells_stop: false, least_output: 1 }
     }
 
     fn read_request(&self, target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
@@ -81,11 +78,11 @@ impl Dialect for Native {
     }
 
     fn reader(&self) -> Box<dyn Reader> {
-        Box::new(read_stream::NativeReader::default())
+        Box::new(read_stream::NativeStreamReader::default())
     }
 
     fn writer(&self, chat: &canon::Chat, stamp: &Stamp) -> Box<dyn Writer> {
-        Box::new(write_stream::NativeWriter::new(chat, stamp))
+        Box::new(write_stream::NativeStreamWriter::new(chat, stamp))
     }
 
     fn read_fault(&self, status: u16, body: &[u8]) -> Fault {

@@ -1,4 +1,4 @@
-//! One part of a turn or an answer into canon.
+//! Reads one part of a turn or a reply into canon.
 
 use canon::{
     Clip, Code, CodeOutcome, Detail, Extras, Fault, Kind, Media, MediaKind, Part, Source, Thought,
@@ -6,57 +6,58 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::lenient::{self, fields};
-use super::{ME, seals, wire};
+use super::names::ORIGIN;
+use super::proto_json::{self, fields};
+use super::{signatures, wire};
 use crate::fields::{Fields, Path};
 
-/// A part with what its signature stood for.
-pub(super) struct Read {
-    /// The part; `None` when it was only there to carry a signature.
+/// A part together with the thought its signature stood for.
+pub(super) struct ReadPart {
+    /// The part; `None` if it only carried a signature.
     pub(super) part: Option<Part>,
-    /// A thought in front of it that was not shown.
+    /// A preceding thought that was not shown.
     pub(super) hidden: Option<Part>,
 }
 
-/// Reads a part. A call without an id gets the one made up for it.
+/// Reads a part. `invent` makes up the id of a call without one.
 pub(super) fn part(
     value: Value,
     path: &Path<'_>,
     invent: impl FnOnce(&str) -> String,
-) -> Result<Read, Fault> {
+) -> Result<ReadPart, Fault> {
     let mut fields = fields(value, path)?;
-    let found = fields.string("thoughtSignature")?.map(|token| seals::read(&token));
+    let found = fields.string("thoughtSignature")?.map(|token| signatures::read(&token));
     let is_thought = fields.flag("thought")?.unwrap_or(false);
     let mut extras = Extras::none();
     let kind = payload(&mut fields, is_thought, &mut extras, invent)?;
     let whole = matches!(kind, Some(Kind::Foreign { .. }));
-    let mut kind = kind.unwrap_or_else(|| words(String::new(), is_thought));
-    // A picture the model made while thinking is a picture; the mark is kept beside it.
+    let mut kind = kind.unwrap_or_else(|| text_kind(String::new(), is_thought));
+    // An image made while thinking stays an image; the flag is kept in its extras.
     if is_thought && !matches!(kind, Kind::Thought(_)) && !whole {
-        extras.put(ME, "thought", Value::Bool(true));
+        extras.put(ORIGIN, "thought", Value::Bool(true));
     }
     if !whole {
         for (name, value) in fields.rest() {
-            extras.put(ME, &name, value);
+            extras.put(ORIGIN, &name, value);
         }
     }
     let Some(found) = found else {
-        return Ok(Read { part: Some(Part::new(kind).with(extras)), hidden: None });
+        return Ok(ReadPart { part: Some(Part::new(kind).with(extras)), hidden: None });
     };
     if found.hidden {
-        let hidden = Some(seals::bare_thought(found.seal, found.redacted));
+        let hidden = Some(signatures::bare_thought(found.seal, found.redacted));
         let carrier = matches!(&kind, Kind::Text { text, .. } if text.is_empty());
         let part = (!carrier).then(|| Part::new(kind).with(extras));
-        return Ok(Read { part, hidden });
+        return Ok(ReadPart { part, hidden });
     }
     if let Kind::Thought(thought) = &mut kind {
         thought.redacted = found.redacted;
     }
     let part = Part::new(kind).sealed(Some(found.seal)).with(extras);
-    Ok(Read { part: Some(part), hidden: None })
+    Ok(ReadPart { part: Some(part), hidden: None })
 }
 
-fn words(text: String, is_thought: bool) -> Kind {
+fn text_kind(text: String, is_thought: bool) -> Kind {
     if is_thought {
         Kind::Thought(Thought { text, redacted: false })
     } else {
@@ -71,16 +72,16 @@ fn payload(
     invent: impl FnOnce(&str) -> String,
 ) -> Result<Option<Kind>, Fault> {
     if let Some(text) = fields.string("text")? {
-        return Ok(Some(words(text, is_thought)));
+        return Ok(Some(text_kind(text, is_thought)));
     }
     let path = fields.path();
     if let Some(value) = fields.take("inlineData") {
         let media = inline(value, &path.key("inlineData"), extras)?;
-        return Ok(Some(Kind::Media(look(fields, media, extras)?)));
+        return Ok(Some(Kind::Media(media_options(fields, media, extras)?)));
     }
     if let Some(value) = fields.take("fileData") {
         let media = file(value, &path.key("fileData"), extras)?;
-        return Ok(Some(Kind::Media(look(fields, media, extras)?)));
+        return Ok(Some(Kind::Media(media_options(fields, media, extras)?)));
     }
     if let Some(value) = fields.take("functionCall") {
         return call(value, &path.key("functionCall"), extras, invent).map(Some);
@@ -94,7 +95,7 @@ fn payload(
     if let Some(value) = fields.take("codeExecutionResult") {
         return outcome(value, &path.key("codeExecutionResult"), extras).map(Some);
     }
-    // Search steps of the provider's own and whatever comes next stay as they are.
+    // The provider's own search steps and unknown kinds are kept verbatim.
     let value = fields.take_all();
     if value.is_empty() {
         return Ok(None);
@@ -104,7 +105,7 @@ fn payload(
         .all(|name| matches!(name.as_str(), "videoMetadata" | "mediaResolution" | "partMetadata"));
     if only_modifiers {
         for (name, value) in value {
-            extras.put(ME, &name, value);
+            extras.put(ORIGIN, &name, value);
         }
         return Ok(None);
     }
@@ -112,10 +113,10 @@ fn payload(
     if is_thought {
         value.insert("thought".to_owned(), Value::Bool(true));
     }
-    Ok(Some(Kind::Foreign { origin: ME, value: Value::Object(value) }))
+    Ok(Some(Kind::Foreign { origin: ORIGIN, value: Value::Object(value) }))
 }
 
-/// Taking everything that is left.
+/// Takes all remaining fields.
 trait TakeAll {
     fn take_all(&mut self) -> Map<String, Value>;
 }
@@ -127,12 +128,12 @@ impl<'p> TakeAll for Fields<'p> {
     }
 }
 
-/// Media inside the message.
+/// Reads media inside the message.
 fn inline(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, Fault> {
     let mut inner = fields(value, path)?;
     let mime = inner.string("mimeType")?.unwrap_or_else(|| "application/octet-stream".to_owned());
-    let data = lenient::standard(inner.required("data")?);
-    lenient::keep(extras, "inlineData", inner);
+    let data = proto_json::standard(inner.required("data")?);
+    proto_json::keep(extras, "inlineData", inner);
     Ok(Media {
         kind: MediaKind::of_mime(&mime),
         source: Source::Inline { mime, data },
@@ -142,33 +143,37 @@ fn inline(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, F
     })
 }
 
-/// Media behind an address, or in the provider's own storage.
+/// Reads media behind an address, or in the provider's own storage.
 fn file(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, Fault> {
     let mut inner = fields(value, path)?;
     let uri = inner.required("fileUri")?;
     let mime = inner.string("mimeType")?.filter(|mime| !mime.is_empty());
-    lenient::keep(extras, "fileData", inner);
-    let film = ["youtube.com/", "youtu.be/"].iter().any(|host| uri.contains(host));
+    proto_json::keep(extras, "fileData", inner);
+    let is_video = ["youtube.com/", "youtu.be/"].iter().any(|host| uri.contains(host));
     let kind = match mime.as_deref() {
         Some(mime) => MediaKind::of_mime(mime),
-        None if film => MediaKind::Video,
+        None if is_video => MediaKind::Video,
         None => MediaKind::Document,
     };
     let stored = uri.starts_with("https://generativelanguage.googleapis.com/")
         || !(uri.starts_with("https://") || uri.starts_with("http://"));
     let source = if stored {
         if let Some(mime) = mime {
-            extras.put(ME, "fileData.mimeType", Value::from(mime));
+            extras.put(ORIGIN, "fileData.mimeType", Value::from(mime));
         }
-        Source::File { origin: ME, id: uri }
+        Source::File { origin: ORIGIN, id: uri }
     } else {
         Source::Url { url: uri, mime }
     };
     Ok(Media { kind, source, name: None, detail: None, clip: None })
 }
 
-/// How closely media is looked at, and which stretch of it.
-fn look(part: &mut Fields<'_>, mut media: Media, extras: &mut Extras) -> Result<Media, Fault> {
+/// Reads the resolution of media and the clip to look at.
+fn media_options(
+    part: &mut Fields<'_>,
+    mut media: Media,
+    extras: &mut Extras,
+) -> Result<Media, Fault> {
     if let Some(value) = part.take("videoMetadata") {
         let path = part.path().key("videoMetadata");
         let mut inner = fields(value, &path)?;
@@ -186,13 +191,13 @@ fn look(part: &mut Fields<'_>, mut media: Media, extras: &mut Extras) -> Result<
         };
         media.detail = level.and_then(read_detail);
         if media.detail.is_none() {
-            extras.put(ME, "mediaResolution", value);
+            extras.put(ORIGIN, "mediaResolution", value);
         }
     }
     Ok(media)
 }
 
-/// How closely to look, from this format's word.
+/// Maps a `MediaResolution` value to canon.
 fn read_detail(word: &str) -> Option<Detail> {
     match word.to_ascii_uppercase().strip_prefix("MEDIA_RESOLUTION_")? {
         "LOW" => Some(Detail::Low),
@@ -213,7 +218,7 @@ fn call(
     let name = inner.string("name")?.unwrap_or_default();
     let id = inner.string("id")?.filter(|id| !id.is_empty()).unwrap_or_else(|| invent(&name));
     let arguments = inner.take("args").map_or_else(|| "{}".to_owned(), |args| args.to_string());
-    lenient::keep(extras, "functionCall", inner);
+    proto_json::keep(extras, "functionCall", inner);
     Ok(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }))
 }
 
@@ -229,11 +234,11 @@ fn result(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Kind, Fa
     let failed = object.len() == 1 && object.contains_key("error");
     let list = path.key("parts");
     let mut parts = Vec::new();
-    for (at, value) in lenient::list(&mut inner, "parts")?.into_iter().enumerate() {
-        let read = part(value, &list.item(at), |name| wire::invent(at, name))?;
+    for (at, value) in proto_json::list(&mut inner, "parts")?.into_iter().enumerate() {
+        let read = part(value, &list.item(at), |name| wire::invent_id(at, name))?;
         parts.extend(read.part);
     }
-    lenient::keep(extras, "functionResponse", inner);
+    proto_json::keep(extras, "functionResponse", inner);
     Ok(Kind::ToolResult(ToolResult { call, name, parts, object: Some(object), failed }))
 }
 
@@ -250,10 +255,10 @@ fn code(value: Value, path: &Path<'_>) -> Result<Kind, Fault> {
 
 fn outcome(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Kind, Fault> {
     let mut inner = fields(value, path)?;
-    let word = lenient::word(&mut inner, "outcome")?.unwrap_or_default();
+    let word = proto_json::word(&mut inner, "outcome")?.unwrap_or_default();
     let failed = word != "OUTCOME_OK";
     if failed && word != "OUTCOME_FAILED" {
-        extras.put(ME, "codeExecutionResult.outcome", Value::from(word));
+        extras.put(ORIGIN, "codeExecutionResult.outcome", Value::from(word));
     }
     Ok(Kind::CodeOutcome(CodeOutcome {
         id: inner.string("id")?,

@@ -1,27 +1,28 @@
-//! A provider's whole answer into canon.
+//! Reads a provider's whole reply into canon.
 
 use canon::{
     Candidate, Extras, Fault, Finish, Kind, Logprob, Part, Raw, Reply, TokenChance, Trouble, Why,
 };
 use serde_json::Value;
 
-use super::lenient::fields;
-use super::{ME, fault, grounding, lenient, read_part, time, wire};
+use super::names::ORIGIN;
+use super::proto_json::fields;
+use super::{fault, grounding, proto_json, read_part, timestamp, wire};
 use crate::fields::{Fields, Path};
 
-/// Reads an answer; an error object in place of one is that error.
+/// Reads a reply. An error object in place of a reply is returned as that error.
 pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     let mut root = fields(value, &Path::Root).map_err(|e| unreadable(e.say()))?;
     if let Some(error) = root.take("error") {
         return Err(fault::read_object(&error));
     }
-    let tells = ["candidates", "promptFeedback", "usageMetadata"];
+    let expected = ["candidates", "promptFeedback", "usageMetadata"];
     let mut read = || -> Result<Reply, Fault> {
-        let top = Top::take(&mut root)?;
-        let list = lenient::list(&mut root, "candidates")?;
+        let top = NativeReplyHeader::take(&mut root)?;
+        let list = proto_json::list(&mut root, "candidates")?;
         if list.is_empty() && top.feedback.is_none() && top.usage.is_none() {
-            return Err(unreadable(&format!("there is none of {tells:?}")));
+            return Err(unreadable(&format!("there is none of {expected:?}")));
         }
         let mut extras = Extras::none();
         let mut usage = top.usage.and_then(|value| wire::read_usage(value, &mut extras));
@@ -39,14 +40,14 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
             {
                 candidates.push(Candidate { finish: Some(finish), ..Candidate::default() });
             }
-            extras.put(ME, "promptFeedback", feedback);
+            extras.put(ORIGIN, "promptFeedback", feedback);
         }
-        let created = top.created.as_deref().and_then(time::read);
+        let created = top.created.as_deref().and_then(timestamp::read);
         Ok(Reply { id: top.id, model: top.model, created, candidates, usage, extras })
     };
     let mut reply = read().map_err(|e| unreadable(&e.to_string()))?;
     for (name, value) in root.rest() {
-        reply.extras.put(ME, &name, value);
+        reply.extras.put(ORIGIN, &name, value);
     }
     Ok(reply)
 }
@@ -56,8 +57,8 @@ fn unreadable(why: &str) -> Fault {
         .note(format!("not a native answer: {why}"))
 }
 
-/// What an answer or a piece of one says of itself.
-pub(super) struct Top {
+/// Top-level fields of a reply or a stream chunk.
+pub(super) struct NativeReplyHeader {
     pub(super) id: Option<String>,
     pub(super) model: Option<String>,
     pub(super) created: Option<String>,
@@ -65,7 +66,7 @@ pub(super) struct Top {
     pub(super) feedback: Option<Value>,
 }
 
-impl Top {
+impl NativeReplyHeader {
     pub(super) fn take(root: &mut Fields<'_>) -> Result<Self, Fault> {
         Ok(Self {
             id: root.string("responseId")?.filter(|id| !id.is_empty()),
@@ -77,47 +78,47 @@ impl Top {
     }
 }
 
-/// The end of an answer whose prompt was held back; `None` when it was not.
+/// Returns the finish of a reply whose prompt was blocked; `None` if it was not blocked.
 pub(super) fn blocked(feedback: &Value) -> Option<Finish> {
     let word = feedback.get("blockReason").and_then(Value::as_str)?;
-    Some(Finish::new(Why::PromptBlocked, Raw::new(ME, word)))
+    Some(Finish::new(Why::PromptBlocked, Raw::new(ORIGIN, word)))
 }
 
 fn candidate(value: Value, at: usize, id: Option<&str>) -> Result<(Candidate, u64), Fault> {
     let mut fields = fields(value, &Path::Root)?;
-    let mut side = Side::take(&mut fields)?;
+    let mut side = NativeCandidateFields::take(&mut fields)?;
     let index = side.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
     let mut parts: Vec<Part> = Vec::new();
     let mut calls = 0;
     for value in std::mem::take(&mut side.parts) {
-        let invent = |name: &str| wire::invent((id, index, calls), name);
+        let invent = |name: &str| wire::invent_id((id, index, calls), name);
         let read = read_part::part(value, &Path::Root, invent)?;
         for part in read.hidden.into_iter().chain(read.part) {
             if matches!(part.kind, Kind::ToolCall(_)) {
                 calls += 1;
             }
-            join(&mut parts, part);
+            push_merged(&mut parts, part);
         }
     }
     let finish = side
         .finish
         .as_ref()
-        .map(|word| Finish::new(wire::read_why(word, calls > 0), Raw::new(ME, word.as_str())));
-    if let Some(Kind::Text { text, citations }) = answer(&mut parts) {
+        .map(|word| Finish::new(wire::read_why(word, calls > 0), Raw::new(ORIGIN, word.as_str())));
+    if let Some(Kind::Text { text, citations }) = cited_text(&mut parts) {
         *citations = grounding::citations(&side.grounding, &side.cited, text);
     }
     parts.extend(grounding::search(&side.grounding).map(|found| Part::new(Kind::Search(found))));
     let searches = grounding::searches(&side.grounding);
     let logprobs = side.logprobs.as_ref().map(logprobs).unwrap_or_default();
-    let mut extras = fields.extras(ME);
+    let mut extras = fields.extras(ORIGIN);
     for (name, value) in side.into_asides() {
-        extras.put(ME, name, value);
+        extras.put(ORIGIN, name, value);
     }
     Ok((Candidate { index, parts, finish, logprobs, extras }, searches))
 }
 
-/// What a candidate says besides its parts.
-pub(super) struct Side {
+/// Fields of a candidate besides the parts themselves.
+pub(super) struct NativeCandidateFields {
     pub(super) index: Option<u32>,
     pub(super) parts: Vec<Value>,
     pub(super) finish: Option<String>,
@@ -126,28 +127,28 @@ pub(super) struct Side {
     pub(super) logprobs: Option<Value>,
 }
 
-impl Side {
+impl NativeCandidateFields {
     pub(super) fn take(candidate: &mut Fields<'_>) -> Result<Self, Fault> {
         let parts = match candidate.take("content") {
-            Some(content) => lenient::list(&mut fields(content, &Path::Root)?, "parts")?,
+            Some(content) => proto_json::list(&mut fields(content, &Path::Root)?, "parts")?,
             None => Vec::new(),
         };
-        let told = |value: Option<Value>| {
+        let non_empty = |value: Option<Value>| {
             value.filter(|value| value.as_object().is_some_and(|map| !map.is_empty()))
         };
         Ok(Self {
-            index: lenient::integer(candidate, "index")?.and_then(|n| u32::try_from(n).ok()),
+            index: proto_json::integer(candidate, "index")?.and_then(|n| u32::try_from(n).ok()),
             parts,
             finish: candidate.string("finishReason")?,
-            grounding: told(candidate.take("groundingMetadata")).unwrap_or_default(),
-            cited: told(candidate.take("citationMetadata"))
+            grounding: non_empty(candidate.take("groundingMetadata")).unwrap_or_default(),
+            cited: non_empty(candidate.take("citationMetadata"))
                 .map(grounding::rename)
                 .unwrap_or_default(),
             logprobs: candidate.take("logprobsResult"),
         })
     }
 
-    /// What is kept as it is, besides what canon carries of it.
+    /// Returns the metadata that is kept verbatim in addition to what canon carries of it.
     pub(super) fn into_asides(self) -> impl Iterator<Item = (&'static str, Value)> {
         [("groundingMetadata", self.grounding), ("citationMetadata", self.cited)]
             .into_iter()
@@ -155,8 +156,9 @@ impl Side {
     }
 }
 
-/// Adds a part. Pieces of one text become one, unless one of them carries something of its own.
-fn join(parts: &mut Vec<Part>, part: Part) {
+/// Adds a part. Adjacent pieces of one text are merged unless one of them has a signature or
+/// extras.
+fn push_merged(parts: &mut Vec<Part>, part: Part) {
     let Part { kind, seal, cache: _, extras } = &part;
     let plain = seal.is_none() && extras.is_empty();
     if plain && matches!(kind, Kind::Text { text, .. } if text.is_empty()) {
@@ -182,8 +184,9 @@ fn join(parts: &mut Vec<Part>, part: Part) {
     parts.push(part);
 }
 
-/// The text that sources are counted in: the last part, but for empty ones that carry a seal.
-fn answer(parts: &mut [Part]) -> Option<&mut Kind> {
+/// Returns the text that source positions refer to: the last part, not counting empty parts that
+/// carry a signature.
+fn cited_text(parts: &mut [Part]) -> Option<&mut Kind> {
     let last = parts
         .iter_mut()
         .rev()
@@ -191,11 +194,11 @@ fn answer(parts: &mut [Part]) -> Option<&mut Kind> {
     matches!(last.kind, Kind::Text { .. }).then_some(&mut last.kind)
 }
 
-/// Log probabilities of the tokens.
+/// Reads the log probabilities of the tokens.
 pub(super) fn logprobs(value: &Value) -> Vec<Logprob> {
     let chance = |value: &Value| TokenChance {
         token: value.get("token").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        id: value.get("tokenId").and_then(lenient::whole),
+        id: value.get("tokenId").and_then(proto_json::whole),
         logprob: value.get("logProbability").and_then(Value::as_f64).unwrap_or_default(),
         bytes: None,
     };

@@ -1,17 +1,18 @@
-//! A native request into canon.
+//! Reads a native request into canon.
 
 use canon::{
-    Canvas, Extras, Fault, Format, Hints, Kind, Level, Part, Role, Sampling, Schema, Show, State,
+    Canvas, Extras, Fault, Format, Hints, Kind, Part, Role, Sampling, Schema, Show, State,
     Thinking, ToolResult, Turn,
 };
 use serde_json::{Map, Value};
 
-use super::lenient::{self, fields};
-use super::{ALT, ME, read_part, read_tools, schema, seals, wire};
+use super::names::{JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
+use super::proto_json::{self, fields};
+use super::{read_part, read_tools, schema, wire};
 use crate::fields::{Fields, Path};
 use crate::{Target, json};
 
-/// Reads a request. Its rules have been checked by `rules`; here only types matter.
+/// Reads a request. `rules` has checked it before; only types are checked here.
 pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
     let text = json::text(body)?;
     let value: Value = serde_json::from_str(text)
@@ -20,7 +21,7 @@ pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
         Value::Object(_) => fields(value, &Path::Root)?,
         _ => return Err(Fault::invalid("", "the body must be a JSON object")),
     };
-    // The path names the model; a body that names another one is not listened to.
+    // The path names the model; a model in the body is ignored.
     let named = root.take("model").and_then(|name| name.as_str().map(str::to_owned));
     let model = target.model.clone().or(named).unwrap_or_default();
 
@@ -29,8 +30,8 @@ pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
     if let Some(value) = root.take("systemInstruction") {
         turns.push(instruction(value)?);
     }
-    conversation(lenient::list(&mut root, "contents")?, &mut turns)?;
-    let tools = read_tools::tools(lenient::list(&mut root, "tools")?)?;
+    conversation(proto_json::list(&mut root, "contents")?, &mut turns)?;
+    let tools = read_tools::tools(proto_json::list(&mut root, "tools")?)?;
     let choice = read_tools::choice(root.take("toolConfig"), &mut extras)?;
     let config = root.take("generationConfig").unwrap_or_else(|| Value::Object(Map::new()));
     let path = Path::Root.key("generationConfig");
@@ -38,18 +39,18 @@ pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
     let sampling = sampling(&mut config)?;
     let thinking = thinking(config.take("thinkingConfig"), &mut extras)?;
     let format = format(&mut config, &mut extras)?;
-    let modalities = lenient::strings(&mut config, "responseModalities")?
+    let modalities = proto_json::strings(&mut config, "responseModalities")?
         .iter()
         .filter_map(|word| wire::read_modality(word))
         .collect();
     let canvas = canvas(&mut config)?;
-    lenient::keep(&mut extras, "generationConfig", config);
+    proto_json::keep(&mut extras, "generationConfig", config);
     let tier = root.string("serviceTier")?.as_deref().map(wire::read_tier);
     for (name, value) in root.rest() {
-        extras.put(ME, &name, value);
+        extras.put(ORIGIN, &name, value);
     }
     if target.stream && target.array {
-        extras.put(ME, ALT, Value::from("json"));
+        extras.put(ORIGIN, JSON_ARRAY_EXTRA, Value::from("json"));
     }
     Ok(canon::Chat {
         model,
@@ -68,7 +69,7 @@ pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
     })
 }
 
-/// The shape of pictures. What else is told there stays in this format.
+/// Reads the image shape. Other fields of `imageConfig` stay in the extras.
 fn canvas(config: &mut Fields<'_>) -> Result<Canvas, Fault> {
     let Some(value) = config.take("imageConfig") else { return Ok(Canvas::default()) };
     let path = Path::Root.key("generationConfig");
@@ -82,22 +83,22 @@ fn canvas(config: &mut Fields<'_>) -> Result<Canvas, Fault> {
     Ok(canvas)
 }
 
-/// Instructions for the whole conversation; whose role they name does not matter.
+/// Reads the system instruction. Its role is ignored.
 fn instruction(value: Value) -> Result<Turn, Fault> {
     let path = Path::Root.key("systemInstruction");
     let mut content = fields(value, &path)?;
     content.take("role");
     let list = path.key("parts");
     let mut parts = Vec::new();
-    for (at, value) in lenient::list(&mut content, "parts")?.into_iter().enumerate() {
-        let read = read_part::part(value, &list.item(at), |name| wire::invent(at, name))?;
+    for (at, value) in proto_json::list(&mut content, "parts")?.into_iter().enumerate() {
+        let read = read_part::part(value, &list.item(at), |name| wire::invent_id(at, name))?;
         parts.extend(read.part);
     }
-    Ok(Turn { extras: content.extras(ME), ..Turn::new(Role::System, parts) })
+    Ok(Turn { extras: content.extras(ORIGIN), ..Turn::new(Role::System, parts) })
 }
 
-/// A call of the history that results are matched with.
-struct Asked {
+/// A call of the history that waits for its result.
+struct PendingCall {
     id: String,
     name: String,
     answered: bool,
@@ -105,7 +106,7 @@ struct Asked {
 
 fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault> {
     let root = Path::Root.key("contents");
-    let mut asked: Vec<Asked> = Vec::new();
+    let mut pending: Vec<PendingCall> = Vec::new();
     for (index, value) in contents.into_iter().enumerate() {
         let path = root.item(index);
         let mut content = fields(value, &path)?;
@@ -115,25 +116,27 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
             Some(_) => return Err(content.fault("role", "must be `user` or `model`")),
         };
         let list = path.key("parts");
-        let read = lenient::list(&mut content, "parts")?;
-        let extras = content.extras(ME);
-        // One client keeps every piece of a streamed answer as a turn of its own.
+        let read = proto_json::list(&mut content, "parts")?;
+        let extras = content.extras(ORIGIN);
+        // One client keeps every chunk of a streamed reply as a separate turn, so adjacent model
+        // turns are merged.
         let same = |turn: &mut Turn| role == Role::Assistant && turn.role == role;
         let bare = |turn: &mut Turn| extras.is_empty() && turn.extras.is_empty();
         let before = turns.pop_if(|turn| same(turn) && bare(turn));
         let mut parts = before.map(|turn| turn.parts).unwrap_or_default();
         for (at, value) in read.into_iter().enumerate() {
-            let invent = |name: &str| wire::invent((index, at), name);
+            let invent = |name: &str| wire::invent_id((index, at), name);
             let read = read_part::part(value, &list.item(at), invent)?;
-            // A call repeats the seal of the thought before it, for clients that keep no thoughts.
+            // A call repeats the signature of the preceding thought, for clients that do not keep
+            // thoughts.
             if let Some(hidden) = read.hidden
                 && !parts.iter().any(|part| part.seal == hidden.seal)
             {
                 parts.push(hidden);
             }
             if let Some(mut part) = read.part {
-                note(&mut part, &mut asked);
-                join(&mut part, &mut parts);
+                track_calls(&mut part, &mut pending);
+                join_foreign_thought(&mut part, &mut parts);
                 parts.push(part);
             }
         }
@@ -142,10 +145,10 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
     Ok(())
 }
 
-/// A thought that another provider sealed was streamed in pieces with the seal on the last of them,
-/// and the seal holds for all of its words.
-fn join(part: &mut Part, before: &mut Vec<Part>) {
-    let foreign = part.seal.as_ref().is_some_and(|seal| seal.origin() != ME);
+/// Merges a thought that another provider signed. It was streamed in pieces with the signature on
+/// the last one, and the signature covers the whole text.
+fn join_foreign_thought(part: &mut Part, before: &mut Vec<Part>) {
+    let foreign = part.seal.as_ref().is_some_and(|seal| seal.origin() != ORIGIN);
     let Kind::Thought(thought) = &mut part.kind else { return };
     while foreign
         && let Some(Part { kind: Kind::Thought(piece), .. }) =
@@ -155,15 +158,19 @@ fn join(part: &mut Part, before: &mut Vec<Part>) {
     }
 }
 
-/// Remembers calls, and finds the call a result without an id answers: by name, in order.
-fn note(part: &mut Part, asked: &mut Vec<Asked>) {
+/// Records calls, and matches results without an id to a call by name and order.
+fn track_calls(part: &mut Part, pending: &mut Vec<PendingCall>) {
     let bare = part.seal.is_none();
     match &mut part.kind {
         Kind::ToolCall(call) => {
-            asked.push(Asked { id: call.id.clone(), name: call.name.clone(), answered: false });
+            pending.push(PendingCall {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                answered: false,
+            });
         }
         Kind::ToolResult(result) => {
-            answer(result, asked);
+            match_result(result, pending);
             return;
         }
         Kind::Thought(_) => {}
@@ -176,41 +183,41 @@ fn note(part: &mut Part, asked: &mut Vec<Asked>) {
         | Kind::Foreign { .. } => return,
     }
     if bare {
-        part.extras.put(ME, seals::OWN, Value::Bool(true));
+        part.extras.put(ORIGIN, UNSIGNED_EXTRA, Value::Bool(true));
     }
 }
 
-fn answer(result: &mut ToolResult, asked: &mut [Asked]) {
-    let by_id = asked.iter().position(|call| !result.call.is_empty() && call.id == result.call);
+fn match_result(result: &mut ToolResult, pending: &mut [PendingCall]) {
+    let by_id = pending.iter().position(|call| !result.call.is_empty() && call.id == result.call);
     let by_name = || {
-        asked.iter().position(|call| {
+        pending.iter().position(|call| {
             !call.answered
-                && wire::real_id(&call.id).is_none_or(|_| result.call.is_empty())
+                && wire::provider_id(&call.id).is_none_or(|_| result.call.is_empty())
                 && Some(call.name.as_str()) == result.name.as_deref()
         })
     };
-    if let Some(call) = by_id.or_else(by_name).and_then(|at| asked.get_mut(at)) {
+    if let Some(call) = by_id.or_else(by_name).and_then(|at| pending.get_mut(at)) {
         call.answered = true;
         result.call.clone_from(&call.id);
     }
 }
 
 fn sampling(config: &mut Fields<'_>) -> Result<Sampling, Fault> {
-    let asked = config.flag("responseLogprobs")?.unwrap_or(false);
-    let top = lenient::integer(config, "logprobs")?;
+    let pending = config.flag("responseLogprobs")?.unwrap_or(false);
+    let top = proto_json::integer(config, "logprobs")?;
     let small = |number: Option<i64>| number.and_then(|n| u32::try_from(n).ok());
     Ok(Sampling {
         temperature: config.number("temperature")?,
         top_p: config.number("topP")?,
-        top_k: lenient::integer(config, "topK")?,
+        top_k: proto_json::integer(config, "topK")?,
         presence_penalty: config.number("presencePenalty")?,
         frequency_penalty: config.number("frequencyPenalty")?,
-        seed: lenient::integer(config, "seed")?,
-        stop: lenient::strings(config, "stopSequences")?,
-        max_output: lenient::integer(config, "maxOutputTokens")?
+        seed: proto_json::integer(config, "seed")?,
+        stop: proto_json::strings(config, "stopSequences")?,
+        max_output: proto_json::integer(config, "maxOutputTokens")?
             .and_then(|n| u64::try_from(n).ok()),
-        candidates: small(lenient::integer(config, "candidateCount")?),
-        logprobs: asked.then(|| small(top).unwrap_or(0)),
+        candidates: small(proto_json::integer(config, "candidateCount")?),
+        logprobs: pending.then(|| small(top).unwrap_or(0)),
     })
 }
 
@@ -219,38 +226,27 @@ fn thinking(config: Option<Value>, extras: &mut Extras) -> Result<Thinking, Faul
     let path = Path::Root.key("generationConfig");
     let path = path.key("thinkingConfig");
     let mut config = fields(config, &path)?;
-    let budget = lenient::integer(&mut config, "thinkingBudget")?;
-    let level = lenient::word(&mut config, "thinkingLevel")?;
+    let budget = proto_json::integer(&mut config, "thinkingBudget")?;
+    let level = proto_json::word(&mut config, "thinkingLevel")?;
     let show = config.flag("includeThoughts")?;
-    lenient::keep(extras, "generationConfig.thinkingConfig", config);
+    proto_json::keep(extras, "generationConfig.thinkingConfig", config);
     Ok(Thinking {
-        level: level.as_deref().and_then(read_level),
+        level: level.as_deref().and_then(wire::read_level),
         budget: budget.and_then(|n| u64::try_from(n).ok()),
         dynamic: budget.is_some_and(|n| n < 0),
         show: show.map(|show| if show { Show::Auto } else { Show::Hidden }),
     })
 }
 
-/// Effort by this format's word.
-pub(super) fn read_level(word: &str) -> Option<Level> {
-    match word {
-        "MINIMAL" => Some(Level::Minimal),
-        "LOW" => Some(Level::Low),
-        "MEDIUM" => Some(Level::Medium),
-        "HIGH" => Some(Level::High),
-        _ => None,
-    }
-}
-
 fn format(config: &mut Fields<'_>, extras: &mut Extras) -> Result<Format, Fault> {
     let mime = config.string("responseMimeType")?;
     let own = config.take("responseSchema");
     let shape = config.take("responseJsonSchema").map(Schema::new).or(own.map(schema::read));
-    // A bare word out of a list is asked for by a media type no other format knows.
+    // `text/x.enum` asks for one bare value of an enum; no other format knows this type.
     if let Some(mime) = &mime
         && !matches!(mime.as_str(), "application/json" | "text/plain")
     {
-        extras.put(ME, "generationConfig.responseMimeType", Value::from(mime.as_str()));
+        extras.put(ORIGIN, "generationConfig.responseMimeType", Value::from(mime.as_str()));
     }
     Ok(match (shape, mime.as_deref()) {
         (Some(schema), _) => Format::Schema { name: None, description: None, schema, strict: None },

@@ -1,63 +1,64 @@
-//! A provider's stream of answers into events.
+//! Reads a provider's stream into events.
 //!
-//! Every piece is a whole answer with only its new parts. Text and thinking grow; everything else,
-//! and every part that carries a seal, is a part of its own. The text that sources are counted in
-//! stays open until its candidate ends, because the sources come last.
+//! Every chunk is a reply that holds only its new parts. Text and thinking grow. Every other part,
+//! and every part with a signature, is a part of its own. The text that sources refer to stays open
+//! until its candidate ends, because the sources come last.
 
 use canon::{Event, Fault, Finish, Growth, Kind, Opening, Part, Place, Raw, Seal, Trouble, Usage};
 use serde_json::{Map, Value};
 
-use super::lenient::fields;
-use super::partial::{self, Partial, Step};
-use super::read_reply::{self, Side, Top};
-use super::{ME, fault, grounding, lenient, read_part, seals, wire};
+use super::names::ORIGIN;
+use super::partial_call::{self, CallStep, PartialCall};
+use super::proto_json::fields;
+use super::read_reply::{self, NativeCandidateFields, NativeReplyHeader};
+use super::{fault, grounding, proto_json, read_part, signatures, wire};
 use crate::fields::Path;
 use crate::{Frame, Reader};
 
-/// Reads pieces of an answer.
+/// Reads the chunks of a native stream.
 #[derive(Default)]
-pub(super) struct NativeReader {
+pub(super) struct NativeStreamReader {
     begun: bool,
     id: Option<String>,
-    candidates: Vec<Speaker>,
+    candidates: Vec<CandidateState>,
     blocked: bool,
     counted: Option<Usage>,
-    told: Option<Usage>,
+    reported: Option<Usage>,
     searches: u64,
     asides: Map<String, Value>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Say {
+enum TextKind {
     Text,
     Thought,
 }
 
-/// The part that is open: what it is, where, and whether it may still grow.
-struct Open {
-    say: Say,
+/// The open part: its kind, its slot, and a flag that is set while it may still grow.
+struct OpenPart {
+    say: TextKind,
     slot: u32,
     grows: bool,
 }
 
-/// One candidate so far.
-struct Speaker {
+/// State of one candidate.
+struct CandidateState {
     index: u32,
     slots: u32,
-    open: Option<Open>,
-    /// What the open text says, for the places of its sources.
+    open: Option<OpenPart>,
+    /// The open text so far, to compute the positions of its sources.
     text: String,
     calls: u32,
-    partial: Option<Partial>,
+    partial: Option<PartialCall>,
     grounding: Value,
     cited: Value,
     asides: Map<String, Value>,
     ended: bool,
 }
 
-impl Reader for NativeReader {
+impl Reader for NativeStreamReader {
     fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
-        if is_filler(&frame.data) {
+        if is_end_marker(&frame.data) {
             return Ok(());
         }
         let text = frame.text();
@@ -66,22 +67,22 @@ impl Reader for NativeReader {
         if let Some(error) = root.take("error") {
             return Err(fault::read_object(&error));
         }
-        let top = Top::take(&mut root).map_err(|e| unreadable(&e))?;
-        let list = lenient::list(&mut root, "candidates").map_err(|e| unreadable(&e))?;
+        let top = NativeReplyHeader::take(&mut root).map_err(|e| unreadable(&e))?;
+        let list = proto_json::list(&mut root, "candidates").map_err(|e| unreadable(&e))?;
         if !self.begun {
             self.begun = true;
             self.id.clone_from(&top.id);
-            let created = top.created.as_deref().and_then(super::time::read);
+            let created = top.created.as_deref().and_then(super::timestamp::read);
             out.push(Event::Begin { id: top.id, model: top.model, created });
         }
         for (at, value) in list.into_iter().enumerate() {
             let mut candidate = fields(value, &Path::Root).map_err(|e| unreadable(&e))?;
-            let side = Side::take(&mut candidate).map_err(|e| unreadable(&e))?;
+            let side = NativeCandidateFields::take(&mut candidate).map_err(|e| unreadable(&e))?;
             let index = side.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
             let id = self.id.clone();
-            let speaker = self.speaker(index);
-            let searches = speaker
-                .hear(side, candidate.rest(), id.as_deref(), out)
+            let candidate_state = self.candidate_state(index);
+            let searches = candidate_state
+                .read(side, candidate.rest(), id.as_deref(), out)
                 .map_err(|e| unreadable(&e))?;
             self.searches += searches;
         }
@@ -110,14 +111,15 @@ impl Reader for NativeReader {
             .note("the native stream ended without a finish reason"))
     }
 
-    /// The format has no end marker: the body's end is the end.
+    /// Always false: the format has no end marker, the stream ends with the body.
     fn is_done(&self) -> bool {
         false
     }
 }
 
-/// What other formats end their streams with and this one does not: imitators send it all the same.
-pub(super) fn is_filler(data: &[u8]) -> bool {
+/// Returns true for empty data and for `[DONE]`. The native format has no end marker, but
+/// imitations of it send the one of the chat format.
+pub(super) fn is_end_marker(data: &[u8]) -> bool {
     matches!(data.trim_ascii(), b"" | b"[DONE]")
 }
 
@@ -126,26 +128,26 @@ fn unreadable(why: &impl std::fmt::Display) -> Fault {
         .note(format!("unreadable native piece: {why}"))
 }
 
-/// Tells a field only this format knows, unless it was told before.
+/// Reports a field that only this format has, unless the same value was reported before.
 fn aside(
-    told: &mut Map<String, Value>,
+    reported: &mut Map<String, Value>,
     candidate: Option<u32>,
     name: &str,
     value: Value,
     out: &mut Vec<Event>,
 ) {
-    if told.get(name) == Some(&value) {
+    if reported.get(name) == Some(&value) {
         return;
     }
-    told.insert(name.to_owned(), value.clone());
-    out.push(Event::Aside { candidate, origin: ME, name: name.to_owned(), value });
+    reported.insert(name.to_owned(), value.clone());
+    out.push(Event::Aside { candidate, origin: ORIGIN, name: name.to_owned(), value });
 }
 
-impl NativeReader {
-    fn speaker(&mut self, index: u32) -> &mut Speaker {
-        let at = self.candidates.iter().position(|speaker| speaker.index == index);
+impl NativeStreamReader {
+    fn candidate_state(&mut self, index: u32) -> &mut CandidateState {
+        let at = self.candidates.iter().position(|candidate_state| candidate_state.index == index);
         let at = at.unwrap_or_else(|| {
-            self.candidates.push(Speaker {
+            self.candidates.push(CandidateState {
                 index,
                 slots: 0,
                 open: None,
@@ -164,10 +166,12 @@ impl NativeReader {
     }
 
     fn complete(&self) -> bool {
-        !self.candidates.is_empty() && self.candidates.iter().all(|speaker| speaker.ended)
+        !self.candidates.is_empty()
+            && self.candidates.iter().all(|candidate_state| candidate_state.ended)
     }
 
-    /// Counts are cumulative, but early pieces tell only some: the last word is the final one.
+    /// Reports usage. Counts are cumulative, but early chunks report only some of them; the last
+    /// chunk reports all.
     fn count(&mut self, usage: Option<Value>, out: &mut Vec<Event>) {
         let Some(usage) = usage else { return };
         let mut extras = canon::Extras::none();
@@ -178,23 +182,23 @@ impl NativeReader {
                 _ => usage,
             });
         }
-        for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+        for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
             aside(&mut self.asides, None, name, value.clone(), out);
         }
         let now = self.counted.map(|usage| Usage { searches: self.searches, ..usage });
         if let Some(usage) = now
-            && self.told != now
+            && self.reported != now
         {
-            self.told = now;
+            self.reported = now;
             out.push(Event::Count(usage));
         }
     }
 }
 
-impl Speaker {
-    fn hear(
+impl CandidateState {
+    fn read(
         &mut self,
-        mut side: Side,
+        mut side: NativeCandidateFields,
         rest: Map<String, Value>,
         id: Option<&str>,
         out: &mut Vec<Event>,
@@ -212,7 +216,8 @@ impl Speaker {
             self.cited = side.cited.take();
         }
         let chances = side.logprobs.as_ref().map(read_reply::logprobs).unwrap_or_default();
-        // They belong to the candidate, but can only be told of a part that is open.
+        // Log probabilities belong to the candidate, but canon can only report them on an open
+        // part.
         if !chances.is_empty()
             && let Some(open) = &self.open
         {
@@ -233,17 +238,17 @@ impl Speaker {
             .or_else(|| value.get("function_call"))
             .and_then(Value::as_object);
         if let Some(call) = call {
-            match partial::step(call, self.partial.is_some()) {
-                Step::Whole => {}
-                Step::Begin => {
+            match partial_call::step(call, self.partial.is_some()) {
+                CallStep::Whole => {}
+                CallStep::Begin => {
                     self.flush(id, out);
                     let signature = ["thoughtSignature", "thought_signature"]
                         .iter()
                         .find_map(|name| value.get(name)?.as_str());
-                    self.partial = Some(Partial::new(call, signature.map(str::to_owned)));
+                    self.partial = Some(PartialCall::new(call, signature.map(str::to_owned)));
                     return Ok(());
                 }
-                Step::More { last } => {
+                CallStep::More { last } => {
                     if let Some(partial) = &mut self.partial {
                         partial.add(call);
                     }
@@ -257,7 +262,7 @@ impl Speaker {
         self.flush(id, out);
         let calls = self.calls;
         let index = self.index;
-        let invent = |name: &str| wire::invent((id, index, calls), name);
+        let invent = |name: &str| wire::invent_id((id, index, calls), name);
         let read = read_part::part(value, &Path::Root, invent)?;
         for part in read.hidden.into_iter().chain(read.part) {
             self.say(part, out);
@@ -265,18 +270,18 @@ impl Speaker {
         Ok(())
     }
 
-    /// The call that came in pieces is whole, because something else follows it.
+    /// Ends the partial call, because something else follows it.
     fn flush(&mut self, id: Option<&str>, out: &mut Vec<Event>) {
         let Some(partial) = self.partial.take() else { return };
         let arguments = partial.arguments();
-        let Partial { id: own, name, signature, .. } = partial;
+        let PartialCall { id: own, name, signature, .. } = partial;
         let call = canon::ToolCall {
-            id: own.unwrap_or_else(|| wire::invent((id, self.index, self.calls), &name)),
+            id: own.unwrap_or_else(|| wire::invent_id((id, self.index, self.calls), &name)),
             name,
             arguments,
             custom: false,
         };
-        let seal = signature.map(|token| seals::read(&token).seal);
+        let seal = signature.map(|token| signatures::read(&token).seal);
         self.say(Part::new(Kind::ToolCall(call)).sealed(seal), out);
     }
 
@@ -284,19 +289,19 @@ impl Speaker {
         let Part { kind, seal, cache, extras } = part;
         let plain = seal.is_none() && extras.is_empty();
         let (say, text) = match kind {
-            Kind::Text { text, citations: _ } => (Say::Text, text),
-            Kind::Thought(thought) if !thought.redacted => (Say::Thought, thought.text),
+            Kind::Text { text, citations: _ } => (TextKind::Text, text),
+            Kind::Thought(thought) if !thought.redacted => (TextKind::Thought, thought.text),
             kind => {
                 let part = Part { kind, seal: None, cache, extras };
                 self.whole(part, seal, out);
                 return;
             }
         };
-        if say == Say::Text && text.is_empty() {
+        if say == TextKind::Text && text.is_empty() {
             if plain {
                 return;
             }
-            // An empty text is there for its seal only; the text before it may yet get sources.
+            // An empty text only carries its signature; the text before it may still get sources.
             if let Some(open) = &mut self.open {
                 open.grows = false;
             }
@@ -308,12 +313,12 @@ impl Speaker {
         }
         let place = self.open(say, plain, out);
         match say {
-            Say::Text => {
+            TextKind::Text => {
                 self.text.push_str(&text);
                 attach(place, &extras, seal, out);
                 out.push(Event::Grow(place, Growth::Text(text)));
             }
-            Say::Thought => {
+            TextKind::Thought => {
                 if !text.is_empty() {
                     out.push(Event::Grow(place, Growth::Text(text)));
                 }
@@ -340,7 +345,7 @@ impl Speaker {
 
     fn end(&mut self, word: &str, id: Option<&str>, out: &mut Vec<Event>) -> u64 {
         self.flush(id, out);
-        if let Some(Open { say: Say::Text, slot, .. }) = &self.open {
+        if let Some(OpenPart { say: TextKind::Text, slot, .. }) = &self.open {
             let place = self.place(*slot);
             for citation in grounding::citations(&self.grounding, &self.cited, &self.text) {
                 out.push(Event::Grow(place, Growth::Citation(citation)));
@@ -360,13 +365,13 @@ impl Speaker {
         }
         self.ended = true;
         let why = wire::read_why(word, self.calls > 0);
-        let finish = Finish::new(why, Raw::new(ME, word));
+        let finish = Finish::new(why, Raw::new(ORIGIN, word));
         out.push(Event::End { candidate: self.index, finish });
         searches
     }
 
-    /// The part being said, opened anew unless the open one may grow by this.
-    fn open(&mut self, say: Say, plain: bool, out: &mut Vec<Event>) -> Place {
+    /// Returns the place of the part to grow; opens a new part unless the open one can grow.
+    fn open(&mut self, say: TextKind, plain: bool, out: &mut Vec<Event>) -> Place {
         if let Some(open) = &self.open
             && open.say == say
             && open.grows
@@ -376,10 +381,10 @@ impl Speaker {
         }
         self.close(out);
         let place = self.next();
-        self.open = Some(Open { say, slot: place.slot, grows: plain });
+        self.open = Some(OpenPart { say, slot: place.slot, grows: plain });
         let opening = match say {
-            Say::Text => Opening::Text,
-            Say::Thought => Opening::Thought,
+            TextKind::Text => Opening::Text,
+            TextKind::Thought => Opening::Thought,
         };
         out.push(Event::Open(place, opening));
         place
@@ -403,11 +408,11 @@ impl Speaker {
     }
 }
 
-/// What comes with a part besides its text.
+/// Emits the extras and the signature of a part.
 fn attach(place: Place, extras: &canon::Extras, seal: Option<Seal>, out: &mut Vec<Event>) {
-    for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+    for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
         let (name, value) = (name.clone(), value.clone());
-        out.push(Event::Grow(place, Growth::Extra { origin: ME, name, value }));
+        out.push(Event::Grow(place, Growth::Extra { origin: ORIGIN, name, value }));
     }
     out.extend(seal.map(|seal| Event::Sealed(place, seal)));
 }

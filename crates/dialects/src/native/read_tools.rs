@@ -1,13 +1,14 @@
-//! Tools and the choice among them into canon.
+//! Reads tools and the tool choice into canon.
 
 use canon::{Choice, Extras, Fault, FunctionTool, Schema, SearchTool, Tool, ToolChoice};
 use serde_json::{Map, Value};
 
-use super::lenient::{self, fields};
-use super::{ME, schema};
+use super::names::ORIGIN;
+use super::proto_json::{self, fields};
+use super::schema;
 use crate::fields::{Fields, Path};
 
-/// The provider's own name for a tool the service's specification calls otherwise.
+/// Returns the provider's name of a tool that the service specification calls by another name.
 pub(super) fn own_name(name: &str) -> Option<&'static str> {
     match name {
         "vendorSearch" => Some("googleSearch"),
@@ -16,7 +17,7 @@ pub(super) fn own_name(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Reads the tools of a request.
+/// Reads the tools of a request, <https://ai.google.dev/api/caching#Tool>.
 pub(super) fn tools(list: Vec<Value>) -> Result<Vec<Tool>, Fault> {
     let root = Path::Root.key("tools");
     let mut tools = Vec::new();
@@ -43,16 +44,16 @@ fn tool(name: &str, value: Value, path: &Path<'_>, tools: &mut Vec<Tool>) -> Res
         }
         "googleSearch" => {
             let mut inner = fields(value, &at)?;
-            let blocked = lenient::strings(&mut inner, "excludeDomains")?;
-            let extras = inner.extras(ME);
+            let blocked = proto_json::strings(&mut inner, "excludeDomains")?;
+            let extras = inner.extras(ORIGIN);
             tools.push(Tool::Search(SearchTool { blocked, extras, ..SearchTool::default() }));
         }
-        "codeExecution" => tools.push(Tool::Code(fields(value, &at)?.extras(ME))),
-        "urlContext" => tools.push(Tool::Fetch(fields(value, &at)?.extras(ME))),
+        "codeExecution" => tools.push(Tool::Code(fields(value, &at)?.extras(ORIGIN))),
+        "urlContext" => tools.push(Tool::Fetch(fields(value, &at)?.extras(ORIGIN))),
         _ => {
             let mut object = Map::new();
             object.insert(name.to_owned(), value);
-            tools.push(Tool::Foreign { origin: ME, value: Value::Object(object) });
+            tools.push(Tool::Foreign { origin: ORIGIN, value: Value::Object(object) });
         }
     }
     Ok(())
@@ -65,12 +66,12 @@ fn function(value: Value, path: &Path<'_>) -> Result<FunctionTool, Fault> {
         description: inner.string("description")?,
         parameters: shape(&mut inner, "parameters", "parametersJsonSchema"),
         result: shape(&mut inner, "response", "responseJsonSchema"),
-        extras: inner.extras(ME),
+        extras: inner.extras(ORIGIN),
         ..FunctionTool::default()
     })
 }
 
-/// A shape in JSON Schema or in the format's own dialect of it.
+/// Takes a schema, in JSON Schema or in the format's own dialect.
 fn shape(inner: &mut Fields<'_>, own: &str, json: &str) -> Option<Schema> {
     let dialect = inner.take(own);
     match inner.take(json) {
@@ -79,20 +80,20 @@ fn shape(inner: &mut Fields<'_>, own: &str, json: &str) -> Option<Schema> {
     }
 }
 
-/// Reads the choice; what canon cannot say is kept.
+/// Reads the tool choice. Settings that canon cannot express are kept in extras.
 pub(super) fn choice(config: Option<Value>, extras: &mut Extras) -> Result<ToolChoice, Fault> {
     let Some(config) = config else { return Ok(ToolChoice::default()) };
     let path = Path::Root.key("toolConfig");
     let mut config = fields(config, &path)?;
     let calling = config.take("functionCallingConfig");
-    lenient::keep(extras, "toolConfig", config);
+    proto_json::keep(extras, "toolConfig", config);
     let Some(calling) = calling else { return Ok(ToolChoice::default()) };
     let at = path.key("functionCallingConfig");
     let mut calling = fields(calling, &at)?;
-    let mode = lenient::word(&mut calling, "mode")?.unwrap_or_default();
-    let names = lenient::strings(&mut calling, "allowedFunctionNames")?;
+    let mode = proto_json::word(&mut calling, "mode")?.unwrap_or_default();
+    let names = proto_json::strings(&mut calling, "allowedFunctionNames")?;
     const SCOPE: &str = "toolConfig.functionCallingConfig";
-    lenient::keep(extras, SCOPE, calling);
+    proto_json::keep(extras, SCOPE, calling);
     let mut choice = match mode.as_str() {
         "AUTO" => Choice::Auto,
         "NONE" => Choice::Never,
@@ -103,15 +104,15 @@ pub(super) fn choice(config: Option<Value>, extras: &mut Extras) -> Result<ToolC
         },
         "VALIDATED" if !names.is_empty() => Choice::Among { names: names.clone(), required: false },
         "VALIDATED" => {
-            extras.put(ME, &format!("{SCOPE}.mode"), Value::from(mode.as_str()));
+            extras.put(ORIGIN, &format!("{SCOPE}.mode"), Value::from(mode.as_str()));
             Choice::Auto
         }
         _ => Choice::Unset,
     };
-    // The list counts only where the mode obeys it; elsewhere it is kept for its own format.
+    // The list has a meaning only in modes that obey it; in other modes it is kept for this format.
     let ignored = matches!(choice, Choice::Auto | Choice::Never | Choice::Unset);
     if ignored && !names.is_empty() {
-        extras.put(ME, &format!("{SCOPE}.allowedFunctionNames"), Value::from(names));
+        extras.put(ORIGIN, &format!("{SCOPE}.allowedFunctionNames"), Value::from(names));
     }
     if let Choice::Among { names, .. } = &mut choice {
         names.dedup();

@@ -1,66 +1,70 @@
-//! What earns a native request a 400, found in one pass over its bytes.
+//! Checks a native request in one pass over its bytes. A violation is answered with 400.
 //!
-//! Where the catalogue of bad inputs and real clients disagree, the clients win: snake_case, either
-//! base64 alphabet, enum words in any case and a role on the instructions are taken. A body
-//! without `contents` is taken too, since the specification requires no field at all; the provider
-//! decides what it makes of it. `contents` that is there but empty is refused.
+//! If the service specification and real clients disagree, the clients win: snake_case, either
+//! base64 alphabet, enum values in any case and a role on the system instruction are accepted. A
+//! body without `contents` is accepted too, because no field is required; the provider decides. An
+//! empty `contents` is refused. Ranges:
+//! <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
 
 use canon::{Fault, Losses};
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::fmt;
 
-use super::head::{Content, Contents, FunctionHead, Head, ToolHead};
-use super::part_heads::{Many, Obj, Text};
-use super::{read_request, seals, wire};
+use super::config_view::{GenerationConfigView, ImageConfigView, LimitView, ThinkingConfigView};
+use super::names::FOREIGN_SIGNATURE;
+use super::part_view::{AnyText, ObjectOnly, OneOrMany};
+use super::request_view::{
+    NativeContentView, NativeContentsView, NativeFunctionView, NativeRequestView, NativeToolView,
+};
+use super::{signatures, wire};
 use crate::dialect::{Marks, SEARCHES};
 use crate::json::{self, Edit};
 use crate::judge::{LONGEST_MODEL, refuse, within};
 use crate::{Peek, Target};
 
-const MOST_CONTENTS: usize = 10_000;
-const MOST_MEDIA: usize = 3_600;
-const MOST_TOOLS: usize = 512;
-const MOST_SETTINGS: usize = 32;
-const LONGEST_STOP: usize = 4_096;
-const LARGEST: i64 = i32::MAX as i64;
+const MAX_CONTENTS: usize = 10_000;
+const MAX_MEDIA_PARTS: usize = 3_600;
+const MAX_TOOLS: usize = 512;
+const MAX_SAFETY_SETTINGS: usize = 32;
+const MAX_STOP_BYTES: usize = 4_096;
+const MAX_INTEGER: i64 = i32::MAX as i64;
 
-/// Reads what the flow must know and applies the format's rules.
-pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+/// Collects the request facts and applies the rules of the format.
+pub(super) fn read_facts(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
     let text = json::text(body)?;
     if !text.trim_start_matches([' ', '\n', '\r', '\t']).starts_with('{') {
         return Err(Fault::invalid("", "the body must be a JSON object"));
     }
-    let head: Head<'_> = serde_json::from_str(text).map_err(|_| explain::<Head<'_>>(text, ""))?;
+    let view: NativeRequestView<'_> =
+        serde_json::from_str(text).map_err(|_| explain::<NativeRequestView<'_>>(text, ""))?;
     let model = model(target)?;
     let mut edits = Vec::new();
     let mut losses = Losses::new();
-    contents(text, &head.contents, &mut edits, &mut losses)?;
-    if let Some(raw) = head.system_instruction {
+    contents(text, &view.contents, &mut edits, &mut losses)?;
+    if let Some(raw) = view.system_instruction {
         instruction(raw)?;
     }
-    let Offered { has_functions, searches } = tools(text, head.tools, &mut edits)?;
-    tool_config(head.tool_config, has_functions)?;
-    safety(head.safety_settings)?;
-    cached(head.cached_content.as_deref())?;
-    let config = config(head.generation_config)?;
-    let limit = limit_mark(text, head.generation_config, config.as_ref(), &mut edits);
+    let OfferedTools { has_functions, searches } = tools(text, view.tools, &mut edits)?;
+    tool_config(view.tool_config, has_functions)?;
+    safety(view.safety_settings)?;
+    cached_content(view.cached_content.as_deref())?;
+    let config = config(view.generation_config)?;
+    let limit = limit_range(text, view.generation_config, config.as_ref(), &mut edits);
     let max_output = config.as_ref().and_then(|config| config.max_output_tokens).map(|n| n.0);
     let candidates = config.as_ref().and_then(|config| config.candidate_count.as_ref());
     Ok(Peek {
         model,
         stream: target.stream,
-        // Every piece of a native stream may tell its usage, and the last one does.
+        // Every chunk of a native stream may report usage, and the last one does.
         wants_usage: true,
         max_output: max_output.and_then(|n| u64::try_from(n).ok()),
         array: target.stream && target.array,
         candidates: candidates.and_then(|n| u32::try_from(n.0).ok()).unwrap_or(1),
-        tier: json::word(head.service_tier).as_deref().map(wire::read_tier),
+        tier: json::word(view.service_tier).as_deref().map(wire::read_tier),
         searches: if searches { SEARCHES } else { 0 },
         marks: Marks {
-            model: head.model.map(|raw| json::range_of(text, raw)),
+            model: view.model.map(|raw| json::range_of(text, raw)),
             limit,
             ..Marks::of(text)
         },
@@ -70,14 +74,14 @@ pub(super) fn peek(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
     })
 }
 
-/// The same failure again, this time with its path.
+/// Parses again to find the path of the error.
 fn explain<'a, T: Deserialize<'a>>(text: &'a str, at: &str) -> Fault {
     let mut from = serde_json::Deserializer::from_str(text);
     let fault = json::explain(serde_path_to_error::deserialize::<_, T>(&mut from));
-    // A field that is there twice or unknown is named in the sentence, not in the path.
+    // The message, not the path, names a duplicate or unknown field.
     let field = ["duplicate field `", "unknown field `"]
         .iter()
-        .find_map(|words| fault.say().strip_prefix(words)?.split('`').next());
+        .find_map(|one_of_words| fault.say().strip_prefix(one_of_words)?.split('`').next());
     let field = field.filter(|field| !fault.path().is_some_and(|path| path.ends_with(field)));
     let mut path = at.to_owned();
     for step in fault.path().into_iter().chain(field) {
@@ -89,7 +93,7 @@ fn explain<'a, T: Deserialize<'a>>(text: &'a str, at: &str) -> Fault {
     Fault::invalid(path, fault.say().to_owned())
 }
 
-/// Reads a field that has rules of its own.
+/// Parses a field that has rules of its own.
 fn section<'a, T: Deserialize<'a>>(raw: &'a RawValue, at: &str) -> Result<T, Fault> {
     serde_json::from_str(raw.get()).map_err(|_| explain::<T>(raw.get(), at))
 }
@@ -104,28 +108,31 @@ fn model(target: &Target) -> Result<String, Fault> {
 
 fn contents(
     text: &str,
-    contents: &Contents<'_>,
+    contents: &NativeContentsView<'_>,
     edits: &mut Vec<Edit>,
     losses: &mut Losses,
 ) -> Result<(), Fault> {
-    if contents.told && contents.count == 0 {
+    if contents.is_present && contents.count == 0 {
         return Err(refuse("contents", "must not be empty"));
     }
-    if let Some((path, why)) = &contents.broken {
+    if let Some((path, why)) = &contents.first_error {
         return Err(refuse(path, why));
     }
-    if contents.count > MOST_CONTENTS {
-        return Err(refuse("contents", &format!("must have at most {MOST_CONTENTS} items")));
+    if contents.count > MAX_CONTENTS {
+        return Err(refuse("contents", &format!("must have at most {MAX_CONTENTS} items")));
     }
-    if contents.media > MOST_MEDIA {
-        return Err(refuse("contents", &format!("must have at most {MOST_MEDIA} media parts")));
+    if contents.media > MAX_MEDIA_PARTS {
+        return Err(refuse(
+            "contents",
+            &format!("must have at most {MAX_MEDIA_PARTS} media parts"),
+        ));
     }
     for raw in &contents.signatures {
-        // Nearly all go out as they came, which a glance at their letters tells.
+        // Most signatures go out unchanged. Only these characters mark one that needs a rewrite.
         let odd = raw.get().contains(['-', '_', '\\']) || raw.get().starts_with("\"ptt");
         let token = odd.then(|| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok()).flatten();
-        if let Some(other) = token.and_then(|token| seals::for_upstream(&token)) {
-            losses.add_if(other == seals::BYPASS, "part.seal", seals::FOREIGN);
+        if let Some(other) = token.and_then(|token| signatures::for_upstream(&token)) {
+            losses.add_if(other == signatures::BYPASS, "part.seal", FOREIGN_SIGNATURE);
             edits.push(Edit { at: json::range_of(text, raw), with: json::quoted(&other) });
         }
     }
@@ -134,11 +141,11 @@ fn contents(
 
 fn instruction(raw: &RawValue) -> Result<(), Fault> {
     const AT: &str = "systemInstruction";
-    let Obj(content) = section::<Obj<Content<'_>>>(raw, AT)?;
+    let ObjectOnly(content) = section::<ObjectOnly<NativeContentView<'_>>>(raw, AT)?;
     let Some(parts) = content.parts else {
         return Err(refuse("systemInstruction.parts", "is required"));
     };
-    if let Some((at, field, why)) = parts.broken {
+    if let Some((at, field, why)) = parts.first_error {
         let dot = if field.is_empty() { "" } else { "." };
         return Err(refuse(&format!("{AT}.parts[{at}]{dot}{field}"), why));
     }
@@ -148,19 +155,19 @@ fn instruction(raw: &RawValue) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the tools are, as far as it matters elsewhere.
+/// Properties of the offered tools that other rules need.
 #[derive(Default)]
-struct Offered {
+struct OfferedTools {
     has_functions: bool,
-    /// Whether the provider may search.
+    /// True if the provider may search.
     searches: bool,
 }
 
-fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<Offered, Fault> {
-    let Some(raw) = raw else { return Ok(Offered::default()) };
-    let Many(tools) = section::<Many<ToolHead<'_>>>(raw, "tools")?;
-    if tools.len() > MOST_TOOLS {
-        return Err(refuse("tools", &format!("must have at most {MOST_TOOLS} items")));
+fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<OfferedTools, Fault> {
+    let Some(raw) = raw else { return Ok(OfferedTools::default()) };
+    let OneOrMany(tools) = section::<OneOrMany<NativeToolView<'_>>>(raw, "tools")?;
+    if tools.len() > MAX_TOOLS {
+        return Err(refuse("tools", &format!("must have at most {MAX_TOOLS} items")));
     }
     let (mut has_functions, mut searches) = (false, false);
     for (at, tool) in tools.iter().enumerate() {
@@ -174,8 +181,8 @@ fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<Of
         searches |=
             kind.ends_with("Search") || kind.ends_with("Maps") || kind.contains("Retrieval");
         let functions = match kind {
-            "functionDeclarations" => section::<Many<FunctionHead<'_>>>(value, &own)?.0,
-            // The one kind whose settings are a list.
+            "functionDeclarations" => section::<OneOrMany<NativeFunctionView<'_>>>(value, &own)?.0,
+            // The only kind whose settings are a list.
             "mcpServers" => Vec::new(),
             _ if value.get().starts_with('{') => Vec::new(),
             _ => return Err(refuse(&own, "must be an object")),
@@ -193,36 +200,36 @@ fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<Of
             edits.push(Edit { at: json::range_of(text, key), with: json::quoted(own) });
         }
     }
-    Ok(Offered { has_functions, searches })
+    Ok(OfferedTools { has_functions, searches })
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ToolConfig<'a> {
+struct ToolConfigView<'a> {
     #[serde(borrow, default, alias = "function_calling_config")]
-    function_calling_config: Option<Obj<Calling<'a>>>,
+    function_calling_config: Option<ObjectOnly<CallingConfigView<'a>>>,
     #[serde(default, alias = "retrieval_config")]
-    retrieval_config: Option<Obj<Retrieval>>,
+    retrieval_config: Option<ObjectOnly<RetrievalConfigView>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Calling<'a> {
+struct CallingConfigView<'a> {
     #[serde(borrow, default)]
     mode: Option<Cow<'a, str>>,
     #[serde(default, alias = "allowed_function_names")]
-    allowed_function_names: Option<Vec<Text>>,
+    allowed_function_names: Option<Vec<AnyText>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Retrieval {
+struct RetrievalConfigView {
     #[serde(default, alias = "lat_lng")]
-    lat_lng: Option<Obj<Spot>>,
+    lat_lng: Option<ObjectOnly<LatLngView>>,
 }
 
 #[derive(Deserialize)]
-struct Spot {
+struct LatLngView {
     #[serde(default)]
     latitude: Option<f64>,
     #[serde(default)]
@@ -231,11 +238,11 @@ struct Spot {
 
 fn tool_config(raw: Option<&RawValue>, has_functions: bool) -> Result<(), Fault> {
     let Some(raw) = raw else { return Ok(()) };
-    let Obj(config) = section::<Obj<ToolConfig<'_>>>(raw, "toolConfig")?;
-    if let Some(Obj(calling)) = config.function_calling_config {
+    let ObjectOnly(config) = section::<ObjectOnly<ToolConfigView<'_>>>(raw, "toolConfig")?;
+    if let Some(ObjectOnly(calling)) = config.function_calling_config {
         const AT: &str = "toolConfig.functionCallingConfig";
         let modes = ["AUTO", "ANY", "NONE", "VALIDATED", "MODE_UNSPECIFIED"];
-        one_of(&format!("{AT}.mode"), calling.mode.as_deref(), &modes[..4], &modes)?;
+        check_word(&format!("{AT}.mode"), calling.mode.as_deref(), &modes[..4], &modes)?;
         let any = calling.mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ANY"));
         if any && !has_functions {
             return Err(refuse(&format!("{AT}.mode"), "needs `functionDeclarations` to call"));
@@ -244,7 +251,9 @@ fn tool_config(raw: Option<&RawValue>, has_functions: bool) -> Result<(), Fault>
             return Err(refuse(&format!("{AT}.allowedFunctionNames"), "must not hold empty names"));
         }
     }
-    if let Some(Obj(Retrieval { lat_lng: Some(Obj(spot)) })) = config.retrieval_config {
+    if let Some(ObjectOnly(RetrievalConfigView { lat_lng: Some(ObjectOnly(spot)) })) =
+        config.retrieval_config
+    {
         const AT: &str = "toolConfig.retrievalConfig.latLng";
         within(&format!("{AT}.latitude"), spot.latitude, -90.0, 90.0)?;
         within(&format!("{AT}.longitude"), spot.longitude, -180.0, 180.0)?;
@@ -254,20 +263,20 @@ fn tool_config(raw: Option<&RawValue>, has_functions: bool) -> Result<(), Fault>
 
 fn safety(raw: Option<&RawValue>) -> Result<(), Fault> {
     #[derive(Deserialize)]
-    struct Setting<'a> {
+    struct SafetySettingView<'a> {
         #[serde(borrow, default)]
         category: Option<Cow<'a, str>>,
         #[serde(borrow, default)]
         threshold: Option<Cow<'a, str>>,
     }
-    const LISTED: [&str; 5] = [
+    const LISTED_CATEGORIES: [&str; 5] = [
         "HARM_CATEGORY_HARASSMENT",
         "HARM_CATEGORY_HATE_SPEECH",
         "HARM_CATEGORY_SEXUALLY_EXPLICIT",
         "HARM_CATEGORY_DANGEROUS_CONTENT",
         "HARM_CATEGORY_CIVIC_INTEGRITY",
     ];
-    const MORE: [&str; 6] = [
+    const OTHER_CATEGORIES: [&str; 6] = [
         "HARM_CATEGORY_UNSPECIFIED",
         "HARM_CATEGORY_IMAGE_HATE",
         "HARM_CATEGORY_IMAGE_DANGEROUS_CONTENT",
@@ -284,20 +293,24 @@ fn safety(raw: Option<&RawValue>) -> Result<(), Fault> {
         "HARM_BLOCK_THRESHOLD_UNSPECIFIED",
     ];
     let Some(raw) = raw else { return Ok(()) };
-    let Many(settings) = section::<Many<Obj<Setting<'_>>>>(raw, "safetySettings")?;
-    if settings.len() > MOST_SETTINGS {
-        return Err(refuse("safetySettings", &format!("must have at most {MOST_SETTINGS} items")));
+    let OneOrMany(settings) =
+        section::<OneOrMany<ObjectOnly<SafetySettingView<'_>>>>(raw, "safetySettings")?;
+    if settings.len() > MAX_SAFETY_SETTINGS {
+        return Err(refuse(
+            "safetySettings",
+            &format!("must have at most {MAX_SAFETY_SETTINGS} items"),
+        ));
     }
-    let categories: Vec<&str> = LISTED.into_iter().chain(MORE).collect();
+    let categories: Vec<&str> = LISTED_CATEGORIES.into_iter().chain(OTHER_CATEGORIES).collect();
     let mut seen: Vec<String> = Vec::new();
-    for (at, Obj(setting)) in settings.iter().enumerate() {
+    for (at, ObjectOnly(setting)) in settings.iter().enumerate() {
         let path = |field: &str| format!("safetySettings[{at}].{field}");
         let category = setting.category.as_deref();
         let category = category.ok_or_else(|| refuse(&path("category"), "is required"))?;
-        one_of(&path("category"), Some(category), &LISTED, &categories)?;
+        check_word(&path("category"), Some(category), &LISTED_CATEGORIES, &categories)?;
         let threshold = setting.threshold.as_deref();
         let threshold = threshold.ok_or_else(|| refuse(&path("threshold"), "is required"))?;
-        one_of(&path("threshold"), Some(threshold), &THRESHOLDS[..5], &THRESHOLDS)?;
+        check_word(&path("threshold"), Some(threshold), &THRESHOLDS[..5], &THRESHOLDS)?;
         let category = category.to_ascii_uppercase();
         if seen.contains(&category) {
             return Err(refuse(&path("category"), "is set twice"));
@@ -307,8 +320,8 @@ fn safety(raw: Option<&RawValue>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The name of cached content: `cachedContents/{id}`.
-fn cached(name: Option<&str>) -> Result<(), Fault> {
+/// Checks a name of cached content, `cachedContents/{id}`, <https://ai.google.dev/api/caching>.
+fn cached_content(name: Option<&str>) -> Result<(), Fault> {
     let Some(name) = name else { return Ok(()) };
     let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     match name.strip_prefix("cachedContents/") {
@@ -317,139 +330,32 @@ fn cached(name: Option<&str>) -> Result<(), Fault> {
     }
 }
 
-/// A whole number, also as a string. `F` tells whether a fraction of zero is taken as well.
-#[derive(Clone, Copy, Debug)]
-struct Int<const F: bool>(i64);
-
-impl<'de, const F: bool> Deserialize<'de> for Int<F> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any<const F: bool>;
-        impl<const F: bool> Visitor<'_> for Any<F> {
-            type Value = Int<F>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number")
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<Int<F>, E> {
-                Ok(Int(number))
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Int<F>, E> {
-                Ok(Int(i64::try_from(number).unwrap_or(i64::MAX)))
-            }
-
-            fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Int<F>, E> {
-                if F && number.fract() == 0.0 && number.abs() < 9.0e15 {
-                    #[expect(clippy::cast_possible_truncation, reason = "checked just above")]
-                    return Ok(Int(number as i64));
-                }
-                Err(E::invalid_type(serde::de::Unexpected::Float(number), &self))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Int<F>, E> {
-                let wrong = || E::invalid_type(serde::de::Unexpected::Str(text), &self);
-                text.parse().map(Int).map_err(|_| wrong())
-            }
-        }
-        from.deserialize_any(Any::<F>)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Config<'a> {
-    #[serde(default)]
-    temperature: Option<f64>,
-    #[serde(default, alias = "top_p")]
-    top_p: Option<f64>,
-    // One official client writes it as 3.0.
-    #[serde(default, alias = "top_k")]
-    top_k: Option<Int<true>>,
-    #[serde(default, alias = "max_output_tokens")]
-    max_output_tokens: Option<Int<false>>,
-    #[serde(default, alias = "candidate_count")]
-    candidate_count: Option<Int<false>>,
-    #[serde(borrow, default, alias = "stop_sequences")]
-    stop_sequences: Option<Vec<Cow<'a, str>>>,
-    #[serde(default, rename = "seed")]
-    _seed: Option<Int<false>>,
-    #[serde(default, alias = "presence_penalty", rename = "presencePenalty")]
-    _presence_penalty: Option<f64>,
-    #[serde(default, alias = "frequency_penalty", rename = "frequencyPenalty")]
-    _frequency_penalty: Option<f64>,
-    #[serde(borrow, default, alias = "response_mime_type")]
-    response_mime_type: Option<Cow<'a, str>>,
-    #[serde(default, alias = "response_schema")]
-    response_schema: Option<Obj<IgnoredAny>>,
-    #[serde(borrow, default, alias = "response_modalities")]
-    response_modalities: Option<Vec<Cow<'a, str>>>,
-    #[serde(default, alias = "response_logprobs")]
-    response_logprobs: Option<bool>,
-    #[serde(default)]
-    logprobs: Option<Int<false>>,
-    #[serde(borrow, default, alias = "thinking_config")]
-    thinking_config: Option<Obj<ThinkingHead<'a>>>,
-    #[serde(borrow, default, alias = "image_config")]
-    image_config: Option<Obj<ImageHead<'a>>>,
-    #[serde(borrow, default, alias = "media_resolution")]
-    media_resolution: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ThinkingHead<'a> {
-    #[serde(default, alias = "thinking_budget")]
-    thinking_budget: Option<Int<false>>,
-    #[serde(borrow, default, alias = "thinking_level")]
-    thinking_level: Option<Cow<'a, str>>,
-    #[serde(default, alias = "include_thoughts", rename = "includeThoughts")]
-    _include_thoughts: Option<bool>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ImageHead<'a> {
-    #[serde(borrow, default, alias = "aspect_ratio")]
-    aspect_ratio: Option<Cow<'a, str>>,
-    #[serde(borrow, default, alias = "image_size")]
-    image_size: Option<Cow<'a, str>>,
-}
-
-/// Only where the limit stands, for the mark.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct LimitHead<'a> {
-    #[serde(borrow, default, alias = "max_output_tokens")]
-    max_output_tokens: Option<&'a RawValue>,
-}
-
-fn config<'a>(raw: Option<&'a RawValue>) -> Result<Option<Config<'a>>, Fault> {
+fn config<'a>(raw: Option<&'a RawValue>) -> Result<Option<GenerationConfigView<'a>>, Fault> {
     let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
     const AT: &str = "generationConfig";
     let at = |field: &str| format!("{AT}.{field}");
-    let Obj(config) = section::<Obj<Config<'a>>>(raw, AT)?;
+    let ObjectOnly(config) = section::<ObjectOnly<GenerationConfigView<'a>>>(raw, AT)?;
     within(&at("temperature"), config.temperature, 0.0, 2.0)?;
     within(&at("topP"), config.top_p, 0.0, 1.0)?;
-    between(&at("topK"), config.top_k.map(|n| n.0), 1, LARGEST)?;
-    between(&at("maxOutputTokens"), config.max_output_tokens.map(|n| n.0), 1, LARGEST)?;
-    between(&at("candidateCount"), config.candidate_count.map(|n| n.0), 1, 8)?;
+    check_integer(&at("topK"), config.top_k.map(|n| n.0), 1, MAX_INTEGER)?;
+    check_integer(&at("maxOutputTokens"), config.max_output_tokens.map(|n| n.0), 1, MAX_INTEGER)?;
+    check_integer(&at("candidateCount"), config.candidate_count.map(|n| n.0), 1, 8)?;
     let stops = config.stop_sequences.as_deref().unwrap_or_default();
     if stops.len() > 5 {
         return Err(refuse(&at("stopSequences"), "must have at most 5 items"));
     }
-    if stops.iter().any(|text| text.is_empty() || text.len() > LONGEST_STOP) {
-        let why = format!("must be strings of 1 to {LONGEST_STOP} bytes");
+    if stops.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES) {
+        let why = format!("must be strings of 1 to {MAX_STOP_BYTES} bytes");
         return Err(refuse(&at("stopSequences"), &why));
     }
-    between(&at("logprobs"), config.logprobs.map(|n| n.0), 0, 20)?;
+    check_integer(&at("logprobs"), config.logprobs.map(|n| n.0), 0, 20)?;
     if config.logprobs.is_some() && config.response_logprobs != Some(true) {
         return Err(refuse(&at("logprobs"), "needs `responseLogprobs` to be true"));
     }
     answer_shape(&config)?;
     thinking(config.thinking_config.as_ref().map(|inner| &inner.0))?;
-    if let Some(Obj(image)) = &config.image_config {
-        picture(image)?;
+    if let Some(ObjectOnly(image)) = &config.image_config {
+        image_config(image)?;
     }
     const RESOLUTIONS: [&str; 5] = [
         "MEDIA_RESOLUTION_LOW",
@@ -459,17 +365,17 @@ fn config<'a>(raw: Option<&'a RawValue>) -> Result<Option<Config<'a>>, Fault> {
         "MEDIA_RESOLUTION_UNSPECIFIED",
     ];
     let resolution = config.media_resolution.as_deref();
-    one_of(&at("mediaResolution"), resolution, &RESOLUTIONS[..3], &RESOLUTIONS)?;
+    check_word(&at("mediaResolution"), resolution, &RESOLUTIONS[..3], &RESOLUTIONS)?;
     Ok(Some(config))
 }
 
-fn answer_shape(config: &Config<'_>) -> Result<(), Fault> {
+fn answer_shape(config: &GenerationConfigView<'_>) -> Result<(), Fault> {
     let mime = config.response_mime_type.as_deref();
     let types = ["text/plain", "application/json", "text/x.enum"];
     if mime.is_some_and(|mime| !types.contains(&mime)) {
-        return Err(refuse("generationConfig.responseMimeType", &words(&types)));
+        return Err(refuse("generationConfig.responseMimeType", &one_of_words(&types)));
     }
-    // A bare word out of a list needs the list, so that type goes with a schema as well.
+    // `text/x.enum` needs the list of values, so it takes a schema as well.
     if config.response_schema.is_some() && !matches!(mime, Some("application/json" | "text/x.enum"))
     {
         let why = "needs `responseMimeType` to be `application/json`";
@@ -484,7 +390,7 @@ fn answer_shape(config: &Config<'_>) -> Result<(), Fault> {
         for (at, word) in list.iter().enumerate() {
             let path = format!("{AT}[{at}]");
             let Some(modality) = wire::read_modality(word) else {
-                return Err(refuse(&path, &words(&["TEXT", "IMAGE", "AUDIO"])));
+                return Err(refuse(&path, &one_of_words(&["TEXT", "IMAGE", "AUDIO"])));
             };
             if seen.contains(&modality) {
                 return Err(refuse(&path, "is there twice"));
@@ -495,25 +401,30 @@ fn answer_shape(config: &Config<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn thinking(config: Option<&ThinkingHead<'_>>) -> Result<(), Fault> {
+fn thinking(config: Option<&ThinkingConfigView<'_>>) -> Result<(), Fault> {
     let Some(config) = config else { return Ok(()) };
     const AT: &str = "generationConfig.thinkingConfig";
     if config.thinking_budget.is_some() && config.thinking_level.is_some() {
         return Err(refuse(AT, "must not hold both `thinkingBudget` and `thinkingLevel`"));
     }
-    between(&format!("{AT}.thinkingBudget"), config.thinking_budget.map(|n| n.0), -1, LARGEST)?;
+    check_integer(
+        &format!("{AT}.thinkingBudget"),
+        config.thinking_budget.map(|n| n.0),
+        -1,
+        MAX_INTEGER,
+    )?;
     let level = config.thinking_level.as_deref().map(str::to_ascii_uppercase);
     let known = level
         .as_deref()
-        .is_none_or(|w| w == "THINKING_LEVEL_UNSPECIFIED" || read_request::read_level(w).is_some());
+        .is_none_or(|w| w == "THINKING_LEVEL_UNSPECIFIED" || wire::read_level(w).is_some());
     if !known {
         let levels = ["MINIMAL", "LOW", "MEDIUM", "HIGH"];
-        return Err(refuse(&format!("{AT}.thinkingLevel"), &words(&levels)));
+        return Err(refuse(&format!("{AT}.thinkingLevel"), &one_of_words(&levels)));
     }
     Ok(())
 }
 
-fn picture(config: &ImageHead<'_>) -> Result<(), Fault> {
+fn image_config(config: &ImageConfigView<'_>) -> Result<(), Fault> {
     const RATIOS: [&str; 14] = [
         "1:1", "2:3", "3:2", "3:4", "4:3", "4:5", "5:4", "9:16", "16:9", "21:9", "1:4", "4:1",
         "1:8", "8:1",
@@ -521,39 +432,39 @@ fn picture(config: &ImageHead<'_>) -> Result<(), Fault> {
     const SIZES: [&str; 4] = ["512", "1K", "2K", "4K"];
     const AT: &str = "generationConfig.imageConfig";
     if config.aspect_ratio.as_deref().is_some_and(|ratio| !RATIOS.contains(&ratio)) {
-        return Err(refuse(&format!("{AT}.aspectRatio"), &words(&RATIOS)));
+        return Err(refuse(&format!("{AT}.aspectRatio"), &one_of_words(&RATIOS)));
     }
     if config.image_size.as_deref().is_some_and(|size| !SIZES.contains(&size)) {
-        return Err(refuse(&format!("{AT}.imageSize"), &words(&SIZES)));
+        return Err(refuse(&format!("{AT}.imageSize"), &one_of_words(&SIZES)));
     }
     Ok(())
 }
 
-/// Where a lowered limit goes: over the caller's own, or just behind the brace of the object it
-/// belongs into. Without that object there is no mark.
-fn limit_mark(
+/// Returns the range for a lowered limit: the caller's own value, or an empty range behind the
+/// brace of `generationConfig`. Without that object there is no range.
+fn limit_range(
     text: &str,
     raw: Option<&RawValue>,
-    config: Option<&Config<'_>>,
+    config: Option<&GenerationConfigView<'_>>,
     edits: &mut Vec<Edit>,
 ) -> Option<std::ops::Range<usize>> {
     let raw = raw?;
     let at = json::range_of(text, raw);
     if config.is_none() {
-        // A null has no brace, so it becomes an empty object around the mark.
+        // A null becomes an empty object around the range.
         let inside = at.start + 1;
         edits.push(Edit { at: at.start..inside, with: "{".into() });
         edits.push(Edit { at: inside..at.end, with: "}".into() });
         return Some(inside..inside);
     }
-    let own: Option<LimitHead<'_>> = serde_json::from_str(raw.get()).ok();
+    let own: Option<LimitView<'_>> = serde_json::from_str(raw.get()).ok();
     match own.and_then(|own| own.max_output_tokens) {
         Some(own) => Some(json::range_of(text, own)),
         None => Some(at.start + 1..at.start + 1),
     }
 }
 
-fn between(path: &str, value: Option<i64>, low: i64, high: i64) -> Result<(), Fault> {
+fn check_integer(path: &str, value: Option<i64>, low: i64, high: i64) -> Result<(), Fault> {
     match value {
         Some(value) if !(low..=high).contains(&value) => {
             Err(refuse(path, &format!("must be a whole number between {low} and {high}")))
@@ -562,17 +473,22 @@ fn between(path: &str, value: Option<i64>, low: i64, high: i64) -> Result<(), Fa
     }
 }
 
-/// A word of an enum, in any case; `told` are the words a refusal names.
-fn one_of(path: &str, word: Option<&str>, told: &[&str], known: &[&str]) -> Result<(), Fault> {
+/// Checks an enum value in any case. `listed` are the values that the error names.
+fn check_word(
+    path: &str,
+    word: Option<&str>,
+    listed: &[&str],
+    known: &[&str],
+) -> Result<(), Fault> {
     match word {
         Some(word) if !known.iter().any(|own| own.eq_ignore_ascii_case(word)) => {
-            Err(refuse(path, &words(told)))
+            Err(refuse(path, &one_of_words(listed)))
         }
         _ => Ok(()),
     }
 }
 
-fn words(list: &[&str]) -> String {
+fn one_of_words(list: &[&str]) -> String {
     let list: Vec<String> = list.iter().map(|word| format!("`{word}`")).collect();
     format!("must be one of {}", list.join(", "))
 }

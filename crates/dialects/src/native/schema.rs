@@ -1,19 +1,21 @@
-//! The format's own schema dialect into JSON Schema.
+//! Converts the format's schema dialect (<https://ai.google.dev/api/caching#Schema>) to JSON
+//! Schema.
 //!
-//! Its type names are upper case, null is a flag, numbers may be strings, and keys come in both
-//! spellings. Names of properties are the caller's and stay as they are. The way back needs no
-//! conversion: the original is kept beside the translation, and a foreign schema is sent in the
-//! fields that take JSON Schema as it is.
+//! In the dialect, type names are upper case, null is a flag, numbers may be strings, and keys come
+//! in both spellings. Property names belong to the caller and stay unchanged. The reverse direction
+//! needs no conversion: the original is kept beside the translation, and a foreign schema goes into
+//! the fields that accept JSON Schema.
 
 use canon::Schema;
 use serde_json::{Map, Value};
 
-use super::{ME, lenient};
+use super::names::ORIGIN;
+use super::proto_json;
 
-/// A schema in the format's own words.
+/// Reads a schema of the format's dialect.
 pub(super) fn read(original: Value) -> Schema {
     let json = convert(original.clone());
-    Schema { json, verbatim: Some((ME, original)) }
+    Schema { json, verbatim: Some((ORIGIN, original)) }
 }
 
 fn convert(schema: Value) -> Value {
@@ -21,14 +23,14 @@ fn convert(schema: Value) -> Value {
     let mut out = Map::new();
     let mut nullable = false;
     for (name, value) in map {
-        match &*lenient::camel(&name) {
+        match &*proto_json::camel(&name) {
             "type" => {
                 if let Some(value) = kind(value) {
                     out.insert("type".to_owned(), value);
                 }
             }
             "nullable" => nullable = value == Value::Bool(true),
-            // How fields are ordered when written; no other format has a word for it.
+            // The order in which fields are written; no other format has an equivalent.
             "propertyOrdering" => {}
             "format" if value == "enum" => {}
             "example" => {
@@ -55,7 +57,7 @@ fn convert(schema: Value) -> Value {
             }
             name @ ("minItems" | "maxItems" | "minProperties" | "maxProperties" | "minLength"
             | "maxLength") => {
-                let value = lenient::whole(&value).map_or(value, Value::from);
+                let value = proto_json::whole(&value).map_or(value, Value::from);
                 out.insert(name.to_owned(), value);
             }
             name => {
@@ -66,7 +68,7 @@ fn convert(schema: Value) -> Value {
     if nullable { null_too(out) } else { Value::Object(out) }
 }
 
-/// Type names in lower case; the word for "not said" says nothing.
+/// Converts type names to lower case and drops `TYPE_UNSPECIFIED`.
 fn kind(value: Value) -> Option<Value> {
     match value {
         Value::String(word) if word.eq_ignore_ascii_case("TYPE_UNSPECIFIED") => None,
@@ -76,7 +78,7 @@ fn kind(value: Value) -> Option<Value> {
     }
 }
 
-/// Schemas by names that are the caller's own.
+/// Converts a map of schemas; its keys belong to the caller.
 fn each(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -111,7 +113,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_dialect_becomes_json_schema_and_names_stay() {
+    fn dialect_becomes_json_schema_and_property_names_stay() {
         let schema = read(json!({
             "type": "OBJECT",
             "properties": {
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn json_schema_passes_unchanged() {
+    fn json_schema_stays_unchanged() {
         let given = json!({
             "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
             "$ref": "#/$defs/Node",

@@ -1,41 +1,48 @@
-//! The words of the format, its token counts, its paths and the ids we make up for its calls.
+//! Enum values, token counts, paths and made-up call ids of the native format.
 
-use canon::{Losses, Modality, Tier, Usage, Why};
+use canon::{Level, Losses, Modality, Tier, Usage, Why};
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 use serde_json::Value;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::{ME, lenient};
+use super::names::ORIGIN;
+use super::proto_json;
 use crate::fields::Object;
 use crate::served;
 use canon::Extras;
 
-/// How ids begin that we made up for calls without one. They never go to a provider.
-const INVENTED: &str = "call_pn_";
+/// The maximum number of stop texts of a request,
+/// <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
+pub(super) const MAX_STOP_TEXTS: usize = 5;
 
-/// An id for a call that came without one, always the same for the same call in the same place.
-pub(super) fn invent(place: impl Hash, name: &str) -> String {
+/// The prefix of ids that the gateway makes up for calls without one. These ids never go to a
+/// provider.
+const INVENTED_ID_PREFIX: &str = "call_pn_";
+
+/// Makes up an id for a call. The same call in the same place always gets the same id.
+pub(super) fn invent_id(place: impl Hash, name: &str) -> String {
     let mut hasher = DefaultHasher::new();
     place.hash(&mut hasher);
     name.hash(&mut hasher);
-    format!("{INVENTED}{:016x}", hasher.finish())
+    format!("{INVENTED_ID_PREFIX}{:016x}", hasher.finish())
 }
 
-/// The id as a provider knows it; `None` for one it never gave.
-pub(super) fn real_id(id: &str) -> Option<&str> {
-    (!id.is_empty() && !id.starts_with(INVENTED)).then_some(id)
+/// Returns the id if the provider issued it; `None` for a made-up id.
+pub(super) fn provider_id(id: &str) -> Option<&str> {
+    (!id.is_empty() && !id.starts_with(INVENTED_ID_PREFIX)).then_some(id)
 }
 
-/// Where a request goes. Slashes and colons of a model's id stay; what could leave the path does
-/// not.
+/// Returns the path of a request. Slashes and colons of the model id stay; everything else that
+/// could leave the path is escaped.
 pub(super) fn path(model: &str, stream: bool) -> String {
     let model = model.strip_prefix("models/").unwrap_or(model);
     let mut path = String::from("/v1beta/models");
     for segment in model.split('/') {
         path.push('/');
-        // A segment of dots climbs, in whatever spelling; no model is named so.
+        // A segment of dots would leave the path (RFC 3986, section 5.2.4). No model id
+        // consists of dots.
         if segment.chars().all(|c| c == '.') {
             path.push('_');
             continue;
@@ -59,82 +66,82 @@ pub(super) fn path(model: &str, stream: bool) -> String {
     path
 }
 
-/// A whole number, also as a string.
+/// A token count, also written as a string.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tokens(pub(super) u64);
+pub(super) struct TokenCount(pub(super) u64);
 
-impl<'de> Deserialize<'de> for Tokens {
+impl<'de> Deserialize<'de> for TokenCount {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl Visitor<'_> for Any {
-            type Value = Tokens;
+        struct CountVisitor;
+        impl Visitor<'_> for CountVisitor {
+            type Value = TokenCount;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a count")
             }
 
-            fn visit_u64<E>(self, count: u64) -> Result<Tokens, E> {
-                Ok(Tokens(count))
+            fn visit_u64<E>(self, count: u64) -> Result<TokenCount, E> {
+                Ok(TokenCount(count))
             }
 
-            fn visit_i64<E>(self, _below_zero: i64) -> Result<Tokens, E> {
-                Ok(Tokens(0))
+            fn visit_i64<E>(self, _below_zero: i64) -> Result<TokenCount, E> {
+                Ok(TokenCount(0))
             }
 
-            fn visit_f64<E>(self, count: f64) -> Result<Tokens, E> {
+            fn visit_f64<E>(self, count: f64) -> Result<TokenCount, E> {
                 #[expect(
                     clippy::cast_possible_truncation,
                     clippy::cast_sign_loss,
                     reason = "casts of floats saturate"
                 )]
-                Ok(Tokens(count as u64))
+                Ok(TokenCount(count as u64))
             }
 
-            fn visit_str<E>(self, count: &str) -> Result<Tokens, E> {
-                Ok(Tokens(count.parse().unwrap_or(0)))
+            fn visit_str<E>(self, count: &str) -> Result<TokenCount, E> {
+                Ok(TokenCount(count.parse().unwrap_or(0)))
             }
         }
-        from.deserialize_any(Any)
+        from.deserialize_any(CountVisitor)
     }
 }
 
-/// Token counts of one kind of input or output.
+/// Token counts of one modality.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct Detail {
+pub(super) struct ModalityCount {
     #[serde(default)]
     modality: Option<String>,
     #[serde(default, rename = "tokenCount", alias = "token_count")]
-    count: Option<Tokens>,
+    count: Option<TokenCount>,
 }
 
-/// Token counts.
+/// Token counts of a reply, <https://ai.google.dev/api/generate-content#UsageMetadata>.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Counts {
+pub(super) struct NativeUsage {
     #[serde(default)]
-    prompt_token_count: Option<Tokens>,
+    prompt_token_count: Option<TokenCount>,
     #[serde(default)]
-    cached_content_token_count: Option<Tokens>,
+    cached_content_token_count: Option<TokenCount>,
     #[serde(default)]
-    candidates_token_count: Option<Tokens>,
+    candidates_token_count: Option<TokenCount>,
     #[serde(default)]
-    thoughts_token_count: Option<Tokens>,
+    thoughts_token_count: Option<TokenCount>,
     #[serde(default)]
-    tool_use_prompt_token_count: Option<Tokens>,
+    tool_use_prompt_token_count: Option<TokenCount>,
     #[serde(default)]
-    prompt_tokens_details: Option<Vec<Detail>>,
+    prompt_tokens_details: Option<Vec<ModalityCount>>,
     #[serde(default)]
-    tool_use_prompt_tokens_details: Option<Vec<Detail>>,
+    tool_use_prompt_tokens_details: Option<Vec<ModalityCount>>,
     #[serde(default)]
-    candidates_tokens_details: Option<Vec<Detail>>,
+    candidates_tokens_details: Option<Vec<ModalityCount>>,
     #[serde(default)]
     service_tier: Option<Value>,
     #[serde(default)]
     traffic_type: Option<Value>,
 }
 
-/// The fields of the counts that canon carries; the rest rides in extras.
-const COUNTED: [&str; 9] = [
+/// The usage fields that canon carries. Other fields are kept in extras.
+const USAGE_FIELDS: [&str; 9] = [
     "promptTokenCount",
     "cachedContentTokenCount",
     "candidatesTokenCount",
@@ -146,17 +153,17 @@ const COUNTED: [&str; 9] = [
     "candidatesTokensDetails",
 ];
 
-impl Counts {
-    /// The tier it was served in, if they tell.
+impl NativeUsage {
+    /// Returns the service tier, if it is reported.
     pub(super) fn tier(&self) -> Option<Tier> {
         let word = self.service_tier.as_ref().or(self.traffic_type.as_ref())?.as_str()?;
-        Some(served::read(ME, word))
+        Some(served::read(ORIGIN, word))
     }
 
-    /// The counts in our convention: output includes thinking, input what tools read.
+    /// Converts to canon's convention: output includes thinking, input includes what tools read.
     pub(super) fn read(&self) -> Usage {
-        let of = |count: Option<Tokens>| count.unwrap_or_default().0;
-        let sum = |lists: &[&Option<Vec<Detail>>], word: &str| {
+        let of = |count: Option<TokenCount>| count.unwrap_or_default().0;
+        let sum = |lists: &[&Option<Vec<ModalityCount>>], word: &str| {
             let all = lists.iter().flat_map(|list| list.iter().flatten());
             let own = all.filter(|detail| {
                 detail.modality.as_deref().is_some_and(|m| m.eq_ignore_ascii_case(word))
@@ -178,28 +185,28 @@ impl Counts {
         }
     }
 
-    /// Whether anything was counted: early pieces of a stream may tell only the kind of traffic.
-    pub(super) const fn tells(&self) -> bool {
+    /// Returns true if any token was counted. Early chunks may report only the kind of traffic.
+    pub(super) const fn has_counts(&self) -> bool {
         self.prompt_token_count.is_some() || self.candidates_token_count.is_some()
     }
 }
 
-/// The counts of an answer and the fields canon has no place for.
+/// Reads the usage of a reply and keeps fields that canon has no place for.
 pub(super) fn read_usage(value: Value, extras: &mut Extras) -> Option<Usage> {
     if let Value::Object(map) = &value {
         for (name, value) in map {
-            // The kind of traffic is told by every answer of ours, so it is no field to be kept.
+            // The gateway writes this value into every reply, so it is not kept.
             let usual = name == "trafficType" && value == "ON_DEMAND";
-            if !COUNTED.contains(&name.as_str()) && !value.is_null() && !usual {
-                extras.put(ME, &format!("usageMetadata.{name}"), value.clone());
+            if !USAGE_FIELDS.contains(&name.as_str()) && !value.is_null() && !usual {
+                extras.put(ORIGIN, &format!("usageMetadata.{name}"), value.clone());
             }
         }
     }
-    let counts: Counts = serde_json::from_value(value).ok()?;
-    counts.tells().then(|| counts.read())
+    let counts: NativeUsage = serde_json::from_value(value).ok()?;
+    counts.has_counts().then(|| counts.read())
 }
 
-/// Token counts in this format's words.
+/// Writes token counts.
 pub(super) fn write_usage(usage: &Usage, extras: &Extras, losses: &mut Losses) -> Value {
     let Usage {
         input,
@@ -219,7 +226,7 @@ pub(super) fn write_usage(usage: &Usage, extras: &Extras, losses: &mut Losses) -
     losses.add_if(
         cache_write.saturating_add(cache_write_long) > 0,
         "usage.cache_write",
-        "the native format does not count what is written to a cache",
+        "the native format does not count cache writes",
     );
     let visible = output.saturating_sub(thinking);
     let counts = Object::new()
@@ -230,7 +237,9 @@ pub(super) fn write_usage(usage: &Usage, extras: &Extras, losses: &mut Losses) -
         .maybe("cachedContentTokenCount", (cache_read > 0).then_some(cache_read))
         .set("promptTokensDetails", details(input, input_audio, input_image))
         .set("candidatesTokensDetails", details(visible, output_audio, output_image));
-    lenient::restore(counts, extras, "usageMetadata").maybe_new("trafficType", "ON_DEMAND").into()
+    proto_json::restore(counts, extras, "usageMetadata")
+        .set_if_absent("trafficType", "ON_DEMAND")
+        .into()
 }
 
 fn details(all: u64, audio: u64, image: u64) -> Vec<Value> {
@@ -242,13 +251,13 @@ fn details(all: u64, audio: u64, image: u64) -> Vec<Value> {
         .collect()
 }
 
-/// Sets a field unless it is there.
-trait MaybeNew {
-    fn maybe_new(self, name: &str, value: &str) -> Self;
+/// Sets a field if it is absent.
+trait SetIfAbsent {
+    fn set_if_absent(self, name: &str, value: &str) -> Self;
 }
 
-impl MaybeNew for Object {
-    fn maybe_new(self, name: &str, value: &str) -> Self {
+impl SetIfAbsent for Object {
+    fn set_if_absent(self, name: &str, value: &str) -> Self {
         let mut map = self.into_map();
         if !map.contains_key(name) {
             map.insert(name.to_owned(), Value::from(value));
@@ -257,7 +266,8 @@ impl MaybeNew for Object {
     }
 }
 
-/// Why an answer ended, from this format's word. A call ends with the same word as a text.
+/// Reads a finish reason, <https://ai.google.dev/api/generate-content#FinishReason>. A reply with
+/// calls ends with the same reason as a text.
 pub(super) fn read_why(word: &str, calls: bool) -> Why {
     match word {
         "STOP" if calls => Why::ToolCalls,
@@ -283,7 +293,7 @@ pub(super) fn read_why(word: &str, calls: bool) -> Why {
     }
 }
 
-/// This format's word for why an answer ended.
+/// Returns the finish reason to write.
 pub(super) const fn write_why(why: Why) -> &'static str {
     match why {
         Why::Stop | Why::StopText | Why::ToolCalls | Why::Paused => "STOP",
@@ -294,28 +304,39 @@ pub(super) const fn write_why(why: Why) -> &'static str {
     }
 }
 
-/// How urgent a call is, from this format's word.
+/// Reads a service tier.
 pub(super) fn read_tier(word: &str) -> Tier {
     match word.to_ascii_lowercase().as_str() {
         "standard" => Tier::Standard,
         "flex" => Tier::Flex,
         "priority" => Tier::Priority,
-        _ => Tier::Other(ME, word.to_owned()),
+        _ => Tier::Other(ORIGIN, word.to_owned()),
     }
 }
 
-/// This format's word for how urgent a call is; `None` when it has none.
+/// Returns the service tier to write; `None` if the format has no equivalent.
 pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
     match tier {
         Tier::Standard => Some("standard"),
         Tier::Flex => Some("flex"),
         Tier::Priority => Some("priority"),
-        Tier::Other(origin, word) if *origin == ME => Some(word),
+        Tier::Other(origin, word) if *origin == ORIGIN => Some(word),
         Tier::Auto | Tier::Fast | Tier::Other(..) => None,
     }
 }
 
-/// A kind of answer from this format's word.
+/// Reads a thinking level.
+pub(super) fn read_level(word: &str) -> Option<Level> {
+    match word {
+        "MINIMAL" => Some(Level::Minimal),
+        "LOW" => Some(Level::Low),
+        "MEDIUM" => Some(Level::Medium),
+        "HIGH" => Some(Level::High),
+        _ => None,
+    }
+}
+
+/// Reads a response modality.
 pub(super) fn read_modality(word: &str) -> Option<Modality> {
     match word.to_ascii_uppercase().as_str() {
         "TEXT" => Some(Modality::Text),
@@ -325,7 +346,7 @@ pub(super) fn read_modality(word: &str) -> Option<Modality> {
     }
 }
 
-/// This format's word for a kind of answer.
+/// Returns the response modality to write.
 pub(super) const fn write_modality(modality: Modality) -> &'static str {
     match modality {
         Modality::Text => "TEXT",
@@ -339,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_cannot_leave_its_path() {
+    fn model_id_cannot_leave_the_path() {
         for (model, expected) in [
             ("gemini-2.5-pro", "/v1beta/models/gemini-2.5-pro:generateContent"),
             ("models/x", "/v1beta/models/x:generateContent"),
@@ -353,20 +374,23 @@ mod tests {
     }
 
     #[test]
-    fn counts_follow_our_convention() {
+    fn usage_follows_the_canon_convention() {
         let counts = r#"{"promptTokenCount":46,"candidatesTokenCount":"51","thoughtsTokenCount":9,
             "toolUsePromptTokenCount":4,"cachedContentTokenCount":6,"totalTokenCount":110,
             "promptTokensDetails":[{"modality":"TEXT","tokenCount":40},{"modality":"AUDIO","tokenCount":6}]}"#;
-        let usage = serde_json::from_str::<Counts>(counts).unwrap().read();
+        let usage = serde_json::from_str::<NativeUsage>(counts).unwrap().read();
         assert_eq!((usage.input, usage.output, usage.thinking), (50, 60, 9));
         assert_eq!((usage.cache_read, usage.input_audio, usage.total()), (6, 6, 110));
     }
 
     #[test]
-    fn made_up_ids_are_known_again() {
-        let id = invent((1, 2), "f");
-        assert_eq!(id, invent((1, 2), "f"));
-        assert_ne!(id, invent((1, 3), "f"));
-        assert_eq!((real_id(&id), real_id("call_1"), real_id("")), (None, Some("call_1"), None));
+    fn made_up_ids_are_stable_and_recognised() {
+        let id = invent_id((1, 2), "f");
+        assert_eq!(id, invent_id((1, 2), "f"));
+        assert_ne!(id, invent_id((1, 3), "f"));
+        assert_eq!(
+            (provider_id(&id), provider_id("call_1"), provider_id("")),
+            (None, Some("call_1"), None)
+        );
     }
 }

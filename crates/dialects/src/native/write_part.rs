@@ -1,4 +1,4 @@
-//! Parts in the format's own words, for providers and for callers.
+//! Writes parts, for providers and for callers.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,17 +9,18 @@ use canon::{
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-use super::{ME, lenient, seals, wire};
+use super::names::ORIGIN;
+use super::{proto_json, signatures, wire};
 use crate::fields::{Object, note_foreign, number};
 
-/// What is written for a part besides its seal; `None` when the format has no place for it.
-/// `close` tells whether the model can be told how closely to look at one picture.
+/// Writes a part without its signature; `None` if the format has no place for it. `close` is true
+/// if the model takes a resolution for a single image.
 pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<Object> {
     let Part { kind, seal: _, cache: _, extras } = part;
     let object = match kind {
         Kind::Text { text, citations: _ } => Object::new().set("text", text.as_str()),
         Kind::Refusal(text) => {
-            losses.add("part.refusal", "the native format has only text for a refusal");
+            losses.add("part.refusal", "the native format writes a refusal as text");
             Object::new().set("text", text.as_str())
         }
         Kind::Thought(Thought { text, redacted: _ }) => {
@@ -32,7 +33,7 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
             losses.add_if(
                 !python && !language.is_empty(),
                 "code.language",
-                "the native format has a word for Python only",
+                "the native format knows only Python",
             );
             let language = if python { "PYTHON" } else { "LANGUAGE_UNSPECIFIED" };
             let inner = Object::new()
@@ -43,14 +44,14 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
         }
         Kind::CodeOutcome(CodeOutcome { id, output, failed }) => {
             let word = if *failed { "OUTCOME_FAILED" } else { "OUTCOME_OK" };
-            let kept = extras.get(ME, "codeExecutionResult.outcome").and_then(Value::as_str);
+            let kept = extras.get(ORIGIN, "codeExecutionResult.outcome").and_then(Value::as_str);
             let inner = Object::new()
                 .maybe("id", id.as_deref())
                 .set("outcome", kept.unwrap_or(word))
                 .set("output", output.as_str());
             Object::new().set("codeExecutionResult", inner)
         }
-        Kind::Foreign { origin, value: Value::Object(map) } if *origin == ME => {
+        Kind::Foreign { origin, value: Value::Object(map) } if *origin == ORIGIN => {
             map.iter().fold(Object::new(), |object, (name, value)| object.set(name, value.clone()))
         }
         Kind::Foreign { .. } => {
@@ -62,12 +63,12 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
             return None;
         }
         Kind::ToolResult(_) => {
-            losses.add("part.tool_result", "a result has no place in an answer");
+            losses.add("part.tool_result", "a tool result has no place in a reply");
             return None;
         }
     };
-    note_foreign(extras, ME, "part", losses);
-    Some(lenient::restore(object, extras, ""))
+    note_foreign(extras, ORIGIN, "part", losses);
+    Some(proto_json::restore(object, extras, ""))
 }
 
 fn media_object(
@@ -77,20 +78,20 @@ fn media_object(
     losses: &mut Losses,
 ) -> Option<Object> {
     let Media { kind: _, source, name, detail, clip } = media;
-    losses.add_if(name.is_some(), "media.name", "the native format has no names for media");
+    losses.add_if(name.is_some(), "media.name", "the native format has no media names");
     let object = match source {
         Source::Inline { mime, data } => {
             let inner = Object::new().set("mimeType", mime.as_str()).set("data", data.as_str());
-            Object::new().set("inlineData", lenient::restore(inner, extras, "inlineData"))
+            Object::new().set("inlineData", proto_json::restore(inner, extras, "inlineData"))
         }
         Source::Url { url, mime } => {
             let inner = Object::new().maybe("mimeType", mime.as_deref());
             let inner = inner.set("fileUri", url.as_str());
-            Object::new().set("fileData", lenient::restore(inner, extras, "fileData"))
+            Object::new().set("fileData", proto_json::restore(inner, extras, "fileData"))
         }
-        Source::File { origin, id } if *origin == ME => {
+        Source::File { origin, id } if *origin == ORIGIN => {
             let inner = Object::new().set("fileUri", id.as_str());
-            Object::new().set("fileData", lenient::restore(inner, extras, "fileData"))
+            Object::new().set("fileData", proto_json::restore(inner, extras, "fileData"))
         }
         Source::File { .. } => {
             losses.add("media.file", "a file in another provider's storage cannot be read here");
@@ -111,7 +112,7 @@ fn media_object(
     losses.add_if(
         detail.is_some() && !close,
         "media.detail",
-        "this model looks at all media alike",
+        "this model takes no resolution for single media",
     );
     let detail = detail.filter(|_| close).map(|detail| {
         let level = match detail {
@@ -125,7 +126,7 @@ fn media_object(
     Some(object.maybe("videoMetadata", clip).maybe("mediaResolution", detail))
 }
 
-/// A call; free text becomes the one field of an object.
+/// Writes a call. Free-text input becomes the only field of an object.
 fn write_call(call: &ToolCall, extras: &Extras) -> Object {
     let ToolCall { id, name, arguments, custom } = call;
     let args = if *custom {
@@ -134,13 +135,14 @@ fn write_call(call: &ToolCall, extras: &Extras) -> Object {
         call.object()
     };
     let inner = Object::new()
-        .maybe("id", wire::real_id(id))
+        .maybe("id", wire::provider_id(id))
         .set("name", name.as_str())
         .set("args", Value::Object(args));
-    lenient::restore(inner, extras, "functionCall")
+    proto_json::restore(inner, extras, "functionCall")
 }
 
-/// What a tool gave. The format wants the tool's name, which other formats leave to the call.
+/// Writes a tool result. The format requires the tool's name, which other formats leave to the
+/// call.
 pub(super) fn write_result(
     result: &ToolResult,
     names: &HashMap<&str, &str>,
@@ -166,15 +168,16 @@ pub(super) fn write_result(
         .any(|part| !matches!(part.kind, Kind::Media(_) | Kind::Text { .. } | Kind::Refusal(_)));
     losses.add_if(other, "tool_result.parts", "a native result holds only an object and media");
     let inner = Object::new()
-        .maybe("id", wire::real_id(call))
+        .maybe("id", wire::provider_id(call))
         .set("name", name.unwrap_or("unknown"))
         .set("response", response)
         .maybe("parts", (!media.is_empty()).then_some(media));
-    let inner = lenient::restore(inner, extras, "functionResponse");
-    lenient::restore(Object::new().set("functionResponse", inner), extras, "")
+    let inner = proto_json::restore(inner, extras, "functionResponse");
+    proto_json::restore(Object::new().set("functionResponse", inner), extras, "")
 }
 
-/// Text as the object the format wants: itself when it is one, else under the usual name.
+/// Wraps text into the object that the format requires. Text that is a JSON object already stays as
+/// it is.
 fn text_response(text: &str, failed: bool) -> Map<String, Value> {
     if failed {
         return Object::new().set("error", text).into_map();
@@ -185,11 +188,11 @@ fn text_response(text: &str, failed: bool) -> Map<String, Value> {
     }
 }
 
-/// A part of an answer, with its seal in the form the caller brings back.
+/// Writes a part of a reply, with its signature as the caller sends it back.
 pub(super) fn reply_part(part: &Part, losses: &mut Losses) -> Option<Object> {
     let object = payload(part, true, losses)?;
     let seal = part.seal.as_ref().map(|seal| match &part.kind {
-        Kind::Thought(Thought { redacted, .. }) => seals::write_thought(seal, *redacted),
+        Kind::Thought(Thought { redacted, .. }) => signatures::write_thought(seal, *redacted),
         Kind::Text { .. }
         | Kind::Refusal(_)
         | Kind::Media(_)
@@ -198,7 +201,7 @@ pub(super) fn reply_part(part: &Part, losses: &mut Losses) -> Option<Object> {
         | Kind::Code(_)
         | Kind::CodeOutcome(_)
         | Kind::Search(_)
-        | Kind::Foreign { .. } => seals::write(seal),
+        | Kind::Foreign { .. } => signatures::write(seal),
     });
     Some(object.maybe("thoughtSignature", seal))
 }

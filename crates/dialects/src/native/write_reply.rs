@@ -1,4 +1,4 @@
-//! Canon into a whole native answer.
+//! Writes a whole native reply.
 
 use canon::{
     Candidate, Extras, Finish, Kind, Logprob, Losses, Lossy, Part, Reply, Seal, Show, Thought,
@@ -6,17 +6,18 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::{ME, grounding, lenient, seals, time, wire, write_part};
+use super::names::ORIGIN;
+use super::{grounding, proto_json, signatures, timestamp, wire, write_part};
 use crate::Stamp;
 use crate::fields::{Object, number};
 use crate::served;
 
-/// Writes an answer for the caller whose request that was.
+/// Writes a reply to the caller of `chat`.
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    served::note(&extras, ME, &mut losses);
-    let mut feedback = extras.get(ME, "promptFeedback").cloned();
+    served::note(&extras, ORIGIN, &mut losses);
+    let mut feedback = extras.get(ORIGIN, "promptFeedback").cloned();
     let mut list: Vec<Value> = Vec::new();
     for candidate in candidates {
         match block_reason(&candidate) {
@@ -27,47 +28,47 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
         }
     }
     let usage = usage.unwrap_or_default();
-    uncounted(&usage, &list, &mut losses);
+    note_uncounted_searches(&usage, &list, &mut losses);
     let body = Object::new()
         .set("candidates", list)
         .maybe("promptFeedback", feedback)
         .set("usageMetadata", wire::write_usage(&usage, &extras, &mut losses))
         .set("modelVersion", model.as_deref().unwrap_or(&chat.model))
-        .set("createTime", time::write(created.unwrap_or(stamp.created)))
+        .set("createTime", timestamp::write(created.unwrap_or(stamp.created)))
         .set("responseId", stamp.id.as_str());
-    let body: Value = lenient::restore(body, &extras, "").into();
+    let body: Value = proto_json::restore(body, &extras, "").into();
     (body.to_string().into_bytes(), losses.into_vec())
 }
 
-/// Notes searches that no candidate shows the queries of.
-pub(super) fn uncounted(usage: &Usage, candidates: &[Value], losses: &mut Losses) {
+/// Notes searches whose queries no candidate shows.
+pub(super) fn note_uncounted_searches(usage: &Usage, candidates: &[Value], losses: &mut Losses) {
     let grounded = candidates.iter().any(|one| one.get("groundingMetadata").is_some());
     losses.add_if(
         usage.searches > 0 && !grounded,
         "usage.searches",
-        "the native format counts searches only by their queries",
+        "the native format counts searches by their queries only",
     );
 }
 
-/// Whether thinking was asked for, so that it may be shown.
-pub(super) fn shows(chat: &canon::Chat) -> bool {
+/// Returns true if the caller asked to see the thinking.
+pub(super) fn shows_thinking(chat: &canon::Chat) -> bool {
     matches!(chat.thinking.show, Some(Show::Auto | Show::Concise | Show::Detailed))
 }
 
-/// Why the prompt was held back; `None` when something was said.
+/// Returns the reason why the prompt was blocked; `None` if there is output.
 fn block_reason(candidate: &Candidate) -> Option<String> {
     let finish = candidate.finish.as_ref()?;
     (finish.why == Why::PromptBlocked && candidate.parts.is_empty()).then(|| block_word(finish))
 }
 
-/// The word for a prompt that was held back.
+/// Returns the block reason to write.
 pub(super) fn block_word(finish: &Finish) -> String {
-    finish.raw.for_origin(ME).unwrap_or("OTHER").to_owned()
+    finish.raw.for_origin(ORIGIN).unwrap_or("OTHER").to_owned()
 }
 
 fn write_candidate(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Value {
     let Candidate { index, parts, finish, logprobs, extras } = candidate;
-    let mut carried = Carried::new(shows(chat));
+    let mut pending = PendingSignatures::new(shows_thinking(chat));
     let mut written: Vec<Value> = Vec::new();
     let mut shown: Vec<Part> = Vec::new();
     let mut malformed = false;
@@ -76,18 +77,18 @@ fn write_candidate(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses
             && is_broken(call)
         {
             malformed = true;
-            losses.add("tool_call.arguments", "the model's arguments were no JSON object");
+            losses.add("tool_call.arguments", "the arguments are not a JSON object");
             continue;
         }
         let before = written.len();
-        written.extend(carried.write(&part, losses).into_iter().map(Value::from));
-        // Sources count parts as they were written.
+        written.extend(pending.write(&part, losses).into_iter().map(Value::from));
+        // Source positions count only the parts that were written.
         let silent = matches!(part.kind, Kind::Search(_));
         if written.len() > before || silent {
             shown.push(part);
         }
     }
-    written.extend(carried.rest().into_iter().map(Value::from));
+    written.extend(pending.rest().into_iter().map(Value::from));
     let content = Object::new().set("parts", written).set("role", "model");
     let object = Object::new().set("content", content);
     let object = object.maybe("finishReason", finish_word(finish.as_ref(), malformed, losses));
@@ -95,7 +96,7 @@ fn write_candidate(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses
     finish_candidate(object, &shown, &logprobs, chat, &extras, losses)
 }
 
-/// What stands beside the parts of a candidate that is complete.
+/// Writes the fields beside the parts of a complete candidate.
 pub(super) fn finish_candidate(
     object: Object,
     parts: &[Part],
@@ -104,37 +105,37 @@ pub(super) fn finish_candidate(
     extras: &Extras,
     losses: &mut Losses,
 ) -> Value {
-    served::note(extras, ME, losses);
-    let sources = match extras.get(ME, "groundingMetadata") {
+    served::note(extras, ORIGIN, losses);
+    let sources = match extras.get(ORIGIN, "groundingMetadata") {
         Some(own) => Some(own.clone()),
-        // Its own citations stand in the other list, as they came.
-        None if extras.get(ME, "citationMetadata").is_some() => None,
+        // Citations of this format stand in `citationMetadata` unchanged.
+        None if extras.get(ORIGIN, "citationMetadata").is_some() => None,
         None => grounding::write(parts, losses),
     };
     let object = object.maybe("groundingMetadata", sources);
     let asked = chat.sampling.logprobs.is_some() && !logprobs.is_empty();
     let object = if asked { write_logprobs(object, logprobs) } else { object };
-    lenient::restore(object, extras, "").into()
+    proto_json::restore(object, extras, "").into()
 }
 
-/// This format's word for an end; the provider's own, if it is of this format.
+/// Returns the finish reason to write. A reason that came from this format stays unchanged.
 pub(super) fn finish_word(
     finish: Option<&Finish>,
     malformed: bool,
     losses: &mut Losses,
 ) -> Option<String> {
     let Finish { why, raw, stop } = finish?;
-    losses.add_if(stop.is_some(), "finish.stop", "the native format does not tell the stop text");
+    losses.add_if(stop.is_some(), "finish.stop", "the native format does not report the stop text");
     if malformed {
         return Some("MALFORMED_FUNCTION_CALL".to_owned());
     }
-    match raw.for_origin(ME) {
+    match raw.for_origin(ORIGIN) {
         Some(own) if *why != Why::PromptBlocked => Some(own.to_owned()),
         _ => Some(wire::write_why(*why).to_owned()),
     }
 }
 
-/// Whether a call's arguments are no object, which this format cannot carry.
+/// Returns true if the arguments of a call are not a JSON object. The format cannot carry them.
 pub(super) fn is_broken(call: &ToolCall) -> bool {
     let arguments = call.arguments.trim();
     !call.custom
@@ -142,76 +143,76 @@ pub(super) fn is_broken(call: &ToolCall) -> bool {
         && !matches!(serde_json::from_str(arguments), Ok(Value::Object(_)))
 }
 
-/// Seals of thoughts on their way to the part that carries them.
-pub(super) struct Carried {
+/// Signatures of thoughts that wait for a part to carry them.
+pub(super) struct PendingSignatures {
     show: bool,
-    waiting: Vec<Waiting>,
+    pending: Vec<PendingSignature>,
 }
 
-struct Waiting {
+struct PendingSignature {
     seal: Seal,
     redacted: bool,
     sent: bool,
 }
 
-impl Carried {
+impl PendingSignatures {
     pub(super) const fn new(show: bool) -> Self {
-        Self { show, waiting: Vec::new() }
+        Self { show, pending: Vec::new() }
     }
 
-    /// Whether a thought is shown: it was asked for, and there is something to read.
-    pub(super) const fn shows(&self) -> bool {
+    /// Returns true if thoughts are shown to the caller.
+    pub(super) const fn shows_thinking(&self) -> bool {
         self.show
     }
 
-    /// Remembers the seal of a thought. A seal of our own on a thought that is shown needs no
+    /// Adds the signature of a thought. A signature of this format on a shown thought needs no
     /// other carrier.
-    pub(super) fn wait(&mut self, seal: &Seal, redacted: bool, shown: bool) {
-        if shown && seal.origin() == ME {
+    pub(super) fn add(&mut self, seal: &Seal, redacted: bool, shown: bool) {
+        if shown && seal.origin() == ORIGIN {
             return;
         }
-        self.waiting.push(Waiting { seal: seal.clone(), redacted, sent: shown });
+        self.pending.push(PendingSignature { seal: seal.clone(), redacted, sent: shown });
     }
 
-    /// What carries the seals before a text: all but the last on empty texts of their own, the last
-    /// for the text itself.
+    /// Returns the carriers before a text: all signatures but the last on empty texts, and the last
+    /// one for the text itself.
     pub(super) fn for_text(&mut self) -> (Vec<Object>, Option<String>) {
         let mut tokens: Vec<String> = Vec::new();
-        for waiting in self.waiting.iter_mut().filter(|waiting| !waiting.sent) {
-            waiting.sent = true;
-            tokens.push(seals::write_hidden(&waiting.seal, waiting.redacted));
+        for pending in self.pending.iter_mut().filter(|pending| !pending.sent) {
+            pending.sent = true;
+            tokens.push(signatures::write_hidden(&pending.seal, pending.redacted));
         }
         let last = tokens.pop();
         (tokens.iter().map(|token| carrier(token)).collect(), last)
     }
 
-    /// The same before a call, which carries the last seal even when it was sent before: some
-    /// clients keep seals on calls alone.
+    /// Returns the carriers before a call. The call carries the last signature even if it was sent
+    /// before, because some clients keep signatures only on calls.
     pub(super) fn for_call(&mut self) -> (Vec<Object>, Option<String>) {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        let last = waiting.pop().map(|last| seals::write_hidden(&last.seal, last.redacted));
-        let carriers = waiting
+        let mut pending = std::mem::take(&mut self.pending);
+        let last = pending.pop().map(|last| signatures::write_hidden(&last.seal, last.redacted));
+        let carriers = pending
             .iter()
-            .filter(|waiting| !waiting.sent)
-            .map(|waiting| carrier(&seals::write_hidden(&waiting.seal, waiting.redacted)))
+            .filter(|pending| !pending.sent)
+            .map(|pending| carrier(&signatures::write_hidden(&pending.seal, pending.redacted)))
             .collect();
         (carriers, last)
     }
 
-    /// Seals that found no part to ride on.
+    /// Returns carriers for signatures that no part carried.
     pub(super) fn rest(&mut self) -> Vec<Object> {
         let (mut carriers, last) = self.for_text();
         carriers.extend(last.map(|token| carrier(&token)));
         carriers
     }
 
-    /// A part as the caller sees it, with the carriers it needs in front.
+    /// Writes a part as the caller sees it, preceded by the carriers it needs.
     pub(super) fn write(&mut self, part: &Part, losses: &mut Losses) -> Vec<Object> {
         match &part.kind {
             Kind::Thought(Thought { text, redacted }) => {
                 let shown = self.show && !text.is_empty();
                 if let Some(seal) = &part.seal {
-                    self.wait(seal, *redacted, shown);
+                    self.add(seal, *redacted, shown);
                 }
                 if shown {
                     write_part::reply_part(part, losses).into_iter().collect()
@@ -248,12 +249,12 @@ impl Carried {
     }
 }
 
-/// An empty text that is there for its signature.
+/// Returns an empty text that only carries a signature.
 pub(super) fn carrier(token: &str) -> Object {
     Object::new().set("text", "").set("thoughtSignature", token)
 }
 
-/// Log probabilities of the tokens, and their mean.
+/// Writes the log probabilities of the tokens and their mean.
 fn write_logprobs(object: Object, list: &[Logprob]) -> Object {
     let chance = |chance: &TokenChance| -> Value {
         let TokenChance { token, id, logprob, bytes: _ } = chance;

@@ -1,4 +1,4 @@
-//! Canon into a native request.
+//! Writes a native request.
 
 use canon::{
     Extras, Format, Hints, Kind, Level, Losses, Lossy, Part, Role, Sampling, Show, State, Thinking,
@@ -8,14 +8,12 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::{ME, lenient, seals, wire, write_part, write_tools};
+use super::names::{FOREIGN_SIGNATURE, ORIGIN, UNSIGNED_EXTRA};
+use super::{proto_json, signatures, wire, write_part, write_tools};
 use crate::fields::{Object, note_foreign, number};
 use crate::json::Segments;
 use crate::steering::Steering;
 use crate::{Lane, Outgoing};
-
-/// How many stop texts the native format takes.
-pub(super) const MOST_STOPS: usize = 5;
 
 /// Writes a request for a lane.
 pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
@@ -35,8 +33,8 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         extras,
     } = chat;
     let mut losses = Losses::new();
-    // Streams of this format tell their usage anyway.
-    for name in extras.foreign_to(ME).filter(|name| *name != "stream_options") {
+    // Streams of this format always report usage.
+    for name in extras.foreign_to(ORIGIN).filter(|name| *name != "stream_options") {
         losses.add(name, "only the caller's format has this field");
     }
     let (system, contents) = conversation(turns, lane, &mut losses);
@@ -53,11 +51,11 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         .maybe("aspectRatio", ratio.as_deref())
         .maybe("imageSize", size.as_deref())
         .into_map();
-    if let Some(Value::Object(rest)) = extras.get(ME, "generationConfig.imageConfig") {
+    if let Some(Value::Object(rest)) = extras.get(ORIGIN, "generationConfig.imageConfig") {
         shape.extend(rest.clone());
     }
     let config = config.maybe("imageConfig", (!shape.is_empty()).then_some(shape));
-    let config = lenient::restore(config, extras, "generationConfig").into_map();
+    let config = proto_json::restore(config, extras, "generationConfig").into_map();
     let body = Object::new()
         .maybe("contents", (!contents.is_empty()).then_some(contents))
         .maybe("systemInstruction", system)
@@ -65,26 +63,26 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         .maybe("toolConfig", write_tools::write_choice(choice, tools, extras, &mut losses))
         .maybe("generationConfig", (!config.is_empty()).then_some(config));
     let body = write_hints(body, hints, state, &mut losses);
-    let body = Value::from(lenient::restore(body, extras, "")).to_string();
+    let body = Value::from(proto_json::restore(body, extras, "")).to_string();
     let path = wire::path(lane.model, *stream);
     (Outgoing { path, body: Segments::whole(body) }, losses.into_vec())
 }
 
-/// Neighbours with the same role, which the format wants as one turn.
-struct Group<'a> {
+/// Adjacent turns of one role, which the format requires as one turn.
+struct TurnGroup<'a> {
     model: bool,
     parts: Vec<Cow<'a, Part>>,
     extras: &'a Extras,
 }
 
-/// Instructions in front, then turns that alternate.
+/// Writes the system instruction and alternating turns.
 fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Value>, Vec<Value>) {
     let mut system: Vec<Value> = Vec::new();
-    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut groups: Vec<TurnGroup<'_>> = Vec::new();
     for turn in turns {
         let Turn { role, parts, name, extras } = turn;
-        losses.add_if(name.is_some(), "turn.name", "the native format has no names of speakers");
-        note_foreign(extras, ME, "turn", losses);
+        losses.add_if(name.is_some(), "turn.name", "the native format has no participant names");
+        note_foreign(extras, ORIGIN, "turn", losses);
         let (model, parts) = match role {
             Role::System | Role::Developer => {
                 let texts: Vec<&str> = parts.iter().filter_map(Part::as_text).collect();
@@ -93,13 +91,13 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
                     "system.parts",
                     "native instructions hold only text",
                 );
-                // What is said before the model has spoken may as well be said in front.
+                // Instructions before the first model turn move into the system instruction.
                 if !groups.iter().any(|group| group.model) {
                     let texts = texts.into_iter().filter(|text| !text.is_empty());
                     system.extend(texts.map(|text| Value::from(Object::new().set("text", text))));
                     continue;
                 }
-                // The format has instructions only in front, so a later one is told as text.
+                // The format takes instructions only in front, so a later one becomes text.
                 let text = format!("<system>{}</system>", texts.join("\n\n"));
                 (false, vec![Cow::Owned(Part::text(text))])
             }
@@ -108,10 +106,10 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
         };
         match groups.last_mut() {
             Some(last) if last.model == model => last.parts.extend(parts),
-            _ => groups.push(Group { model, parts, extras }),
+            _ => groups.push(TurnGroup { model, parts, extras }),
         }
     }
-    // A conversation of nothing but instructions asks for an answer all the same.
+    // A conversation of instructions alone still asks for a reply.
     if groups.is_empty() && !system.is_empty() {
         let content = Object::new().set("role", "user").set("parts", std::mem::take(&mut system));
         return (system, vec![content.into()]);
@@ -120,8 +118,8 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
     (system, contents)
 }
 
-fn write_groups(groups: Vec<Group<'_>>, lane: &Lane<'_>, losses: &mut Losses) -> Vec<Value> {
-    // Models that know levels came together with a look at media that differs from part to part.
+fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &Lane<'_>, losses: &mut Losses) -> Vec<Value> {
+    // Models with thinking levels also take a media resolution per part.
     let close = !Steering::of(lane).levels.is_empty();
     let calls: Vec<(String, String)> = groups
         .iter()
@@ -136,7 +134,7 @@ fn write_groups(groups: Vec<Group<'_>>, lane: &Lane<'_>, losses: &mut Losses) ->
     let mut written: Vec<(bool, Vec<Value>, &Extras)> = Vec::with_capacity(groups.len());
     for mut group in groups {
         if !group.model {
-            in_order(&mut group.parts, &calls);
+            sort_results(&mut group.parts, &calls);
         }
         let mut called = false;
         let mut parts: Vec<Value> = Vec::with_capacity(group.parts.len());
@@ -145,7 +143,7 @@ fn write_groups(groups: Vec<Group<'_>>, lane: &Lane<'_>, losses: &mut Losses) ->
         }
         match written.last_mut() {
             _ if parts.is_empty() => {}
-            // A turn of which nothing was left stood between the two.
+            // The turn between the two was dropped because nothing was left of it.
             Some((model, before, _)) if *model == group.model => before.extend(parts),
             _ => written.push((group.model, parts, group.extras)),
         }
@@ -153,13 +151,13 @@ fn write_groups(groups: Vec<Group<'_>>, lane: &Lane<'_>, losses: &mut Losses) ->
     let contents = written.into_iter().map(|(model, parts, extras)| {
         let role = if model { "model" } else { "user" };
         let content = Object::new().set("role", role).set("parts", parts);
-        lenient::restore(content, extras, "").into()
+        proto_json::restore(content, extras, "").into()
     });
     contents.collect()
 }
 
-/// Results in the order of the calls they answer; other parts keep their places.
-fn in_order(parts: &mut [Cow<'_, Part>], calls: &[(String, String)]) {
+/// Sorts results into the order of their calls; other parts keep their places.
+fn sort_results(parts: &mut [Cow<'_, Part>], calls: &[(String, String)]) {
     let rank = |part: &Part| match &part.kind {
         Kind::ToolResult(result) => calls.iter().position(|(id, _)| *id == result.call),
         _ => None,
@@ -186,32 +184,33 @@ fn write_part(
 ) -> Option<Object> {
     let Part { kind, seal, cache, extras } = part;
     losses.add_if(cache.is_some(), "part.cache", "the native format has no cache breakpoints");
-    let own = seal.as_ref().and_then(|seal| seal.for_origin(ME)).map(seals::alphabet);
-    let from_here = extras.get(ME, seals::OWN).is_some();
+    let own =
+        seal.as_ref().and_then(|seal| seal.for_origin(ORIGIN)).map(signatures::standard_alphabet);
+    let from_here = extras.get(ORIGIN, UNSIGNED_EXTRA).is_some();
     let mut token = own.clone();
     match kind {
         Kind::Text { text, citations } => {
             losses.add_if(
                 !citations.is_empty(),
                 "text.citations",
-                "a native history has no place for sources",
+                "a native history has no place for citations",
             );
             if text.is_empty() && own.is_none() {
                 return None;
             }
         }
         Kind::Thought(_) if own.is_none() && !from_here => {
-            let why = "thinking without a seal of this format's own is of no use to the provider";
+            let why = "the provider ignores thinking that it did not sign";
             losses.add("thought", why);
             return None;
         }
         Kind::ToolCall(_) => {
             let first = !std::mem::replace(called, true);
             if first && own.is_none() && !from_here {
-                token = Some(seals::BYPASS.to_owned());
+                token = Some(signatures::BYPASS.to_owned());
                 losses.add(
                     "tool_call.seal",
-                    "the call was made elsewhere, so the provider is asked not to check its seal",
+                    "another provider made the call, so the signature check is skipped",
                 );
             }
         }
@@ -226,7 +225,7 @@ fn write_part(
         | Kind::Search(_)
         | Kind::Foreign { .. } => {}
     }
-    losses.add_if(seal.is_some() && own.is_none(), "part.seal", seals::FOREIGN);
+    losses.add_if(seal.is_some() && own.is_none(), "part.seal", FOREIGN_SIGNATURE);
     let object = write_part::payload(part, close, losses)?;
     Some(object.maybe("thoughtSignature", token))
 }
@@ -245,17 +244,17 @@ fn write_sampling(sampling: &Sampling, lane: &Lane<'_>, losses: &mut Losses) -> 
         logprobs,
     } = sampling;
     losses.add_if(
-        stop.len() > MOST_STOPS,
+        stop.len() > wire::MAX_STOP_TEXTS,
         "sampling.stop",
         "the native format takes at most 5 stop texts",
     );
-    let stop: Vec<&str> = stop.iter().take(MOST_STOPS).map(String::as_str).collect();
+    let stop: Vec<&str> = stop.iter().take(wire::MAX_STOP_TEXTS).map(String::as_str).collect();
     let small = seed.filter(|seed| i32::try_from(*seed).is_ok());
     losses.add_if(small != *seed, "sampling.seed", "a native seed has 32 bits");
     losses.add_if(
         candidates.is_some_and(|n| n > 8),
         "sampling.candidates",
-        "the native format gives at most 8 answers",
+        "the native format returns at most 8 candidates",
     );
     Object::new()
         .maybe("temperature", temperature.map(number))
@@ -286,11 +285,12 @@ fn write_thinking(
     let show = show.map(|show| show != Show::Hidden);
     let config = write_effort(level, budget, dynamic, &Steering::of(lane), losses);
     let config = config.maybe("includeThoughts", show);
-    let config = lenient::restore(config, extras, "generationConfig.thinkingConfig").into_map();
+    let config = proto_json::restore(config, extras, "generationConfig.thinkingConfig").into_map();
     (!config.is_empty()).then_some(Value::Object(config))
 }
 
-/// How much is thought: a budget or a level, whichever the model takes.
+/// Writes the thinking effort: a budget or a level, depending on the model,
+/// <https://ai.google.dev/gemini-api/docs/thinking>.
 fn write_effort(
     level: Option<Level>,
     budget: Option<u64>,
@@ -312,7 +312,11 @@ fn write_effort(
     match (budget, level) {
         (Some(budget), _) if takes_budget => {
             let nearest = steering.clamp(budget);
-            losses.add_if(nearest != budget, "thinking.budget", "the model's budgets have a range");
+            losses.add_if(
+                nearest != budget,
+                "thinking.budget",
+                "the budget is outside the model's range",
+            );
             config.set("thinkingBudget", nearest)
         }
         (Some(budget), _) => {
@@ -324,13 +328,13 @@ fn write_effort(
             Some(level) => config.set("thinkingLevel", level_word(level)),
             None => config.set("thinkingBudget", steering.clamp(level.tokens())),
         },
-        // A model that takes no budget decides for itself unless it is given a level.
+        // A model without budgets decides for itself unless it gets a level.
         (None, None) if dynamic && takes_budget => config.set("thinkingBudget", -1),
         (None, None) => config,
     }
 }
 
-/// The levels this format has words for.
+/// The levels that this format knows.
 const LEVELS: [Level; 4] = [Level::Minimal, Level::Low, Level::Medium, Level::High];
 
 const fn level_word(level: Level) -> &'static str {
@@ -343,7 +347,7 @@ const fn level_word(level: Level) -> &'static str {
 }
 
 fn write_format(config: Object, format: &Format, extras: &Extras, losses: &mut Losses) -> Object {
-    let kept = extras.get(ME, "generationConfig.responseMimeType").and_then(Value::as_str);
+    let kept = extras.get(ORIGIN, "generationConfig.responseMimeType").and_then(Value::as_str);
     let mime = kept.unwrap_or("application/json");
     match format {
         Format::Text => config,
@@ -352,13 +356,15 @@ fn write_format(config: Object, format: &Format, extras: &Extras, losses: &mut L
             losses.add_if(
                 *strict == Some(false),
                 "format.strict",
-                "the native format enforces every shape",
+                "the native format always enforces the schema",
             );
             let config = config.set("responseMimeType", mime);
             match &schema.verbatim {
-                Some((origin, own)) if *origin == ME => config.set("responseSchema", own.clone()),
+                Some((origin, own)) if *origin == ORIGIN => {
+                    config.set("responseSchema", own.clone())
+                }
                 _ => {
-                    let schema = titled(&schema.json, name.as_deref(), description.as_deref());
+                    let schema = with_title(&schema.json, name.as_deref(), description.as_deref());
                     config.set("responseJsonSchema", schema)
                 }
             }
@@ -366,8 +372,8 @@ fn write_format(config: Object, format: &Format, extras: &Extras, losses: &mut L
     }
 }
 
-/// A shape whose name and purpose stand inside it, since this format has no other place for them.
-fn titled(schema: &Value, name: Option<&str>, description: Option<&str>) -> Value {
+/// Adds name and description to a schema, because the format has no other place for them.
+fn with_title(schema: &Value, name: Option<&str>, description: Option<&str>) -> Value {
     let mut schema = schema.clone();
     if let Value::Object(map) = &mut schema {
         for (field, text) in [("title", name), ("description", description)] {
@@ -384,17 +390,21 @@ fn titled(schema: &Value, name: Option<&str>, description: Option<&str>) -> Valu
 fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
     let Hints { user, metadata, tier, cache_key, verbosity } = hints;
     let State { store, previous, background } = state;
-    // Not to keep is what the format does anyway; the field itself is too new to rely on.
-    losses.add_if(*store == Some(true), "state.store", "the native format keeps no answers");
-    losses.add_if(previous.is_some(), "state.previous", "the native format keeps no conversations");
+    // The format never stores replies. Its `store` field is too new to rely on.
+    losses.add_if(*store == Some(true), "state.store", "the native format stores no replies");
+    losses.add_if(
+        previous.is_some(),
+        "state.previous",
+        "the native format stores no conversations",
+    );
     losses.add_if(
         *background == Some(true),
         "state.background",
-        "a native call cannot run on alone",
+        "the native format has no background mode",
     );
-    losses.add_if(user.is_some(), "hints.user", "the native format has no end users");
+    losses.add_if(user.is_some(), "hints.user", "the native format has no field for the end user");
     losses.add_if(!metadata.is_empty(), "hints.metadata", "the native format has no metadata");
-    losses.add_if(cache_key.is_some(), "hints.cache_key", "the native format caches by itself");
+    losses.add_if(cache_key.is_some(), "hints.cache_key", "the native format has no cache key");
     losses.add_if(verbosity.is_some(), "hints.verbosity", "the native format has no such field");
     let written = tier.as_ref().and_then(wire::write_tier);
     losses.add_if(

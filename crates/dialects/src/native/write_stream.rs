@@ -1,8 +1,8 @@
-//! Events into a native stream: bare `data: ` lines, or one JSON array.
+//! Writes a native stream: `data: ` lines, or one JSON array.
 //!
-//! The last piece holds the reason and the usage, and it must hold something said as well, because
-//! an official client forgets a turn in which one piece is empty. So the last letter of a text and
-//! the last whole part are held back until it is known whether something follows.
+//! The last chunk holds the finish reason and the usage. It must hold output as well, because an
+//! official client drops a turn in which any chunk is empty. Therefore the last character of a text
+//! and the last whole part are held back until it is known whether more output follows.
 
 use canon::{
     Event, Extras, Finish, Growth, Kind, Logprob, Loss, Losses, Opening, Part, Place, Seal,
@@ -11,17 +11,20 @@ use canon::{
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use super::write_reply::{Carried, block_word, carrier, finish_candidate, finish_word, is_broken};
-use super::{ALT, ME, fault, lenient, seals, time, wire, write_part, write_reply};
+use super::names::{JSON_ARRAY_EXTRA, ORIGIN};
+use super::write_reply::{
+    PendingSignatures, block_word, carrier, finish_candidate, finish_word, is_broken,
+};
+use super::{fault, proto_json, signatures, timestamp, wire, write_part, write_reply};
 use crate::fields::Object;
 use crate::served;
 use crate::{Stamp, Writer};
 
-/// Writes pieces of an answer.
-pub(super) struct NativeWriter {
+/// Writes the chunks of a native stream.
+pub(super) struct NativeStreamWriter {
     chat: canon::Chat,
     array: bool,
-    /// How many pieces were written.
+    /// The number of chunks written.
     written: usize,
     id: String,
     created: i64,
@@ -30,16 +33,16 @@ pub(super) struct NativeWriter {
     extras: Extras,
     feedback: Option<Value>,
     parts: BTreeMap<Place, Part>,
-    spoken: BTreeMap<u32, Spoken>,
+    candidates: BTreeMap<u32, CandidateProgress>,
     broken: bool,
     losses: Losses,
 }
 
-/// What a candidate has said so far.
-struct Spoken {
-    carried: Carried,
-    held: Option<Held>,
-    /// The parts the caller saw, for the sources that are told at the end.
+/// State of one candidate.
+struct CandidateProgress {
+    pending: PendingSignatures,
+    held: Option<HeldPart>,
+    /// The parts the caller saw, to write the sources at the end.
     shown: Vec<Part>,
     finish: Option<Finish>,
     malformed: bool,
@@ -47,15 +50,15 @@ struct Spoken {
     extras: Extras,
 }
 
-/// What waits for the next piece.
-enum Held {
-    /// The end of a text that may go on.
+/// Output that is held back until the next chunk.
+enum HeldPart {
+    /// The end of a text that may continue.
     Text { place: Place, text: String, thought: bool, token: Option<String> },
-    /// Something whole.
+    /// A complete part.
     Whole(Object),
 }
 
-impl Held {
+impl HeldPart {
     fn into_object(self) -> Object {
         match self {
             Self::Text { place: _, text, thought, token } => Object::new()
@@ -67,9 +70,9 @@ impl Held {
     }
 }
 
-impl NativeWriter {
+impl NativeStreamWriter {
     pub(super) fn new(chat: &canon::Chat, stamp: &Stamp) -> Self {
-        // Only what decides how an answer looks is kept of the request.
+        // Keeps only the parts of the request that affect the reply.
         let kept = canon::Chat {
             model: chat.model.clone(),
             thinking: chat.thinking,
@@ -77,7 +80,7 @@ impl NativeWriter {
             ..canon::Chat::default()
         };
         Self {
-            array: chat.extras.get(ME, ALT).is_some(),
+            array: chat.extras.get(ORIGIN, JSON_ARRAY_EXTRA).is_some(),
             chat: kept,
             written: 0,
             id: stamp.id.clone(),
@@ -87,16 +90,16 @@ impl NativeWriter {
             extras: Extras::none(),
             feedback: None,
             parts: BTreeMap::new(),
-            spoken: BTreeMap::new(),
+            candidates: BTreeMap::new(),
             broken: false,
             losses: Losses::new(),
         }
     }
 
-    fn speaker(&mut self, candidate: u32) -> &mut Spoken {
-        let show = write_reply::shows(&self.chat);
-        self.spoken.entry(candidate).or_insert_with(|| Spoken {
-            carried: Carried::new(show),
+    fn progress(&mut self, candidate: u32) -> &mut CandidateProgress {
+        let show = write_reply::shows_thinking(&self.chat);
+        self.candidates.entry(candidate).or_insert_with(|| CandidateProgress {
+            pending: PendingSignatures::new(show),
             held: None,
             shown: Vec::new(),
             finish: None,
@@ -106,11 +109,11 @@ impl NativeWriter {
         })
     }
 
-    /// One piece, framed.
+    /// Writes one framed chunk.
     fn send(&mut self, object: Object, out: &mut Vec<u8>) {
         let object = object
             .set("modelVersion", self.model.as_deref().unwrap_or(&self.chat.model))
-            .set("createTime", time::write(self.created))
+            .set("createTime", timestamp::write(self.created))
             .set("responseId", self.id.as_str());
         self.frame(&Value::from(object).to_string(), out);
     }
@@ -127,17 +130,17 @@ impl NativeWriter {
         out.extend_from_slice(after.as_bytes());
     }
 
-    fn piece(&mut self, candidate: u32, part: Object, out: &mut Vec<u8>) {
+    fn write_chunk(&mut self, candidate: u32, part: Object, out: &mut Vec<u8>) {
         let content = Object::new().set("parts", vec![Value::from(part)]).set("role", "model");
         let candidate: Value = Object::new().set("content", content).set("index", candidate).into();
         self.send(Object::new().set("candidates", vec![candidate]), out);
     }
 
-    /// Sends what was held back and holds this instead.
-    fn hold(&mut self, candidate: u32, next: Option<Held>, out: &mut Vec<u8>) {
-        let before = std::mem::replace(&mut self.speaker(candidate).held, next);
+    /// Writes the held-back output and holds `next` back instead.
+    fn hold(&mut self, candidate: u32, next: Option<HeldPart>, out: &mut Vec<u8>) {
+        let before = std::mem::replace(&mut self.progress(candidate).held, next);
         if let Some(held) = before {
-            self.piece(candidate, held.into_object(), out);
+            self.write_chunk(candidate, held.into_object(), out);
         }
     }
 
@@ -158,7 +161,7 @@ impl NativeWriter {
     fn grow(&mut self, place: Place, growth: Growth, out: &mut Vec<u8>) {
         match growth {
             Growth::Logprobs(more) => {
-                self.speaker(place.candidate).logprobs.extend(more);
+                self.progress(place.candidate).logprobs.extend(more);
             }
             Growth::Extra { origin, name, value } => {
                 if let Some(part) = self.parts.get_mut(&place) {
@@ -173,7 +176,7 @@ impl NativeWriter {
                 }
             }
             Growth::Text(more) => {
-                let show = self.speaker(place.candidate).carried.shows();
+                let show = self.progress(place.candidate).pending.shows_thinking();
                 let thought = match self.parts.get_mut(&place).map(|part| &mut part.kind) {
                     Some(Kind::Text { text, .. } | Kind::Refusal(text)) => {
                         text.push_str(&more);
@@ -192,27 +195,27 @@ impl NativeWriter {
                     }
                     _ => return,
                 };
-                self.say(place, &more, thought, out);
+                self.write_text(place, &more, thought, out);
             }
         }
     }
 
-    /// Sends all of a text but its last letter.
-    fn say(&mut self, place: Place, more: &str, thought: bool, out: &mut Vec<u8>) {
+    /// Writes a text except its last character.
+    fn write_text(&mut self, place: Place, more: &str, thought: bool, out: &mut Vec<u8>) {
         if more.is_empty() {
             return;
         }
-        let speaker = self.speaker(place.candidate);
-        let (mut text, token) = match speaker.held.take() {
-            Some(Held::Text { place: own, text, thought: _, token: None }) if own == place => {
+        let progress = self.progress(place.candidate);
+        let (mut text, token) = match progress.held.take() {
+            Some(HeldPart::Text { place: own, text, thought: _, token: None }) if own == place => {
                 (text, None)
             }
             other => {
                 let (carriers, token) =
-                    if thought { (Vec::new(), None) } else { speaker.carried.for_text() };
-                speaker.held = other;
+                    if thought { (Vec::new(), None) } else { progress.pending.for_text() };
+                progress.held = other;
                 for object in carriers {
-                    self.hold(place.candidate, Some(Held::Whole(object)), out);
+                    self.hold(place.candidate, Some(HeldPart::Whole(object)), out);
                 }
                 self.hold(place.candidate, None, out);
                 (String::new(), token)
@@ -220,32 +223,32 @@ impl NativeWriter {
         };
         text.push_str(more);
         let last = text.pop().map(String::from).unwrap_or_default();
-        let speaker = self.speaker(place.candidate);
+        let progress = self.progress(place.candidate);
         if text.is_empty() {
-            speaker.held = Some(Held::Text { place, text: last, thought, token });
+            progress.held = Some(HeldPart::Text { place, text: last, thought, token });
         } else {
-            speaker.held = Some(Held::Text { place, text: last, thought, token: None });
-            let front = Held::Text { place, text, thought, token }.into_object();
-            self.piece(place.candidate, front, out);
+            progress.held = Some(HeldPart::Text { place, text: last, thought, token: None });
+            let front = HeldPart::Text { place, text, thought, token }.into_object();
+            self.write_chunk(place.candidate, front, out);
         }
     }
 
-    fn seal(&mut self, place: Place, seal: Seal, out: &mut Vec<u8>) {
+    fn write_signature(&mut self, place: Place, seal: Seal, out: &mut Vec<u8>) {
         let Some(part) = self.parts.get_mut(&place) else { return };
         part.seal = Some(seal.clone());
         let (token, thought) = match &part.kind {
             Kind::Thought(Thought { text, redacted }) => {
                 let (redacted, read) = (*redacted, !text.is_empty());
-                let speaker = self.speaker(place.candidate);
-                let shown = speaker.carried.shows() && read;
-                speaker.carried.wait(&seal, redacted, shown);
+                let progress = self.progress(place.candidate);
+                let shown = progress.pending.shows_thinking() && read;
+                progress.pending.add(&seal, redacted, shown);
                 if !shown {
                     return;
                 }
-                (seals::write_thought(&seal, redacted), true)
+                (signatures::write_thought(&seal, redacted), true)
             }
-            // A text's seal stands on its last letter, and what is written as a whole is written
-            // when it closes.
+            // The signature of a text stands on its last character; other parts are written when
+            // they close.
             Kind::Text { .. }
             | Kind::Refusal(_)
             | Kind::Media(_)
@@ -256,18 +259,18 @@ impl NativeWriter {
             | Kind::Search(_)
             | Kind::Foreign { .. } => return,
         };
-        self.put_seal(place, token, thought, out);
+        self.attach_signature(place, token, thought, out);
     }
 
-    /// Puts a seal on what was said last of its part, or behind it.
-    fn put_seal(&mut self, place: Place, token: String, thought: bool, out: &mut Vec<u8>) {
-        match &mut self.speaker(place.candidate).held {
-            Some(Held::Text { place: own, token: none @ None, .. }) if *own == place => {
+    /// Puts a signature on the held-back end of its part, or on a carrier after it.
+    fn attach_signature(&mut self, place: Place, token: String, thought: bool, out: &mut Vec<u8>) {
+        match &mut self.progress(place.candidate).held {
+            Some(HeldPart::Text { place: own, token: none @ None, .. }) if *own == place => {
                 *none = Some(token);
             }
             _ => {
                 let object = carrier(&token).maybe("thought", thought.then_some(true));
-                self.hold(place.candidate, Some(Held::Whole(object)), out);
+                self.hold(place.candidate, Some(HeldPart::Whole(object)), out);
             }
         }
     }
@@ -278,18 +281,18 @@ impl NativeWriter {
         let mut losses = std::mem::take(&mut self.losses);
         let written: Vec<Object> = match &part.kind {
             Kind::Text { .. } | Kind::Refusal(_) => {
-                // Its words are out already, and these fields would have had to go with them.
-                for (name, _) in part.extras.for_origin(ME).into_iter().flatten() {
+                // The text is already written, and these fields belong into the same chunk.
+                for (name, _) in part.extras.for_origin(ORIGIN).into_iter().flatten() {
                     losses.add(&format!("part.{name}"), "it came after its text was sent");
                 }
-                // What a whole answer would lose is lost here too.
+                // Records the losses that a whole reply would have.
                 write_part::payload(&part, true, &mut losses);
                 if let Some(seal) = &part.seal {
-                    self.put_seal(place, seals::write(seal), false, out);
+                    self.attach_signature(place, signatures::write(seal), false, out);
                 }
                 Vec::new()
             }
-            Kind::Thought(_) if !self.chat_shows() => {
+            Kind::Thought(_) if !self.shows_thinking() => {
                 self.losses = losses;
                 return;
             }
@@ -300,11 +303,11 @@ impl NativeWriter {
                 Vec::new()
             }
             Kind::ToolCall(call) if is_broken(call) => {
-                losses.add("tool_call.arguments", "the model's arguments were no JSON object");
-                self.speaker(candidate).malformed = true;
+                losses.add("tool_call.arguments", "the arguments are not a JSON object");
+                self.progress(candidate).malformed = true;
                 Vec::new()
             }
-            Kind::ToolCall(_) => self.speaker(candidate).carried.write(&part, &mut losses),
+            Kind::ToolCall(_) => self.progress(candidate).pending.write(&part, &mut losses),
             Kind::Search(_) => Vec::new(),
             Kind::Media(_)
             | Kind::ToolResult(_)
@@ -316,46 +319,47 @@ impl NativeWriter {
         };
         self.losses = losses;
         for object in written {
-            self.hold(candidate, Some(Held::Whole(object)), out);
+            self.hold(candidate, Some(HeldPart::Whole(object)), out);
         }
-        self.speaker(candidate).shown.push(part);
+        self.progress(candidate).shown.push(part);
     }
 
-    /// A part that came whole although it is text: nothing grew, so nothing was said of it yet.
+    /// Writes a text that arrived as a whole part.
     fn open_whole(&mut self, place: Place, out: &mut Vec<u8>) {
         let Some(part) = self.parts.get(&place) else { return };
         let (text, thought) = match &part.kind {
             Kind::Text { text, .. } | Kind::Refusal(text) => (text.clone(), false),
-            Kind::Thought(thought) if self.chat_shows() => (thought.text.clone(), true),
+            Kind::Thought(thought) if self.shows_thinking() => (thought.text.clone(), true),
             _ => return,
         };
-        self.say(place, &text, thought, out);
+        self.write_text(place, &text, thought, out);
     }
 
-    fn chat_shows(&self) -> bool {
-        write_reply::shows(&self.chat)
+    fn shows_thinking(&self) -> bool {
+        write_reply::shows_thinking(&self.chat)
     }
 
     fn aside(&mut self, candidate: Option<u32>, name: &str, value: Value) {
         match candidate {
-            Some(index) => self.speaker(index).extras.put(ME, name, value),
+            Some(index) => self.progress(index).extras.put(ORIGIN, name, value),
             None if name == "promptFeedback" => self.feedback = Some(value),
-            None => self.extras.put(ME, name, value),
+            None => self.extras.put(ORIGIN, name, value),
         }
     }
 
-    /// The last piece: what was held back, the reasons, the usage.
-    fn last(&mut self, out: &mut Vec<u8>) {
+    /// Writes the last chunk: held-back output, finish reasons and usage.
+    fn write_last_chunk(&mut self, out: &mut Vec<u8>) {
         let mut losses = std::mem::take(&mut self.losses);
         let mut list: Vec<Value> = Vec::new();
-        let indexes: Vec<u32> = self.spoken.keys().copied().collect();
+        let indexes: Vec<u32> = self.candidates.keys().copied().collect();
         for index in indexes {
-            let rest = self.speaker(index).carried.rest();
+            let rest = self.progress(index).pending.rest();
             for object in rest {
-                self.hold(index, Some(Held::Whole(object)), out);
+                self.hold(index, Some(HeldPart::Whole(object)), out);
             }
-            let Some(spoken) = self.spoken.remove(&index) else { continue };
-            let Spoken { carried: _, held, shown, finish, malformed, logprobs, extras } = spoken;
+            let Some(candidates) = self.candidates.remove(&index) else { continue };
+            let CandidateProgress { pending: _, held, shown, finish, malformed, logprobs, extras } =
+                candidates;
             let silent = held.is_none() && shown.is_empty();
             if let Some(finish) = &finish
                 && finish.why == canon::Why::PromptBlocked
@@ -381,7 +385,7 @@ impl NativeWriter {
             ));
         }
         let usage = self.usage.unwrap_or_default();
-        write_reply::uncounted(&usage, &list, &mut losses);
+        write_reply::note_uncounted_searches(&usage, &list, &mut losses);
         let counts = wire::write_usage(&usage, &self.extras, &mut losses);
         self.losses = losses;
         let object = Object::new()
@@ -389,12 +393,12 @@ impl NativeWriter {
             .maybe("promptFeedback", self.feedback.take())
             .set("usageMetadata", counts);
         let extras = std::mem::replace(&mut self.extras, Extras::none());
-        let object = lenient::restore(object, &extras, "");
+        let object = proto_json::restore(object, &extras, "");
         self.send(object, out);
     }
 }
 
-impl Writer for NativeWriter {
+impl Writer for NativeStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
             Event::Begin { id: _, model, created } => {
@@ -409,18 +413,18 @@ impl Writer for NativeWriter {
                 }
             }
             Event::Grow(place, growth) => self.grow(place, growth, out),
-            Event::Sealed(place, seal) => self.seal(place, seal, out),
+            Event::Sealed(place, seal) => self.write_signature(place, seal, out),
             Event::Close(place) => self.close(place, out),
             Event::Count(usage) => self.usage = Some(usage),
-            Event::Aside { candidate, origin, name, value } if origin == ME => {
+            Event::Aside { candidate, origin, name, value } if origin == ORIGIN => {
                 self.aside(candidate, &name, value);
             }
             Event::Aside { origin, name, value, .. } => {
-                served::aside(origin, &name, &value, ME, &mut self.losses);
+                served::aside(origin, &name, &value, ORIGIN, &mut self.losses);
             }
-            Event::End { candidate, finish } => self.speaker(candidate).finish = Some(finish),
+            Event::End { candidate, finish } => self.progress(candidate).finish = Some(finish),
             Event::Fault(fault) => {
-                let indexes: Vec<u32> = self.spoken.keys().copied().collect();
+                let indexes: Vec<u32> = self.candidates.keys().copied().collect();
                 for index in indexes {
                     self.hold(index, None, out);
                 }
@@ -433,7 +437,7 @@ impl Writer for NativeWriter {
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
         if !self.broken {
-            self.last(out);
+            self.write_last_chunk(out);
         }
         if self.array {
             out.push(b']');

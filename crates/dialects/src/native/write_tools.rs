@@ -1,12 +1,13 @@
-//! Tools and the choice among them in the format's own words.
+//! Writes tools and the tool choice.
 
 use canon::{Choice, Extras, FunctionTool, Losses, Schema, SearchTool, Tool, ToolChoice};
 use serde_json::Value;
 
-use super::{ME, lenient};
+use super::names::ORIGIN;
+use super::proto_json;
 use crate::fields::{Object, note_foreign};
 
-/// All functions in one tool, every other tool by itself.
+/// Writes all functions into one tool, and every other tool separately.
 pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
     let mut functions: Vec<Value> = Vec::new();
     let mut others: Vec<Value> = Vec::new();
@@ -19,13 +20,13 @@ pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
                     "tools.custom.grammar",
                     "the native format takes arguments as objects, not by a grammar",
                 );
-                note_foreign(extras, ME, "tools", losses);
+                note_foreign(extras, ORIGIN, "tools", losses);
                 functions.push(custom(name, description.as_deref()));
             }
             Tool::Search(tool) => others.push(search(tool, losses)),
             Tool::Code(extras) => others.push(plain("codeExecution", extras, losses)),
             Tool::Fetch(extras) => others.push(plain("urlContext", extras, losses)),
-            Tool::Foreign { origin, value } if *origin == ME => others.push(value.clone()),
+            Tool::Foreign { origin, value } if *origin == ORIGIN => others.push(value.clone()),
             Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),
         }
     }
@@ -35,35 +36,35 @@ pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
 }
 
 fn plain(name: &str, extras: &Extras, losses: &mut Losses) -> Value {
-    note_foreign(extras, ME, "tools", losses);
-    Object::new().set(name, Object::new().with(extras, ME)).into()
+    note_foreign(extras, ORIGIN, "tools", losses);
+    Object::new().set(name, Object::new().with(extras, ORIGIN)).into()
 }
 
 fn function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     let FunctionTool { name, description, parameters, result, strict: _, deferred, cache, extras } =
         tool;
-    losses.add_if(*deferred, "tools.deferred", "the native format shows every tool at once");
+    losses.add_if(*deferred, "tools.deferred", "the native format cannot defer tools");
     losses.add_if(cache.is_some(), "tools.cache", "the native format has no cache breakpoints");
-    note_foreign(extras, ME, "tools", losses);
+    note_foreign(extras, ORIGIN, "tools", losses);
     let object =
         Object::new().set("name", name.as_str()).maybe("description", description.as_deref());
     let object = shape(object, parameters.as_ref(), "parameters", "parametersJsonSchema");
     let object = shape(object, result.as_ref(), "response", "responseJsonSchema");
-    object.with(extras, ME).into()
+    object.with(extras, ORIGIN).into()
 }
 
-/// A shape as it first stood in this format, else as JSON Schema.
+/// Writes a schema: verbatim if it came from this format, else as JSON Schema.
 fn shape(object: Object, schema: Option<&Schema>, own: &str, json: &str) -> Object {
     match schema {
         None => object,
-        Some(Schema { json: _, verbatim: Some((origin, value)) }) if *origin == ME => {
+        Some(Schema { json: _, verbatim: Some((origin, value)) }) if *origin == ORIGIN => {
             object.set(own, value.clone())
         }
         Some(Schema { json: value, verbatim: _ }) => object.set(json, value.clone()),
     }
 }
 
-/// A tool that takes free text, as a function with one field for it.
+/// Writes a free-text tool as a function with one string field.
 fn custom(name: &str, description: Option<&str>) -> Value {
     let input = Object::new().set("type", "string");
     let schema = Object::new()
@@ -82,20 +83,21 @@ fn search(tool: &SearchTool, losses: &mut Losses) -> Value {
     losses.add_if(
         !allowed.is_empty(),
         "tools.search.allowed",
-        "a native search cannot be kept to domains",
+        "a native search cannot be limited to domains",
     );
     losses.add_if(
         location.is_some(),
         "tools.search.location",
         "a native search takes coordinates, not names of places",
     );
-    note_foreign(extras, ME, "tools", losses);
+    note_foreign(extras, ORIGIN, "tools", losses);
     let domains = (!blocked.is_empty()).then(|| blocked.clone());
-    let inner = Object::new().maybe("excludeDomains", domains).with(extras, ME);
+    let inner = Object::new().maybe("excludeDomains", domains).with(extras, ORIGIN);
     Object::new().set("googleSearch", inner).into()
 }
 
-/// The choice among the tools, together with what was kept of the caller's own words.
+/// Writes the tool choice and the caller's own settings for it,
+/// <https://ai.google.dev/gemini-api/docs/function-calling>.
 pub(super) fn write_choice(
     choice: &ToolChoice,
     tools: &[Tool],
@@ -115,14 +117,14 @@ pub(super) fn write_choice(
     let mode = |word: &str| Object::new().set("mode", word);
     let calling = match choice {
         Choice::Required | Choice::Named(_) | Choice::Among { .. } if !callable => {
-            losses.add("choice", "the native format can only insist on functions");
+            losses.add("choice", "the native format can only force function calls");
             Object::new()
         }
-        // Arguments are held to their shape only in this mode.
+        // Only this mode enforces the schema of the arguments.
         Choice::Unset | Choice::Auto if strict => mode("VALIDATED"),
         Choice::Unset => Object::new(),
         Choice::Auto => {
-            let kept = extras.get(ME, "toolConfig.functionCallingConfig.mode");
+            let kept = extras.get(ORIGIN, "toolConfig.functionCallingConfig.mode");
             mode(kept.and_then(Value::as_str).unwrap_or("AUTO"))
         }
         Choice::Never => mode("NONE"),
@@ -133,9 +135,10 @@ pub(super) fn write_choice(
             mode(word).set("allowedFunctionNames", names.clone())
         }
     };
-    let calling = lenient::restore(calling, extras, "toolConfig.functionCallingConfig").into_map();
+    let calling =
+        proto_json::restore(calling, extras, "toolConfig.functionCallingConfig").into_map();
     let config =
         Object::new().maybe("functionCallingConfig", (!calling.is_empty()).then_some(calling));
-    let config = lenient::restore(config, extras, "toolConfig").into_map();
+    let config = proto_json::restore(config, extras, "toolConfig").into_map();
     (!config.is_empty()).then_some(Value::Object(config))
 }

@@ -1,17 +1,18 @@
-//! Errors inside an answer: in a failed response, or in the middle of a stream.
+//! Errors inside a response: in a failed response object, or in a stream.
 //!
-//! Error answers with a status of their own look like those of the chat format and are read and
-//! written there.
+//! Error responses with an HTTP status have the same shape as those of the chat format, so the chat
+//! module reads and writes them. See <https://platform.openai.com/docs/guides/error-codes>.
 
 use canon::{Fault, Trouble};
 use serde_json::Value;
 
-use super::echo::{self, Echo, Moment};
+use super::response_object::{self, ResponseEcho, ResponseState};
+use super::sse::write_event;
 use crate::Dialect as _;
 use crate::fault::{UpstreamWords, of_upstream};
 use crate::fields::Object;
 
-/// The error of a failed response, or of an `error` event, nested or flat.
+/// Reads the error of a failed response or of an `error` event, nested or flat.
 pub(super) fn read(error: &Value) -> Fault {
     let error = match error.get("error") {
         Some(inner @ Value::Object(_)) => inner,
@@ -27,16 +28,16 @@ pub(super) fn read(error: &Value) -> Fault {
             Value::String(message) => message.clone(),
             _ => text("message"),
         },
-        // A flat event has its own type where an error has its kind.
+        // In a flat event, `type` is the event type and not the error type.
         kind: Some(text("type")).filter(|kind| kind != "error").unwrap_or_default(),
         code: text("code"),
         param: error.get("param").and_then(Value::as_str).map(str::to_owned),
     };
-    of_upstream(status(&words.code, &words.kind), Some(words))
+    of_upstream(status_of(&words.code, &words.kind), Some(words))
 }
 
-/// The status an error would have had, had it come before the answer.
-fn status(code: &str, kind: &str) -> u16 {
+/// Returns the HTTP status for an error code.
+fn status_of(code: &str, kind: &str) -> u16 {
     match (code, kind) {
         ("rate_limit_exceeded" | "429", _) | (_, "rate_limit_error" | "requests" | "tokens") => 429,
         ("insufficient_quota", _) | (_, "insufficient_quota") => 402,
@@ -47,23 +48,24 @@ fn status(code: &str, kind: &str) -> u16 {
         ("vector_store_timeout" | "timeout", _) => 504,
         ("server_is_overloaded" | "slow_down" | "overloaded", _) => 529,
         (code, _) if code.ends_with("policy") || code.contains("policy_violation") => 400,
-        // Everything the service says about a picture is about the caller's picture.
+        // All image error codes are about the caller's image.
         (code, _) if code.contains("image") => 400,
         _ => 503,
     }
 }
 
-/// What stood where an answer was expected.
+/// Error for a body that is not a response.
 pub(super) fn unreadable(why: &str) -> Fault {
     Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
         .note(format!("not a response: {why}"))
 }
 
-/// The last two events of a stream that broke: `error`, with its fields nested as the wire has them
-/// and flat as the description says, and `response.failed`.
-pub(super) fn write_stream(
+/// Writes the last two events of a failed stream: `error` and `response.failed`. The `error` event
+/// has its fields twice: flat, as the reference documents it, and nested, as the service sends it.
+/// See <https://platform.openai.com/docs/api-reference/responses-streaming>.
+pub(super) fn write_stream_error(
     fault: &Fault,
-    echo: &Echo,
+    echo: &ResponseEcho,
     output: Vec<Value>,
     sequence: u64,
     out: &mut Vec<u8>,
@@ -79,21 +81,18 @@ pub(super) fn write_stream(
         .set("message", field("message"))
         .set("param", field("param"))
         .set("error", nested.clone());
-    event_lines("error", &Value::from(event).to_string(), out);
-    let moment =
-        Moment { status: "failed", error: Some(echo::error(fault)), output, ..Moment::default() };
+    write_event("error", &Value::from(event).to_string(), out);
+    let state = ResponseState {
+        status: "failed",
+        error: Some(response_object::write_error(fault)),
+        output,
+        ..ResponseState::default()
+    };
     let event = Object::new()
         .set("type", "response.failed")
         .set("sequence_number", sequence + 1)
-        .set("response", echo.at(moment));
-    event_lines("response.failed", &Value::from(event).to_string(), out);
-}
-
-/// An event with both its lines.
-pub(super) fn event_lines(name: &str, data: &str, out: &mut Vec<u8>) {
-    for piece in ["event: ", name, "\ndata: ", data, "\n\n"] {
-        out.extend_from_slice(piece.as_bytes());
-    }
+        .set("response", echo.with_state(state));
+    write_event("response.failed", &Value::from(event).to_string(), out);
 }
 
 #[cfg(test)]
@@ -102,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn codes_of_failed_responses_are_understood() {
+    fn maps_error_codes() {
         for (code, trouble) in [
             ("server_error", Trouble::Unavailable),
             ("rate_limit_exceeded", Trouble::RateLimit),
@@ -125,10 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_serve_both_kinds_of_readers() {
+    fn error_event_has_flat_and_nested_fields() {
         let fault = Fault::new(Trouble::Interrupted, "it \"broke\"\noff");
         let mut out = Vec::new();
-        write_stream(&fault, &Echo::unknown("req_1"), Vec::new(), 7, &mut out);
+        write_stream_error(
+            &fault,
+            &ResponseEcho::without_request("req_1"),
+            Vec::new(),
+            7,
+            &mut out,
+        );
         let text = String::from_utf8(out).unwrap();
         let data: Vec<Value> = text
             .lines()

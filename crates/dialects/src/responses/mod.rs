@@ -1,31 +1,35 @@
 //! OpenAI responses, `POST /v1/responses`.
 //!
-//! A conversation here is a list of items, not of messages: text, thinking, calls and results each
-//! stand alone. What the model made in one go becomes one turn of canon, and falls apart into the
-//! same items on the way back; fields only an item has ride on its part (`item` on the parts of a
-//! message). `seals` tells how signatures travel, `names` how tools in namespaces do.
+//! Reference: <https://platform.openai.com/docs/api-reference/responses/create>. A conversation is
+//! a list of items instead of messages: text, thinking, calls and results are separate items.
+//! Consecutive items of the model become one turn of canon, and the same items again on the way
+//! back. Fields only an item has are kept in the extras of its part. `signatures` describes how
+//! signatures travel, `tool_names` how tools in namespaces do.
 
-mod cut;
-mod echo;
 mod fault;
-mod head;
-mod items;
-mod judge;
-mod live;
+mod input_rules;
+mod item_writer;
 mod names;
-mod output;
-mod passage;
+mod partial_response;
+mod pass_through;
+mod read_items;
 mod read_reply;
 mod read_request;
 mod read_stream;
 mod read_tools;
+mod reply_items;
+mod request_view;
+mod response_object;
 mod rules;
-mod seals;
+mod signatures;
+mod sse;
 #[cfg(test)]
 mod tests;
-mod whole;
+mod tool_names;
+mod whole_parts;
 mod wire;
 mod write_items;
+mod write_output;
 mod write_reply;
 mod write_request;
 mod write_stream;
@@ -38,16 +42,13 @@ use canon::{Chat, Fault, Lossy, Origin, Reply};
 #[derive(Clone, Copy, Debug)]
 pub struct Responses;
 
-const ME: Origin = Origin::Responses;
-const PATH: &str = "/v1/responses";
-
 impl Dialect for Responses {
     fn origin(&self) -> Origin {
-        ME
+        names::ORIGIN
     }
 
     fn ends(&self) -> Ends {
-        Ends { stop_texts: 0, tells_stop: false, least_output: write_request::LEAST_OUTPUT }
+        Ends { stop_texts: 0, tells_stop: false, least_output: names::MIN_OUTPUT_TOKENS }
     }
 
     fn read_request(&self, _target: &Target, body: &[u8]) -> Result<Chat, Fault> {
@@ -67,15 +68,15 @@ impl Dialect for Responses {
     }
 
     fn reader(&self) -> Box<dyn Reader> {
-        Box::new(read_stream::ResponsesReader::default())
+        Box::new(read_stream::ResponsesStreamReader::default())
     }
 
     fn writer(&self, chat: &Chat, stamp: &Stamp) -> Box<dyn Writer> {
-        Box::new(write_stream::ResponsesWriter::new(chat, stamp))
+        Box::new(write_stream::ResponsesStreamWriter::new(chat, stamp))
     }
 
     fn read_fault(&self, status: u16, body: &[u8]) -> Fault {
-        // Both formats come from one vendor, which has one shape of error for them.
+        // OpenAI uses one error shape for both formats.
         crate::chat::Chat.read_fault(status, body)
     }
 

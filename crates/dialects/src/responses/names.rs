@@ -1,108 +1,42 @@
-//! Tools in namespaces, for formats that know only flat names.
-//!
-//! A tool `spawn` in the namespace `agents` is `agents__spawn` in canon, in declarations, calls and
-//! choices alike; the declaration keeps its namespace in its extras, so that a call to it can be
-//! written with its two names again, and the group be put together again. A call whose namespace
-//! is its own name (the service does that for tools found by a search) has nothing to flatten.
+//! Constants that the readers and the writers of the responses format share.
 
-use canon::{Extras, Tool};
-use serde_json::Value;
+use canon::Origin;
 
-use super::ME;
+/// This format, as other formats name it.
+pub(super) const ORIGIN: Origin = Origin::Responses;
 
-/// The extra of a tool that names its namespace.
-pub(super) const NAMESPACE: &str = "portunus.namespace";
-/// The field of a call that names it.
-pub(super) const SPACE: &str = "namespace";
+/// Path of the endpoint, <https://platform.openai.com/docs/api-reference/responses/create>.
+pub(super) const PATH: &str = "/v1/responses";
 
-/// The name in canon of a tool in a namespace.
-pub(super) fn flat(namespace: Option<&str>, name: &str) -> String {
-    match namespace {
-        Some(space) if space != name && !space.is_empty() => format!("{space}__{name}"),
-        _ => name.to_owned(),
-    }
-}
+/// Smallest `max_output_tokens` the service accepts.
+pub(super) const MIN_OUTPUT_TOKENS: u64 = 16;
 
-/// The name inside its namespace of a tool with that name in canon.
-pub(super) fn bare<'a>(namespace: &str, flat: &'a str) -> &'a str {
-    flat.strip_prefix(namespace).and_then(|rest| rest.strip_prefix("__")).unwrap_or(flat)
-}
+/// `include` value for encrypted reasoning.
+pub(super) const INCLUDE_ENCRYPTED_REASONING: &str = "reasoning.encrypted_content";
 
-/// What the caller's declarations say about the names in a call.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Names {
-    /// Flat name, namespace.
-    spaced: Vec<(String, String)>,
-    custom: Vec<String>,
-}
+/// `include` value for log probabilities.
+pub(super) const INCLUDE_LOGPROBS: &str = "message.output_text.logprobs";
 
-impl Names {
-    /// The names of those tools.
-    pub(super) fn of(tools: &[Tool]) -> Self {
-        let mut names = Self::default();
-        for tool in tools {
-            let (name, extras) = match tool {
-                Tool::Function(tool) => (&tool.name, &tool.extras),
-                Tool::Custom { name, extras, .. } => {
-                    names.custom.push(name.clone());
-                    (name, extras)
-                }
-                Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) | Tool::Foreign { .. } => continue,
-            };
-            if let Some(space) = space_of(extras) {
-                names.spaced.push((name.clone(), space.to_owned()));
-            }
-        }
-        names
-    }
+/// Field of a call for its namespace.
+pub(super) const NAMESPACE_FIELD: &str = "namespace";
 
-    /// The namespace, if any, and the name a caller knows a tool by.
-    pub(super) fn split<'a>(&'a self, flat: &'a str) -> (Option<&'a str>, &'a str) {
-        match self.spaced.iter().find(|(name, _)| name == flat) {
-            Some((_, space)) => (Some(space), bare(space, flat)),
-            None => (None, flat),
-        }
-    }
+/// Extras key of a tool for its namespace.
+pub(super) const NAMESPACE_EXTRA: &str = "portunus.namespace";
 
-    /// Whether the tool takes free text.
-    pub(super) fn is_custom(&self, flat: &str) -> bool {
-        self.custom.iter().any(|name| name == flat)
-    }
-}
+/// Extras key of a tool that was declared inside the conversation.
+pub(super) const ADDED_TOOLS_EXTRA: &str = "portunus.added";
 
-/// The namespace of a declared tool.
-pub(super) fn space_of(extras: &Extras) -> Option<&str> {
-    extras.get(ME, NAMESPACE)?.get("name").and_then(Value::as_str)
-}
+/// Extras key of a message part for the fields of its message.
+pub(super) const MESSAGE_EXTRA: &str = "portunus.message";
 
-/// The free text of a call whose tool was offered as a function with one string, `input`.
-pub(super) fn unwrapped(arguments: &str) -> String {
-    match serde_json::from_str::<Value>(arguments) {
-        Ok(Value::Object(mut object)) if object.len() == 1 => match object.remove("input") {
-            Some(Value::String(text)) => text,
-            _ => arguments.to_owned(),
-        },
-        _ => arguments.to_owned(),
-    }
-}
+/// Extras key that marks an unknown part inside a message, as opposed to an unknown item.
+pub(super) const NESTED_PART_EXTRA: &str = "portunus.inside";
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Extras key that marks the result of a custom tool call if the call is not in the request.
+pub(super) const CUSTOM_RESULT_EXTRA: &str = "portunus.custom";
 
-    #[test]
-    fn names_come_apart_as_they_were_put_together() {
-        assert_eq!(flat(Some("agents"), "spawn"), "agents__spawn");
-        assert_eq!(bare("agents", "agents__spawn"), "spawn");
-        assert_eq!(flat(Some("rate"), "rate"), "rate");
-        assert_eq!(bare("rate", "rate"), "rate");
-        assert_eq!(flat(None, "a__b"), "a__b");
-    }
+/// Loss text for a foreign signature.
+pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
 
-    #[test]
-    fn free_text_is_unwrapped_only_when_it_was_wrapped() {
-        assert_eq!(unwrapped(r#"{"input":"a\nb"}"#), "a\nb");
-        assert_eq!(unwrapped(r#"{"input":"a","x":1}"#), r#"{"input":"a","x":1}"#);
-        assert_eq!(unwrapped("plain"), "plain");
-    }
-}
+/// Loss text for a thought with a foreign signature.
+pub(super) const FOREIGN_THOUGHT: &str = "the provider accepts only thinking that it signed itself";

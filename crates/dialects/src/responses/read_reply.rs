@@ -1,15 +1,16 @@
-//! A provider's whole response into canon.
+//! Reads a whole response into canon.
 
 use canon::{Candidate, Extras, Fault, Finish, Kind, Part, Raw, Reply, Usage, Why};
 use serde_json::Value;
 
-use super::items::{Item, Items};
-use super::seals::Side;
-use super::{ME, fault, wire};
+use super::names::ORIGIN;
+use super::read_items::{ItemReader, ResponseItem};
+use super::signatures::ItemSender;
+use super::{fault, wire};
 use crate::fields::{Fields, Path};
 
-/// What a response only repeats of its request, or tells in another place as well.
-const ECHOES: [&str; 36] = [
+/// Fields that repeat the request, or that are read elsewhere.
+const ECHOED_FIELDS: [&str; 36] = [
     "object",
     "background",
     "billing",
@@ -48,12 +49,12 @@ const ECHOES: [&str; 36] = [
     "user",
 ];
 
-/// Reads an answer; a failed response is its error.
+/// Reads a response. A failed response becomes its error.
 pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     let value: Value =
         serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
-    let whole = Whole::read(value)?;
-    let mut items = Items::of(Side::Provider);
+    let whole = ResponseFields::read(value)?;
+    let mut items = ItemReader::new(ItemSender::Provider);
     let mut parts = Vec::new();
     for item in whole.output {
         let item = items.read(item, &Path::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
@@ -63,7 +64,7 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     let candidate = Candidate {
         index: 0,
         parts,
-        finish: whole.finish.map(|finish| with_calls(finish, calls)),
+        finish: whole.finish.map(|finish| with_tool_calls(finish, calls)),
         logprobs: items.logprobs,
         extras: Extras::none(),
     };
@@ -77,9 +78,9 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     })
 }
 
-/// A response taken apart, its items not yet read.
+/// Fields of a response, with its items unread.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct ResponseFields {
     pub(super) id: Option<String>,
     pub(super) model: Option<String>,
     pub(super) created: Option<i64>,
@@ -89,8 +90,8 @@ pub(super) struct Whole {
     pub(super) extras: Extras,
 }
 
-impl Whole {
-    /// Takes a response apart.
+impl ResponseFields {
+    /// Reads the fields of a response.
     pub(super) fn read(value: Value) -> Result<Self, Fault> {
         let mut fields = Fields::new(value, &Path::Root).map_err(|e| fault::unreadable(e.say()))?;
         if let Some(error) = fields.take("error") {
@@ -111,8 +112,8 @@ impl Whole {
                 .count();
             let usage = fields
                 .take("usage")
-                .and_then(|counts| serde_json::from_value::<wire::Counts>(counts).ok())
-                .map(|counts| counts.read(tools, searched as u64));
+                .and_then(|counts| serde_json::from_value::<wire::ResponsesUsage>(counts).ok())
+                .map(|counts| counts.into_canon(tools, searched as u64));
             #[expect(
                 clippy::cast_possible_truncation,
                 reason = "seconds, at times with a fraction"
@@ -123,7 +124,7 @@ impl Whole {
                 model: fields.string("model")?,
                 created,
                 output,
-                finish: finish(status.as_deref(), reason)?,
+                finish: read_finish(status.as_deref(), reason)?,
                 usage,
                 extras: Extras::none(),
             })
@@ -133,42 +134,45 @@ impl Whole {
         let mut rest = fields.rest();
         rest.retain(|name, value| {
             let usual = name == "service_tier" && (value == "default" || value == "auto");
-            !usual && !ECHOES.contains(&name.as_str())
+            !usual && !ECHOED_FIELDS.contains(&name.as_str())
         });
-        whole.extras = Extras::of(ME, rest);
+        whole.extras = Extras::of(ORIGIN, rest);
         Ok(whole)
     }
 }
 
-/// Why an answer ended; `None` for one that has not.
-fn finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Finish>, Fault> {
+/// Returns the finish reason. `None` if the response has not ended.
+fn read_finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Finish>, Fault> {
     let word = match status {
         None | Some("completed") => "completed".to_owned(),
         Some("incomplete") => reason.unwrap_or_else(|| "incomplete".to_owned()),
         Some("in_progress" | "queued") => return Ok(None),
         Some("failed") => return Err(fault::read(&Value::Null)),
         Some("cancelled") => "cancelled".to_owned(),
-        // A status this format does not have yet is told apart from the reasons above.
+        // The prefix keeps an unknown status apart from the reasons above.
         Some(other) => format!("status:{other}"),
     };
-    Ok(Some(Finish::new(wire::read_why(&word), Raw::new(ME, word))))
+    Ok(Some(Finish::new(wire::read_finish_reason(&word), Raw::new(ORIGIN, word))))
 }
 
-/// The end of an answer that calls tools: the format has no word for it.
-pub(super) fn with_calls(mut finish: Finish, calls: bool) -> Finish {
+/// Sets the finish reason for a response with tool calls. This format has no word for it.
+pub(super) fn with_tool_calls(mut finish: Finish, calls: bool) -> Finish {
     if calls && finish.why == Why::Stop {
         finish.why = Why::ToolCalls;
     }
     finish
 }
 
-/// The parts of an item of an answer.
-pub(super) fn parts_of(item: Item) -> Vec<Part> {
+/// Returns the parts of a response item.
+pub(super) fn parts_of(item: ResponseItem) -> Vec<Part> {
     match item {
-        Item::Said(parts) | Item::Did(parts) => parts,
-        Item::Given(part) => vec![part],
-        Item::Turn(turn) => turn.parts,
-        // A provider's answer is read without opening envelopes.
-        Item::OnCall(..) | Item::OnNext(_) | Item::OnPrev(_) | Item::OnCode(_) => Vec::new(),
+        ResponseItem::AssistantMessage(parts) | ResponseItem::ModelItem(parts) => parts,
+        ResponseItem::CallerItem(part) => vec![part],
+        ResponseItem::Turn(turn) => turn.parts,
+        // Envelopes are not opened in a provider's response.
+        ResponseItem::CallSignature(..)
+        | ResponseItem::NextSignature(_)
+        | ResponseItem::PreviousSignature(_)
+        | ResponseItem::CodeSignature(_) => Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! A responses request into canon.
+//! Reads a responses request into canon.
 
 use canon::{
     Chat, Extras, Fault, Format, Hints, Kind, Part, Role, Sampling, Schema, Seal, State, Thinking,
@@ -6,19 +6,18 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::items::{CUSTOM, ITEM, Item, Items};
-use super::names::{self, Names};
-use super::seals::Side;
-use super::{ME, read_tools, wire};
+use super::names::{
+    CUSTOM_RESULT_EXTRA, INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MESSAGE_EXTRA,
+    NAMESPACE_FIELD, ORIGIN,
+};
+use super::read_items::{ItemReader, ResponseItem};
+use super::signatures::ItemSender;
+use super::tool_names::ToolNames;
+use super::{read_tools, wire};
 use crate::fields::{Fields, Path};
 use crate::json;
 
-/// What `include` asks for and canon has a place for.
-pub(super) const ENCRYPTED: &str = "reasoning.encrypted_content";
-/// The same for the log probabilities of the answer's text.
-pub(super) const LOGPROBS: &str = "message.output_text.logprobs";
-
-/// Reads a request. Its rules have been checked by `rules`; here only types matter.
+/// Reads a request. `rules` has checked it before; this reader only checks types.
 pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     let text = json::text(body)?;
     let value: Value = serde_json::from_str(text)
@@ -26,32 +25,32 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     let mut fields = Fields::new(value, &Path::Root)?;
 
     let model = fields.required("model")?;
-    let mut turns = Turns::default();
+    let mut builder = TurnBuilder::default();
     if let Some(text) = fields.string("instructions")? {
-        turns.all.push(Turn::new(Role::System, vec![Part::text(text)]));
+        builder.turns.push(Turn::new(Role::System, vec![Part::text(text)]));
     }
     read_tools::read(
         fields.list("tools")?.unwrap_or_default(),
         &Path::Root.key("tools"),
         None,
-        &mut turns.tools,
+        &mut builder.tools,
     )?;
     match fields.take("input") {
         None => {}
         Some(Value::String(text)) => {
-            turns.all.push(Turn::new(Role::User, vec![Part::text(text)]));
+            builder.turns.push(Turn::new(Role::User, vec![Part::text(text)]));
         }
-        Some(Value::Array(list)) => turns.read(list)?,
+        Some(Value::Array(list)) => builder.read(list)?,
         Some(_) => return Err(fields.fault("input", "must be a string or a list of items")),
     }
-    let (turns, tools) = turns.finish();
+    let (turns, tools) = builder.finish();
 
     let parallel = fields.flag("parallel_tool_calls")?;
     let given = fields.take("tool_choice");
     let (choice, whole) = given.as_ref().map_or((canon::Choice::Unset, true), read_tools::choice);
     let mut include = fields.strings("include")?.unwrap_or_default();
-    let sampling = sampling(&mut fields, include.iter().any(|word| word == LOGPROBS))?;
-    include.retain(|word| word != LOGPROBS && word != ENCRYPTED);
+    let sampling = sampling(&mut fields, include.iter().any(|word| word == INCLUDE_LOGPROBS))?;
+    include.retain(|word| word != INCLUDE_LOGPROBS && word != INCLUDE_ENCRYPTED_REASONING);
     let reasoning = fields.object("reasoning")?.unwrap_or_default();
     let (thinking, reasoning) = thinking(reasoning)?;
     let shape = fields.object("text")?.unwrap_or_default();
@@ -73,17 +72,17 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
         verbosity,
     };
     let stream = fields.flag("stream")?.unwrap_or(false);
-    let mut extras = fields.extras(ME);
+    let mut extras = fields.extras(ORIGIN);
     for (name, rest) in [("reasoning", reasoning), ("text", shape)] {
         if !rest.is_empty() {
-            extras.put(ME, name, Value::Object(rest));
+            extras.put(ORIGIN, name, Value::Object(rest));
         }
     }
     if !include.is_empty() {
-        extras.put(ME, "include", Value::from(include));
+        extras.put(ORIGIN, "include", Value::from(include));
     }
     if let Some(given) = given.filter(|_| !whole) {
-        extras.put(ME, "tool_choice", given);
+        extras.put(ORIGIN, "tool_choice", given);
     }
     Ok(Chat {
         model,
@@ -158,34 +157,35 @@ fn text_config(text: Map<String, Value>) -> Result<TextConfig, Fault> {
     Ok((format, verbosity, rest))
 }
 
-/// Items gathered into turns: what the model did in one go is one turn, and so are the results
-/// that answer it.
+/// Groups items into turns. Consecutive items of the model are one turn, and so are the results
+/// that follow.
 #[derive(Default)]
-struct Turns {
-    all: Vec<Turn>,
+struct TurnBuilder {
+    turns: Vec<Turn>,
     tools: Vec<Tool>,
-    /// What the last item was, to tell where a turn ends.
-    last: Last,
-    on_calls: Vec<(String, Seal)>,
-    on_next: Option<Seal>,
+    /// Kind of the last item, which decides where a turn ends.
+    last: LastItem,
+    call_signatures: Vec<(String, Seal)>,
+    next_signature: Option<Seal>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Last {
+enum LastItem {
     #[default]
     Break,
-    /// A message of the model's, and whether it has fields that tell it from another one.
-    Said {
+    /// A message of the assistant. `named` is true if it has fields that distinguish it from
+    /// another one.
+    AssistantMessage {
         named: bool,
     },
-    Did,
-    Given,
+    ModelItem,
+    CallerItem,
 }
 
-impl Turns {
+impl TurnBuilder {
     fn read(&mut self, list: Vec<Value>) -> Result<(), Fault> {
         let root = Path::Root.key("input");
-        let mut items = Items::of(Side::Caller);
+        let mut items = ItemReader::new(ItemSender::Caller);
         for (at, value) in list.into_iter().enumerate() {
             let path = root.item(at);
             if value.get("type").and_then(Value::as_str) == Some("additional_tools") {
@@ -198,135 +198,141 @@ impl Turns {
         Ok(())
     }
 
-    /// Tools declared inside the conversation are tools like any other, and remember where.
+    /// Reads tools declared inside the conversation. They keep their position in the extras.
     fn add_tools(&mut self, value: Value, path: &Path<'_>) -> Result<(), Fault> {
         let mut fields = Fields::new(value, path)?;
         let list = fields.list("tools")?.unwrap_or_default();
         fields.take("type");
         let mut mark = Map::new();
-        mark.insert("turn".to_owned(), Value::from(self.all.len()));
+        mark.insert("turn".to_owned(), Value::from(self.turns.len()));
         mark.insert("item".to_owned(), Value::Object(fields.rest()));
         read_tools::read(list, &path.key("tools"), Some(&Value::Object(mark)), &mut self.tools)?;
-        self.last = Last::Break;
+        self.last = LastItem::Break;
         Ok(())
     }
 
-    fn add(&mut self, item: Item) {
+    fn add(&mut self, item: ResponseItem) {
         match item {
-            Item::Turn(turn) => {
-                self.all.push(turn);
-                self.last = Last::Break;
+            ResponseItem::Turn(turn) => {
+                self.turns.push(turn);
+                self.last = LastItem::Break;
             }
-            Item::Said(mut parts) => {
-                let named = parts.iter().any(|part| part.extras.get(ME, ITEM).is_some());
-                // Two messages that nothing tells apart would become one.
+            ResponseItem::AssistantMessage(mut parts) => {
+                let named =
+                    parts.iter().any(|part| part.extras.get(ORIGIN, MESSAGE_EXTRA).is_some());
+                // Two adjacent messages without distinguishing fields would be merged on the way
+                // back.
                 let fresh = match self.last {
-                    Last::Break | Last::Given => true,
-                    Last::Said { named: before } => !named && !before,
-                    Last::Did => false,
+                    LastItem::Break | LastItem::CallerItem => true,
+                    LastItem::AssistantMessage { named: before } => !named && !before,
+                    LastItem::ModelItem => false,
                 };
-                self.seal_next(parts.first_mut());
+                self.sign_next(parts.first_mut());
                 self.extend(Role::Assistant, fresh, parts);
-                self.last = Last::Said { named };
+                self.last = LastItem::AssistantMessage { named };
             }
-            Item::Did(mut parts) => {
-                let fresh = matches!(self.last, Last::Break | Last::Given);
+            ResponseItem::ModelItem(mut parts) => {
+                let fresh = matches!(self.last, LastItem::Break | LastItem::CallerItem);
                 let thought = matches!(parts.first(), Some(Part { kind: Kind::Thought(_), .. }));
                 if !thought {
-                    self.seal_next(parts.first_mut());
+                    self.sign_next(parts.first_mut());
                 }
                 self.extend(Role::Assistant, fresh, parts);
-                self.last = Last::Did;
+                self.last = LastItem::ModelItem;
             }
-            Item::Given(part) => {
-                let fresh = self.last != Last::Given;
+            ResponseItem::CallerItem(part) => {
+                let fresh = self.last != LastItem::CallerItem;
                 self.extend(Role::User, fresh, vec![part]);
-                self.last = Last::Given;
+                self.last = LastItem::CallerItem;
             }
-            Item::OnCall(call, seal) => self.on_calls.push((call, seal)),
-            Item::OnNext(seal) => {
-                self.lay_down();
-                self.on_next = Some(seal);
+            ResponseItem::CallSignature(call, signature) => {
+                self.call_signatures.push((call, signature))
             }
-            Item::OnPrev(seal) => {
-                self.seal_prev(seal, |kind| !matches!(kind, Kind::Thought(_)));
+            ResponseItem::NextSignature(signature) => {
+                self.flush_signature();
+                self.next_signature = Some(signature);
             }
-            Item::OnCode(seal) => self.seal_prev(seal, |kind| matches!(kind, Kind::Code(_))),
+            ResponseItem::PreviousSignature(signature) => {
+                self.sign_previous(signature, |kind| !matches!(kind, Kind::Thought(_)));
+            }
+            ResponseItem::CodeSignature(signature) => {
+                self.sign_previous(signature, |kind| matches!(kind, Kind::Code(_)))
+            }
         }
     }
 
-    fn seal_prev(&mut self, seal: Seal, is_it: impl Fn(&Kind) -> bool) {
+    fn sign_previous(&mut self, signature: Seal, is_it: impl Fn(&Kind) -> bool) {
         let before = match self.last {
-            Last::Said { .. } | Last::Did => self.all.last_mut(),
-            Last::Break | Last::Given => None,
+            LastItem::AssistantMessage { .. } | LastItem::ModelItem => self.turns.last_mut(),
+            LastItem::Break | LastItem::CallerItem => None,
         };
         let part =
             before.and_then(|turn| turn.parts.iter_mut().rev().find(|part| is_it(&part.kind)));
         match part {
-            Some(part) if part.seal.is_none() => part.seal = Some(seal),
+            Some(part) if part.seal.is_none() => part.seal = Some(signature),
             _ => {
-                self.on_next = Some(seal);
-                self.lay_down();
+                self.next_signature = Some(signature);
+                self.flush_signature();
             }
         }
     }
 
-    fn seal_next(&mut self, part: Option<&mut Part>) {
+    fn sign_next(&mut self, part: Option<&mut Part>) {
         if let Some(part) = part
             && part.seal.is_none()
-            && let Some(seal) = self.on_next.take()
+            && let Some(signature) = self.next_signature.take()
         {
-            part.seal = Some(seal);
+            part.seal = Some(signature);
         }
     }
 
-    /// A seal whose part the client left out stands alone, as it may in the format it is from.
-    fn lay_down(&mut self) {
-        if let Some(seal) = self.on_next.take() {
-            let fresh = matches!(self.last, Last::Break | Last::Given);
-            self.extend(Role::Assistant, fresh, vec![Part::text("").sealed(Some(seal))]);
-            self.last = Last::Did;
+    /// Puts a signature whose part is missing on an empty text part.
+    fn flush_signature(&mut self) {
+        if let Some(signature) = self.next_signature.take() {
+            let fresh = matches!(self.last, LastItem::Break | LastItem::CallerItem);
+            self.extend(Role::Assistant, fresh, vec![Part::text("").sealed(Some(signature))]);
+            self.last = LastItem::ModelItem;
         }
     }
 
     fn extend(&mut self, role: Role, fresh: bool, parts: Vec<Part>) {
-        match self.all.last_mut() {
+        match self.turns.last_mut() {
             Some(turn) if !fresh => turn.parts.extend(parts),
-            _ => self.all.push(Turn::new(role, parts)),
+            _ => self.turns.push(Turn::new(role, parts)),
         }
     }
 
     fn finish(mut self) -> (Vec<Turn>, Vec<Tool>) {
-        self.lay_down();
-        let names = Names::of(&self.tools);
+        self.flush_signature();
+        let names = ToolNames::new(&self.tools);
         let mut custom = Vec::new();
-        for part in self.all.iter_mut().flat_map(|turn| &mut turn.parts) {
+        for part in self.turns.iter_mut().flat_map(|turn| &mut turn.parts) {
             if let Kind::ToolCall(call) = &part.kind {
                 if part.seal.is_none()
-                    && let Some(at) = self.on_calls.iter().position(|(id, _)| *id == call.id)
+                    && let Some(at) = self.call_signatures.iter().position(|(id, _)| *id == call.id)
                 {
-                    part.seal = Some(self.on_calls.swap_remove(at).1);
+                    part.seal = Some(self.call_signatures.swap_remove(at).1);
                 }
                 if call.custom {
                     custom.push(call.id.clone());
                 }
-                // What the declaration tells need not be told again.
-                let space = part.extras.get(ME, names::SPACE).and_then(Value::as_str);
+                // The declaration has the namespace already.
+                let space = part.extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str);
                 if space.is_some() && names.split(&call.name).0 == space {
-                    part.extras = without(&part.extras, names::SPACE);
+                    part.extras = without_extra(&part.extras, NAMESPACE_FIELD);
                 }
             } else if let Kind::ToolResult(result) = &part.kind
                 && custom.contains(&result.call)
             {
-                part.extras = without(&part.extras, CUSTOM);
+                part.extras = without_extra(&part.extras, CUSTOM_RESULT_EXTRA);
             }
         }
-        (self.all, self.tools)
+        (self.turns, self.tools)
     }
 }
 
-fn without(extras: &Extras, name: &str) -> Extras {
-    let mut fields = extras.for_origin(ME).cloned().unwrap_or_default();
+fn without_extra(extras: &Extras, name: &str) -> Extras {
+    let mut fields = extras.for_origin(ORIGIN).cloned().unwrap_or_default();
     fields.shift_remove(name);
-    Extras::of(ME, fields)
+    Extras::of(ORIGIN, fields)
 }

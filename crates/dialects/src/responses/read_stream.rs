@@ -1,57 +1,60 @@
-//! A provider's response events into events of canon.
+//! Reads responses events into canon events.
 //!
-//! Deltas are passed on as they come. When an item is done it comes once more as a whole; that is
-//! read like the item of a whole answer, and whatever the deltas did not tell is made up for: so a
-//! stream folds into the same answer, and a server that sends no deltas is understood as well.
+//! Deltas are forwarded as they arrive. A finished item arrives again as a whole and is read like
+//! an item of a whole response; anything the deltas did not contain is added then. A stream
+//! therefore yields the same reply as a whole response, and a server that sends no deltas works
+//! too.
 
 use canon::{Citation, Event, Extras, Fault, Growth, Kind, Opening, Part, Place, Thought, Trouble};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::items::Items;
-use super::read_reply::{Whole, parts_of, with_calls};
-use super::seals::Side;
-use super::{ME, fault, items, names, wire};
+use super::names::{NAMESPACE_FIELD, ORIGIN};
+use super::read_items::{self, ItemReader};
+use super::read_reply::{ResponseFields, parts_of, with_tool_calls};
+use super::signatures::ItemSender;
+use super::{fault, tool_names, wire};
 use crate::fields::Path;
 use crate::{Frame, Reader};
 
-/// Reads the events of a response.
+/// Stream reader.
 #[derive(Default)]
-pub(super) struct ResponsesReader {
-    begun: bool,
+pub(super) struct ResponsesStreamReader {
+    started: bool,
     done: bool,
     slots: u32,
     calls: bool,
-    items: Vec<Open>,
+    items: Vec<StreamedItem>,
 }
 
-/// An item of the answer, by its number.
-struct Open {
+/// An item, by its output index.
+struct StreamedItem {
     index: u32,
-    parts: Vec<Said>,
+    parts: Vec<StreamedPart>,
     done: bool,
 }
 
-/// A part of an item that has begun.
-struct Said {
+/// A part of an open item.
+struct StreamedPart {
     slot: u32,
-    /// Its number inside the item.
+    /// Index inside the item.
     at: u32,
-    /// How many bytes of its text were passed on.
-    shown: usize,
+    /// Bytes of text forwarded so far.
+    forwarded_bytes: usize,
     citations: usize,
     logprobs: usize,
-    /// The summary that is being told, to tell when the next begins.
+    /// The current summary part, to detect the start of the next one.
     summary: Option<(bool, u32)>,
 }
 
-impl Reader for ResponsesReader {
+impl Reader for ResponsesStreamReader {
     fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
         if self.done || &frame.data[..] == b"[DONE]" {
             return Ok(());
         }
         let text = frame.text();
-        let piece: wire::Piece<'_> = serde_json::from_str(&text).map_err(|e| broken(&e))?;
+        let piece: wire::ResponsesEvent<'_> =
+            serde_json::from_str(&text).map_err(|e| not_json(&e))?;
         let named = frame.event.as_deref().map(String::from_utf8_lossy);
         let kind = piece.r#type.as_deref().or(named.as_deref()).unwrap_or_default();
         match kind {
@@ -60,14 +63,14 @@ impl Reader for ResponsesReader {
                 return Err(fault::read(&error));
             }
             "response.created" | "response.in_progress" | "response.queued" => {
-                let whole = value(piece.response);
-                if !self.begun && whole.is_object() {
+                let whole = parse_raw(piece.response);
+                if !self.started && whole.is_object() {
                     self.begin(&whole, out);
                 }
                 return Ok(());
             }
             "response.completed" | "response.incomplete" | "response.failed" => {
-                return self.end(value(piece.response), kind, out);
+                return self.finish_response(parse_raw(piece.response), kind, out);
             }
             _ => {}
         }
@@ -75,19 +78,21 @@ impl Reader for ResponsesReader {
         if self.items.iter().any(|item| item.index == index && item.done) {
             return Ok(());
         }
-        if !self.begun {
+        if !self.started {
             self.begin(&Value::Null, out);
         }
         match kind {
-            "response.output_item.added" => self.added(index, &value(piece.item), out),
-            "response.output_item.done" => self.item(index, value(piece.item), out)?,
+            "response.output_item.added" => self.added(index, &parse_raw(piece.item), out),
+            "response.output_item.done" => self.finish_item(index, parse_raw(piece.item), out)?,
             "response.output_text.delta" => {
                 let place = self.open(index, piece.content_index, Opening::Text, out);
                 self.grow(index, place, piece.text(), out);
-                let chances = items::logprobs(&value(piece.logprobs));
-                if !chances.is_empty() {
-                    self.count(index, place, |said| said.logprobs += chances.len());
-                    out.push(Event::Grow(place, Growth::Logprobs(chances)));
+                let logprobs = read_items::read_logprobs(&parse_raw(piece.logprobs));
+                if !logprobs.is_empty() {
+                    self.update_part(index, place, |part_state| {
+                        part_state.logprobs += logprobs.len()
+                    });
+                    out.push(Event::Grow(place, Growth::Logprobs(logprobs)));
                 }
             }
             "response.refusal.delta" => {
@@ -95,17 +100,27 @@ impl Reader for ResponsesReader {
                 self.grow(index, place, piece.text(), out);
             }
             "response.output_text.annotation.added" => {
-                if let Some(citation) = items::citation(value(piece.annotation)) {
+                if let Some(citation) = read_items::citation(parse_raw(piece.annotation)) {
                     let place = self.open(index, piece.content_index, Opening::Text, out);
-                    self.count(index, place, |said| said.citations += 1);
+                    self.update_part(index, place, |part_state| part_state.citations += 1);
                     out.push(Event::Grow(place, Growth::Citation(citation)));
                 }
             }
             "response.reasoning_summary_text.delta" => {
-                self.think(index, (false, piece.summary_index.unwrap_or(0)), piece.text(), out);
+                self.add_thinking(
+                    index,
+                    (false, piece.summary_index.unwrap_or(0)),
+                    piece.text(),
+                    out,
+                );
             }
             "response.reasoning_text.delta" => {
-                self.think(index, (true, piece.content_index.unwrap_or(0)), piece.text(), out);
+                self.add_thinking(
+                    index,
+                    (true, piece.content_index.unwrap_or(0)),
+                    piece.text(),
+                    out,
+                );
             }
             "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
                 if let Some(place) = self.place(index, 0) {
@@ -130,25 +145,26 @@ impl Reader for ResponsesReader {
     }
 }
 
-fn broken(error: &serde_json::Error) -> Fault {
+fn not_json(error: &serde_json::Error) -> Fault {
     Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
         .note(format!("unreadable responses event: {error}"))
 }
 
-fn value(raw: Option<&RawValue>) -> Value {
+fn parse_raw(raw: Option<&RawValue>) -> Value {
     raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
 
-impl ResponsesReader {
+impl ResponsesStreamReader {
     fn begin(&mut self, response: &Value, out: &mut Vec<Event>) {
-        self.begun = true;
+        self.started = true;
         let text = |name: &str| response.get(name).and_then(Value::as_str).map(str::to_owned);
         #[expect(clippy::cast_possible_truncation, reason = "seconds, at times with a fraction")]
         let created = response.get("created_at").and_then(Value::as_f64).map(|at| at as i64);
         out.push(Event::Begin { id: text("id"), model: text("model"), created });
     }
 
-    /// Calls are opened at once, because their name is known; other items when they say something.
+    /// Opens a tool call at once, because its name is known. Other items are opened with their
+    /// first delta.
     fn added(&mut self, index: u32, item: &Value, out: &mut Vec<Event>) {
         let text = |name: &str| item.get(name).and_then(Value::as_str);
         let custom = match text("type") {
@@ -157,20 +173,20 @@ impl ResponsesReader {
             _ => return,
         };
         let (Some(name), Some(id)) = (text("name"), text("call_id")) else { return };
-        let name = names::flat(text(names::SPACE), name);
+        let name = tool_names::flat_name(text(NAMESPACE_FIELD), name);
         self.calls = true;
         self.open(index, Some(0), Opening::ToolCall { id: id.to_owned(), name, custom }, out);
-        // A server that does not stream arguments may tell them here already.
+        // A server that does not stream arguments may send them here.
         let given = text(if custom { "input" } else { "arguments" }).unwrap_or_default();
         if let Some(place) = self.place(index, 0) {
             self.grow(index, place, given.to_owned(), out);
         }
     }
 
-    /// The item of that number, new if it was not seen before.
-    fn entry(&mut self, index: u32) -> &mut Open {
+    /// Returns the item with that index. Adds it if it is new.
+    fn entry(&mut self, index: u32) -> &mut StreamedItem {
         let at = self.items.iter().position(|item| item.index == index).unwrap_or_else(|| {
-            self.items.push(Open { index, parts: Vec::new(), done: false });
+            self.items.push(StreamedItem { index, parts: Vec::new(), done: false });
             self.items.len() - 1
         });
         #[expect(clippy::indexing_slicing, reason = "found or pushed just above")]
@@ -179,11 +195,11 @@ impl ResponsesReader {
 
     fn place(&self, index: u32, at: u32) -> Option<Place> {
         let item = self.items.iter().find(|item| item.index == index && !item.done)?;
-        let said = item.parts.iter().find(|said| said.at == at)?;
-        Some(Place::first(said.slot))
+        let part_state = item.parts.iter().find(|part_state| part_state.at == at)?;
+        Some(Place::first(part_state.slot))
     }
 
-    /// The part with that number in its item, opened if it was not.
+    /// Returns the part with that index in its item. Opens it if it is new.
     fn open(
         &mut self,
         index: u32,
@@ -197,18 +213,21 @@ impl ResponsesReader {
         }
         let slot = self.slots;
         self.slots += 1;
-        let said = Said { slot, at, shown: 0, citations: 0, logprobs: 0, summary: None };
-        self.entry(index).parts.push(said);
+        let part_state =
+            StreamedPart { slot, at, forwarded_bytes: 0, citations: 0, logprobs: 0, summary: None };
+        self.entry(index).parts.push(part_state);
         let place = Place::first(slot);
         out.push(Event::Open(place, opening));
         place
     }
 
-    fn count(&mut self, index: u32, place: Place, change: impl FnOnce(&mut Said)) {
+    fn update_part(&mut self, index: u32, place: Place, change: impl FnOnce(&mut StreamedPart)) {
         let item = self.items.iter_mut().find(|item| item.index == index);
-        let said = item.and_then(|item| item.parts.iter_mut().find(|said| said.slot == place.slot));
-        if let Some(said) = said {
-            change(said);
+        let part_state = item.and_then(|item| {
+            item.parts.iter_mut().find(|part_state| part_state.slot == place.slot)
+        });
+        if let Some(part_state) = part_state {
+            change(part_state);
         }
     }
 
@@ -216,42 +235,48 @@ impl ResponsesReader {
         if text.is_empty() {
             return;
         }
-        self.count(index, place, |said| said.shown += text.len());
+        self.update_part(index, place, |part_state| part_state.forwarded_bytes += text.len());
         out.push(Event::Grow(place, Growth::Text(text)));
     }
 
-    /// Thinking, whose summaries are one text with blank lines between them.
-    fn think(&mut self, index: u32, summary: (bool, u32), text: String, out: &mut Vec<Event>) {
+    /// Adds thinking. Summaries are joined by blank lines.
+    fn add_thinking(
+        &mut self,
+        index: u32,
+        summary: (bool, u32),
+        text: String,
+        out: &mut Vec<Event>,
+    ) {
         let place = self.open(index, Some(0), Opening::Thought, out);
-        let mut joint = false;
-        self.count(index, place, |said| {
-            joint = said.summary.is_some_and(|before| before != summary);
-            said.summary = Some(summary);
+        let mut needs_break = false;
+        self.update_part(index, place, |part_state| {
+            needs_break = part_state.summary.is_some_and(|before| before != summary);
+            part_state.summary = Some(summary);
         });
-        if joint {
+        if needs_break {
             self.grow(index, place, "\n\n".to_owned(), out);
         }
         self.grow(index, place, text, out);
     }
 
-    /// An item as a whole: what is missing of it is told, and its parts are closed.
-    fn item(&mut self, index: u32, item: Value, out: &mut Vec<Event>) -> Result<(), Fault> {
-        let mut items = Items::of(Side::Provider);
+    /// Reads a finished item: adds anything missing and closes its parts.
+    fn finish_item(&mut self, index: u32, item: Value, out: &mut Vec<Event>) -> Result<(), Fault> {
+        let mut items = ItemReader::new(ItemSender::Provider);
         let item = items.read(item, &Path::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
-        let mut chances = items.logprobs;
+        let mut logprobs = items.logprobs;
         for (at, part) in (0_u32..).zip(parts_of(item)) {
             self.calls |= matches!(part.kind, Kind::ToolCall(_));
-            let spoken = matches!(part.kind, Kind::Text { .. });
-            match self.entry(index).parts.iter().position(|said| said.at == at) {
+            let is_text = matches!(part.kind, Kind::Text { .. });
+            match self.entry(index).parts.iter().position(|part_state| part_state.at == at) {
                 Some(found) => {
-                    let said = self.entry(index).parts.swap_remove(found);
-                    let missing = if said.logprobs == 0 && spoken {
-                        std::mem::take(&mut chances)
+                    let part_state = self.entry(index).parts.swap_remove(found);
+                    let missing = if part_state.logprobs == 0 && is_text {
+                        std::mem::take(&mut logprobs)
                     } else {
                         Vec::new()
                     };
-                    complete(&said, part, out);
-                    let place = Place::first(said.slot);
+                    add_missing(&part_state, part, out);
+                    let place = Place::first(part_state.slot);
                     if !missing.is_empty() {
                         out.push(Event::Grow(place, Growth::Logprobs(missing)));
                     }
@@ -260,42 +285,47 @@ impl ResponsesReader {
                 None => {
                     let place = Place::first(self.slots);
                     self.slots += 1;
-                    let missing = if spoken { std::mem::take(&mut chances) } else { Vec::new() };
-                    open_whole(place, part, missing, out);
+                    let missing = if is_text { std::mem::take(&mut logprobs) } else { Vec::new() };
+                    write_whole_part(place, part, missing, out);
                 }
             }
         }
         let open = self.entry(index);
         open.done = true;
-        let left: Vec<u32> = open.parts.drain(..).map(|said| said.slot).collect();
+        let left: Vec<u32> = open.parts.drain(..).map(|part_state| part_state.slot).collect();
         out.extend(left.into_iter().map(|slot| Event::Close(Place::first(slot))));
         Ok(())
     }
 
-    fn end(&mut self, response: Value, kind: &str, out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn finish_response(
+        &mut self,
+        response: Value,
+        kind: &str,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Fault> {
         if kind == "response.failed" {
             let error = response.get("error").cloned().unwrap_or_default();
             return Err(fault::read(&error));
         }
-        if !self.begun {
+        if !self.started {
             self.begin(&response, out);
         }
-        let whole = Whole::read(response)?;
-        let Whole { id: _, model: _, created: _, output, finish, usage, extras } = whole;
+        let whole = ResponseFields::read(response)?;
+        let ResponseFields { id: _, model: _, created: _, output, finish, usage, extras } = whole;
         for (index, item) in (0_u32..).zip(output) {
             if !self.entry(index).done {
-                self.item(index, item, out)?;
+                self.finish_item(index, item, out)?;
             }
         }
         let left = self.items.iter_mut().flat_map(|item| item.parts.drain(..));
-        out.extend(left.map(|said| Event::Close(Place::first(said.slot))));
-        for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+        out.extend(left.map(|part_state| Event::Close(Place::first(part_state.slot))));
+        for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
             let (name, value) = (name.clone(), value.clone());
-            out.push(Event::Aside { candidate: None, origin: ME, name, value });
+            out.push(Event::Aside { candidate: None, origin: ORIGIN, name, value });
         }
         out.extend(usage.map(Event::Count));
         if let Some(finish) = finish {
-            let finish = with_calls(finish, self.calls);
+            let finish = with_tool_calls(finish, self.calls);
             out.push(Event::End { candidate: 0, finish });
         }
         self.done = true;
@@ -303,10 +333,10 @@ impl ResponsesReader {
     }
 }
 
-/// What the deltas of a part did not tell.
-fn complete(said: &Said, part: Part, out: &mut Vec<Event>) {
-    let place = Place::first(said.slot);
-    let Part { kind, seal, cache: _, extras } = part;
+/// Adds anything the deltas of a part did not contain.
+fn add_missing(part_state: &StreamedPart, part: Part, out: &mut Vec<Event>) {
+    let place = Place::first(part_state.slot);
+    let Part { kind, seal: signature, cache: _, extras } = part;
     let (text, citations): (String, Vec<Citation>) = match kind {
         Kind::Text { text, citations } => (text, citations),
         Kind::Refusal(text) => (text, Vec::new()),
@@ -319,19 +349,19 @@ fn complete(said: &Said, part: Part, out: &mut Vec<Event>) {
         | Kind::Search(_)
         | Kind::Foreign { .. } => (String::new(), Vec::new()),
     };
-    if let Some(rest) = text.get(said.shown..).filter(|rest| !rest.is_empty()) {
+    if let Some(rest) = text.get(part_state.forwarded_bytes..).filter(|rest| !rest.is_empty()) {
         out.push(Event::Grow(place, Growth::Text(rest.to_owned())));
     }
-    for citation in citations.into_iter().skip(said.citations) {
+    for citation in citations.into_iter().skip(part_state.citations) {
         out.push(Event::Grow(place, Growth::Citation(citation)));
     }
     grow_extras(place, &extras, out);
-    out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+    out.extend(signature.map(|signature| Event::Sealed(place, signature)));
 }
 
-/// A part no delta announced.
-fn open_whole(place: Place, part: Part, chances: Vec<canon::Logprob>, out: &mut Vec<Event>) {
-    let Part { kind, seal, cache, extras } = part;
+/// Opens and closes a part without deltas.
+fn write_whole_part(place: Place, part: Part, logprobs: Vec<canon::Logprob>, out: &mut Vec<Event>) {
+    let Part { kind, seal: signature, cache, extras } = part;
     let mut grown = Vec::new();
     let opening = match kind {
         Kind::Text { text, citations } => {
@@ -360,7 +390,7 @@ fn open_whole(place: Place, part: Part, chances: Vec<canon::Logprob>, out: &mut 
         | Kind::Foreign { .. }) => {
             let whole = Part { kind, seal: None, cache, extras: extras.clone() };
             out.push(Event::Open(place, Opening::Whole(Box::new(whole))));
-            out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+            out.extend(signature.map(|signature| Event::Sealed(place, signature)));
             out.push(Event::Close(place));
             return;
         }
@@ -368,17 +398,17 @@ fn open_whole(place: Place, part: Part, chances: Vec<canon::Logprob>, out: &mut 
     out.push(Event::Open(place, opening));
     grown.retain(|growth| !matches!(growth, Growth::Text(text) if text.is_empty()));
     out.extend(grown.into_iter().map(|growth| Event::Grow(place, growth)));
-    if !chances.is_empty() {
-        out.push(Event::Grow(place, Growth::Logprobs(chances)));
+    if !logprobs.is_empty() {
+        out.push(Event::Grow(place, Growth::Logprobs(logprobs)));
     }
     grow_extras(place, &extras, out);
-    out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+    out.extend(signature.map(|signature| Event::Sealed(place, signature)));
     out.push(Event::Close(place));
 }
 
 fn grow_extras(place: Place, extras: &Extras, out: &mut Vec<Event>) {
-    for (name, value) in extras.for_origin(ME).into_iter().flatten() {
+    for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
         let (name, value) = (name.clone(), value.clone());
-        out.push(Event::Grow(place, Growth::Extra { origin: ME, name, value }));
+        out.push(Event::Grow(place, Growth::Extra { origin: ORIGIN, name, value }));
     }
 }

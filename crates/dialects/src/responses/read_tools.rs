@@ -1,16 +1,14 @@
-//! Tools and the choice among them, from a request into canon.
+//! Reads tools and the tool choice into canon.
 
 use canon::{Choice, Extras, Fault, FunctionTool, Location, Schema, SearchTool, Tool};
 use serde_json::{Map, Value};
 
-use super::{ME, items, names};
+use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
+use super::{read_items, tool_names};
 use crate::fields::{Fields, Object, Path};
 
-/// The extra of a tool that was declared inside the conversation.
-pub(super) const ADDED: &str = "portunus.added";
-
-/// The tools of a list. Groups are taken apart; `added` marks where in the conversation the list
-/// stood, if it did.
+/// Reads a list of tools. Namespaces are flattened. `added` is the position of the list in the
+/// conversation, if it is there.
 pub(super) fn read(
     list: Vec<Value>,
     path: &Path<'_>,
@@ -58,12 +56,15 @@ fn tool(
     let mut original = value.clone();
     let mut fields = Fields::new(value, path)?;
     let name_of = |name: &str| {
-        names::flat(space.and_then(|space| space.get("name")).and_then(Value::as_str), name)
+        tool_names::flat_name(
+            space.and_then(|space| space.get("name")).and_then(Value::as_str),
+            name,
+        )
     };
     let mark = |mut extras: Extras| {
-        for (name, value) in [(names::NAMESPACE, space), (ADDED, added)] {
+        for (name, value) in [(NAMESPACE_EXTRA, space), (ADDED_TOOLS_EXTRA, added)] {
             if let Some(value) = value {
-                extras.put(ME, name, value.clone());
+                extras.put(ORIGIN, name, value.clone());
             }
         }
         extras
@@ -73,41 +74,41 @@ fn tool(
         "function" => {
             let mut tool = function(&mut fields)?;
             tool.name = name_of(&tool.name);
-            Tool::Function(FunctionTool { extras: mark(fields.extras(ME)), ..tool })
+            Tool::Function(FunctionTool { extras: mark(fields.extras(ORIGIN)), ..tool })
         }
         "custom" => Tool::Custom {
             name: name_of(&fields.required("name")?),
             description: fields.string("description")?,
             grammar: fields.take("format").map(nested),
-            extras: mark(fields.extras(ME)),
+            extras: mark(fields.extras(ORIGIN)),
         },
-        "code_interpreter" => Tool::Code(mark(fields.extras(ME))),
+        "code_interpreter" => Tool::Code(mark(fields.extras(ORIGIN))),
         word if word.starts_with("web_search") => {
             let (mut tool, filters) = search(&mut fields)?;
-            let mut extras = fields.extras(ME);
+            let mut extras = fields.extras(ORIGIN);
             if !filters.is_empty() {
-                extras.put(ME, "filters", Value::Object(filters));
+                extras.put(ORIGIN, "filters", Value::Object(filters));
             }
             if word != "web_search" {
-                extras.put(ME, "type", Value::from(word));
+                extras.put(ORIGIN, "type", Value::from(word));
             }
             tool.extras = mark(extras);
             Tool::Search(tool)
         }
         _ => {
             if let Value::Object(object) = &mut original {
-                for (name, value) in [(names::NAMESPACE, space), (ADDED, added)] {
+                for (name, value) in [(NAMESPACE_EXTRA, space), (ADDED_TOOLS_EXTRA, added)] {
                     if let Some(value) = value {
                         object.insert(name.to_owned(), value.clone());
                     }
                 }
             }
-            Tool::Foreign { origin: ME, value: original }
+            Tool::Foreign { origin: ORIGIN, value: original }
         }
     })
 }
 
-/// The grammar of free text as canon has it: the chat format nests what is flat here.
+/// Nests the grammar of a custom tool, as the chat format and canon have it.
 fn nested(format: Value) -> Value {
     match format {
         Value::Object(mut fields)
@@ -129,12 +130,12 @@ fn function(fields: &mut Fields<'_>) -> Result<FunctionTool, Fault> {
         result: fields.take("output_schema").map(Schema::new),
         strict: fields.flag("strict")?,
         deferred: fields.flag("defer_loading")?.unwrap_or(false),
-        cache: items::cache_mark(fields),
+        cache: read_items::cache_mark(fields),
         extras: Extras::none(),
     })
 }
 
-/// The search, and filters canon has no place for.
+/// Returns the search tool, and the filters canon has no field for.
 fn search(fields: &mut Fields<'_>) -> Result<(SearchTool, Map<String, Value>), Fault> {
     let domains = |name: &str, filters: &mut Map<String, Value>| -> Vec<String> {
         match filters.shift_remove(name) {
@@ -158,17 +159,17 @@ fn search(fields: &mut Fields<'_>) -> Result<(SearchTool, Map<String, Value>), F
     Ok((SearchTool { allowed, blocked: Vec::new(), location, extras: Extras::none() }, filters))
 }
 
-/// The choice, and whether all of it has a place in canon.
+/// Reads the tool choice. The flag is true if canon can express all of it.
 pub(super) fn choice(value: &Value) -> (Choice, bool) {
     let name = |tool: &Value| {
         let kind = tool.get("type").and_then(Value::as_str);
         if !matches!(kind, Some("function" | "custom")) {
             return None;
         }
-        // Clients of the chat format nest the name.
+        // Clients written for the chat format nest the name.
         let nested = kind.and_then(|kind| tool.get(kind)).and_then(|inner| inner.get("name"));
         let name = tool.get("name").or(nested)?.as_str()?;
-        Some(names::flat(tool.get("namespace").and_then(Value::as_str), name))
+        Some(tool_names::flat_name(tool.get("namespace").and_then(Value::as_str), name))
     };
     match value {
         Value::String(word) => match word.as_str() {

@@ -1,8 +1,9 @@
-//! What earns a responses request a 400, found in one pass over its bytes.
+//! Checks of a responses request that lead to status 400, made in one pass over its bytes.
 //!
-//! The pass reads what the flow must know and what the rules need, borrowed from the body; the
-//! rest is skipped. Only what a rule of the format forbids is refused: fields, items and tools we
-//! do not know are left to the provider.
+//! The pass borrows the fields that routing and the rules need, and skips the rest. It rejects only
+//! what the API reference forbids; unknown fields, items and tools are left to the provider.
+//!
+//! See <https://platform.openai.com/docs/api-reference/responses/create>.
 
 use bytes::Bytes;
 use canon::{Fault, Level, Losses};
@@ -10,22 +11,22 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-use super::head::{Head, Input, ToolHead};
-use super::write_request::LEAST_OUTPUT;
-use super::{names, seals, wire};
+use super::names::MIN_OUTPUT_TOKENS;
+use super::request_view::{InputView, ResponsesRequestView, ResponsesToolView};
+use super::{signatures, tool_names, wire};
 use crate::Peek;
 use crate::dialect::{Marks, SEARCHES};
 use crate::json::{self, Edit};
 use crate::judge::{model, refuse, within};
 
-const MOST_ITEMS: usize = 10_000;
-const MOST_METADATA: usize = 16;
-const MOST_TOOL_CALLS: i64 = 1_000;
-const LONGEST_NAME: usize = 4_096;
-const LARGEST_LIMIT: u64 = 1 << 30;
+const MAX_ITEMS: usize = 10_000;
+const MAX_METADATA_ENTRIES: usize = 16;
+const MAX_TOOL_CALLS: i64 = 1_000;
+const MAX_NAME_BYTES: usize = 4_096;
+const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
 
-/// What an answer can be asked to include.
-const INCLUDES: [&str; 8] = [
+/// Allowed values of `include`.
+const INCLUDE_VALUES: [&str; 8] = [
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
     "file_search_call.results",
@@ -36,123 +37,123 @@ const INCLUDES: [&str; 8] = [
     "web_search_call.results",
 ];
 
-/// Reads what the flow must know and applies the format's rules.
-pub(super) fn peek(body: &[u8]) -> Result<Peek, Fault> {
+/// Parses the request facts and applies the rules.
+pub(super) fn read_facts(body: &[u8]) -> Result<Peek, Fault> {
     let text = json::text(body)?;
-    let head: Head<'_> = json::read(text)?;
-    let marks = marks(text, &head);
-    let mut peek = check(&head, marks)?;
-    if matches!(&head.input, Some(Input::Items(items)) if items.sealed) {
-        (peek.edits, peek.losses) = without_envelopes(text);
+    let view: ResponsesRequestView<'_> = json::read(text)?;
+    let marks = patch_points(text, &view);
+    let mut facts = check(&view, marks)?;
+    if matches!(&view.input, Some(InputView::Items(items)) if items.has_envelopes) {
+        (facts.edits, facts.losses) = remove_envelopes(text);
     }
-    Ok(peek)
+    Ok(facts)
 }
 
-fn marks(text: &str, head: &Head<'_>) -> Marks {
+fn patch_points(text: &str, view: &ResponsesRequestView<'_>) -> Marks {
     let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    Marks { model: range(head.model), limit: range(head.max_output_tokens), ..Marks::of(text) }
+    Marks { model: range(view.model), limit: range(view.max_output_tokens), ..Marks::of(text) }
 }
 
-fn check(head: &Head<'_>, marks: Marks) -> Result<Peek, Fault> {
-    let model = model(head.model)?;
-    input(head)?;
-    numbers(head)?;
-    tools(head)?;
-    words(head)?;
-    let _ = (&head.instructions, head.parallel_tool_calls, head.store, head.background);
+fn check(view: &ResponsesRequestView<'_>, marks: Marks) -> Result<Peek, Fault> {
+    let model = model(view.model)?;
+    check_input(view)?;
+    check_numbers(view)?;
+    check_tools(view)?;
+    check_words(view)?;
+    let _ = (&view.instructions, view.parallel_tool_calls, view.store, view.background);
     Ok(Peek {
         model,
-        stream: head.stream.unwrap_or(false),
-        // The last event always tells the usage, so callers always get it.
+        stream: view.stream.unwrap_or(false),
+        // The last event of a stream always has the usage.
         wants_usage: true,
-        max_output: limit(head)?,
+        max_output: output_limit(view)?,
         candidates: 1,
-        tier: json::word(head.service_tier).as_deref().map(wire::read_tier),
-        searches: searches(head),
+        tier: json::word(view.service_tier).as_deref().map(wire::read_tier),
+        searches: max_searches(view),
         marks,
         ..Peek::default()
     })
 }
 
-/// How many searches there can be: as many as tool calls are allowed.
-fn searches(head: &Head<'_>) -> u64 {
-    let mut tools = head.tools.iter().flatten().filter_map(|tool| tool.r#type.as_deref());
+/// Maximum searches to reserve money for: the allowed tool calls.
+fn max_searches(view: &ResponsesRequestView<'_>) -> u64 {
+    let mut tools = view.tools.iter().flatten().filter_map(|tool| tool.r#type.as_deref());
     if !tools.any(|kind| kind.starts_with("web_search")) {
         return 0;
     }
-    head.max_tool_calls.and_then(|most| u64::try_from(most).ok()).unwrap_or(SEARCHES)
+    view.max_tool_calls.and_then(|most| u64::try_from(most).ok()).unwrap_or(SEARCHES)
 }
 
-fn input(head: &Head<'_>) -> Result<(), Fault> {
-    // What the conversation goes on from may hold the calls that are answered here.
-    let elsewhere = head.previous_response_id.is_some() || head.conversation.is_some();
-    if head.previous_response_id.is_some() && head.conversation.is_some() {
+fn check_input(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
+    // The earlier conversation may hold the calls answered here.
+    let elsewhere = view.previous_response_id.is_some() || view.conversation.is_some();
+    if view.previous_response_id.is_some() && view.conversation.is_some() {
         return Err(refuse("conversation", "cannot be given with `previous_response_id`"));
     }
-    let optional = elsewhere || head.prompt.is_some();
-    let items = match &head.input {
-        Some(Input::Text) => return Ok(()),
+    let optional = elsewhere || view.prompt.is_some();
+    let items = match &view.input {
+        Some(InputView::Text) => return Ok(()),
         None if optional => return Ok(()),
         None => return Err(refuse("input", "is required")),
-        Some(Input::Items(items)) => items,
+        Some(InputView::Items(items)) => items,
     };
     if items.count == 0 && !optional {
         return Err(refuse("input", "must not be empty"));
     }
-    if items.count > MOST_ITEMS {
-        return Err(refuse("input", &format!("must have at most {MOST_ITEMS} items")));
+    if items.count > MAX_ITEMS {
+        return Err(refuse("input", &format!("must have at most {MAX_ITEMS} items")));
     }
-    if let Some((path, why)) = &items.broken {
+    if let Some((path, why)) = &items.problem {
         return Err(refuse(path, why));
     }
-    // A list that refers to kept items may refer to the calls.
-    match items.unanswerable(elsewhere || items.refers) {
+    // A stored item may be the call.
+    match items.unmatched_result(elsewhere || items.has_references) {
         Some((index, why)) => Err(refuse(&format!("input[{index}].call_id"), why)),
         None => Ok(()),
     }
 }
 
-fn numbers(head: &Head<'_>) -> Result<(), Fault> {
-    within("temperature", head.temperature, 0.0, 2.0)?;
-    within("top_p", head.top_p, 0.0, 1.0)?;
-    if head.top_logprobs.is_some_and(|n| !(0..=20).contains(&n)) {
+fn check_numbers(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
+    within("temperature", view.temperature, 0.0, 2.0)?;
+    within("top_p", view.top_p, 0.0, 1.0)?;
+    if view.top_logprobs.is_some_and(|n| !(0..=20).contains(&n)) {
         return Err(refuse("top_logprobs", "must be between 0 and 20"));
     }
-    if head.max_tool_calls.is_some_and(|n| !(1..=MOST_TOOL_CALLS).contains(&n)) {
-        return Err(refuse("max_tool_calls", &format!("must be between 1 and {MOST_TOOL_CALLS}")));
+    if view.max_tool_calls.is_some_and(|n| !(1..=MAX_TOOL_CALLS).contains(&n)) {
+        return Err(refuse("max_tool_calls", &format!("must be between 1 and {MAX_TOOL_CALLS}")));
     }
     Ok(())
 }
 
-fn limit(head: &Head<'_>) -> Result<Option<u64>, Fault> {
-    match head.max_output_tokens {
+fn output_limit(view: &ResponsesRequestView<'_>) -> Result<Option<u64>, Fault> {
+    match view.max_output_tokens {
         None => Ok(None),
         Some(value) => match serde_json::from_str::<u64>(value.get()) {
-            Ok(limit @ LEAST_OUTPUT..=LARGEST_LIMIT) => Ok(Some(limit)),
+            Ok(limit @ MIN_OUTPUT_TOKENS..=MAX_OUTPUT_TOKENS) => Ok(Some(limit)),
             _ => Err(refuse(
                 "max_output_tokens",
-                &format!("must be a whole number of at least {LEAST_OUTPUT}"),
+                &format!("must be a whole number of at least {MIN_OUTPUT_TOKENS}"),
             )),
         },
     }
 }
 
-fn tools(head: &Head<'_>) -> Result<(), Fault> {
+fn check_tools(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
     let mut names: Vec<String> = Vec::new();
-    declared(head.tools.as_deref().unwrap_or_default(), "tools", None, &mut names)?;
+    check_declarations(view.tools.as_deref().unwrap_or_default(), "tools", None, &mut names)?;
     let mut added = false;
-    if let Some(Input::Items(items)) = &head.input {
+    if let Some(InputView::Items(items)) = &view.input {
         added = !items.tools.is_empty();
-        // A list in the conversation may repeat what was declared before it.
+        // A list inside the conversation may repeat earlier declarations.
         let mut more = Vec::new();
-        declared(&items.tools, "additional_tools", None, &mut more)?;
+        check_declarations(&items.tools, "additional_tools", None, &mut more)?;
         names.append(&mut more);
     }
-    choice(head.tool_choice, &names, head.tools.is_some() || added)
+    check_tool_choice(view.tool_choice, &names, view.tools.is_some() || added)
 }
 
-fn declared(
-    tools: &[ToolHead<'_>],
+fn check_declarations(
+    tools: &[ResponsesToolView<'_>],
     path: &str,
     space: Option<&str>,
     names: &mut Vec<String>,
@@ -171,32 +172,40 @@ fn declared(
         };
         if kind == "namespace" {
             let inner = tool.tools.as_deref().unwrap_or_default();
-            declared(inner, &format!("{path}[{at}].tools"), Some(name), names)?;
+            check_declarations(inner, &format!("{path}[{at}].tools"), Some(name), names)?;
             continue;
         }
         let _ = &tool.parameters;
-        let name = names::flat(space, name);
+        let name = tool_names::flat_name(space, name);
         if names.contains(&name) {
-            return Err(refuse(&format!("{path}[{at}].name"), "names another tool already"));
+            return Err(refuse(
+                &format!("{path}[{at}].name"),
+                "is already the name of another tool",
+            ));
         }
         names.push(name);
     }
     Ok(())
 }
 
-fn choice(value: Option<&RawValue>, names: &[String], has_tools: bool) -> Result<(), Fault> {
+fn check_tool_choice(
+    value: Option<&RawValue>,
+    names: &[String],
+    has_tools: bool,
+) -> Result<(), Fault> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Choice<'a> {
+    enum ResponsesToolChoiceView<'a> {
         Word(#[serde(borrow)] Cow<'a, str>),
         #[serde(borrow)]
-        Named(ToolHead<'a>),
+        Named(ResponsesToolView<'a>),
     }
     let Some(value) = value else { return Ok(()) };
     let rule = "must be `none`, `auto`, `required` or an object that names a tool";
-    let known = |tool: &ToolHead<'_>| match (tool.r#type.as_deref(), tool.name.as_deref()) {
+    let known = |tool: &ResponsesToolView<'_>| match (tool.r#type.as_deref(), tool.name.as_deref())
+    {
         (Some("function" | "custom"), Some(name)) => {
-            let flat = names::flat(tool.namespace.as_deref(), name);
+            let flat = tool_names::flat_name(tool.namespace.as_deref(), name);
             if names.contains(&flat) {
                 Ok(())
             } else {
@@ -207,26 +216,28 @@ fn choice(value: Option<&RawValue>, names: &[String], has_tools: bool) -> Result
         (Some(_), _) => Ok(()),
     };
     match serde_json::from_str(value.get()) {
-        Ok(Choice::Word(word)) => match &*word {
+        Ok(ResponsesToolChoiceView::Word(word)) => match &*word {
             "none" | "auto" => Ok(()),
             "required" if has_tools => Ok(()),
             "required" => Err(refuse("tool_choice", "needs `tools`")),
             _ => Err(refuse("tool_choice", rule)),
         },
-        Ok(Choice::Named(tool)) if tool.r#type.as_deref() == Some("allowed_tools") => {
+        Ok(ResponsesToolChoiceView::Named(tool))
+            if tool.r#type.as_deref() == Some("allowed_tools") =>
+        {
             if !matches!(tool.mode.as_deref(), None | Some("auto" | "required")) {
                 return Err(refuse("tool_choice.mode", "must be `auto` or `required`"));
             }
             tool.tools.iter().flatten().try_for_each(known)
         }
-        Ok(Choice::Named(tool)) => known(&tool),
+        Ok(ResponsesToolChoiceView::Named(tool)) => known(&tool),
         Err(_) => Err(refuse("tool_choice", rule)),
     }
 }
 
-/// Fields of which only some words, or not too long ones, are allowed.
-fn words(head: &Head<'_>) -> Result<(), Fault> {
-    if let Some(reasoning) = &head.reasoning {
+/// Checks fields with a fixed set of words or a maximum length.
+fn check_words(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
+    if let Some(reasoning) = &view.reasoning {
         if reasoning.effort.as_deref().is_some_and(|word| Level::by_word(word).is_none()) {
             return Err(refuse(
                 "reasoning.effort",
@@ -242,7 +253,7 @@ fn words(head: &Head<'_>) -> Result<(), Fault> {
             }
         }
     }
-    if let Some(text) = &head.text {
+    if let Some(text) = &view.text {
         let verbosity = text.verbosity.as_deref();
         if !matches!(verbosity, None | Some("low" | "medium" | "high")) {
             return Err(refuse("text.verbosity", "must be one of `low`, `medium`, `high`"));
@@ -265,63 +276,72 @@ fn words(head: &Head<'_>) -> Result<(), Fault> {
             }
         }
     }
-    for (at, word) in head.include.iter().flatten().enumerate() {
-        if !INCLUDES.contains(&&**word) {
-            return Err(refuse(&format!("include[{at}]"), "is nothing an answer can include"));
+    for (at, word) in view.include.iter().flatten().enumerate() {
+        if !INCLUDE_VALUES.contains(&&**word) {
+            return Err(refuse(&format!("include[{at}]"), "is not a known `include` value"));
         }
     }
-    if head.include.as_ref().is_some_and(|words| words.len() > INCLUDES.len() * 4) {
-        return Err(refuse("include", "repeats itself"));
+    if view.include.as_ref().is_some_and(|words| words.len() > INCLUDE_VALUES.len() * 4) {
+        return Err(refuse("include", "has too many entries"));
     }
-    if !matches!(head.truncation.as_deref(), None | Some("auto" | "disabled")) {
+    if !matches!(view.truncation.as_deref(), None | Some("auto" | "disabled")) {
         return Err(refuse("truncation", "must be `auto` or `disabled`"));
     }
     for (name, value) in [
-        ("user", &head.user),
-        ("safety_identifier", &head.safety_identifier),
-        ("prompt_cache_key", &head.prompt_cache_key),
-        ("previous_response_id", &head.previous_response_id),
+        ("user", &view.user),
+        ("safety_identifier", &view.safety_identifier),
+        ("prompt_cache_key", &view.prompt_cache_key),
+        ("previous_response_id", &view.previous_response_id),
     ] {
-        if value.as_ref().is_some_and(|value| value.len() > LONGEST_NAME) {
-            return Err(refuse(name, &format!("must be at most {LONGEST_NAME} bytes")));
+        if value.as_ref().is_some_and(|value| value.len() > MAX_NAME_BYTES) {
+            return Err(refuse(name, &format!("must be at most {MAX_NAME_BYTES} bytes")));
         }
     }
-    if let Some(metadata) = head.metadata {
+    if let Some(metadata) = view.metadata {
         let pairs: std::collections::HashMap<Cow<'_, str>, Cow<'_, str>> =
             serde_json::from_str(metadata.get())
                 .map_err(|_| refuse("metadata", "must map strings to strings"))?;
-        if pairs.len() > MOST_METADATA {
-            return Err(refuse("metadata", &format!("must have at most {MOST_METADATA} entries")));
+        if pairs.len() > MAX_METADATA_ENTRIES {
+            return Err(refuse(
+                "metadata",
+                &format!("must have at most {MAX_METADATA_ENTRIES} entries"),
+            ));
         }
     }
     Ok(())
 }
 
-/// Edits that take out items which only carry a seal for this gateway, and what is lost with them:
-/// the provider would refuse what it cannot open. Read once more, because such items are rare.
-fn without_envelopes(text: &str) -> (Vec<Edit>, Losses) {
+/// Edits that remove items with a signature for this gateway, and the losses. The provider would
+/// reject an envelope it cannot decrypt. The body is parsed a second time because these items are
+/// rare.
+fn remove_envelopes(text: &str) -> (Vec<Edit>, Losses) {
     #[derive(Deserialize)]
-    struct Body<'a> {
+    struct InputListView<'a> {
         #[serde(borrow)]
         input: Vec<&'a RawValue>,
     }
     #[derive(Deserialize)]
-    struct Item<'a> {
+    struct ReasoningItemView<'a> {
         #[serde(borrow, default)]
         r#type: Option<Cow<'a, str>>,
         #[serde(borrow, default)]
         encrypted_content: Option<Cow<'a, str>>,
     }
     let mut losses = Losses::new();
-    let Ok(body) = serde_json::from_str::<Body<'_>>(text) else { return (Vec::new(), losses) };
+    let Ok(body) = serde_json::from_str::<InputListView<'_>>(text) else {
+        return (Vec::new(), losses);
+    };
     let items: Vec<_> = body
         .input
         .iter()
         .map(|raw| {
-            let item: Option<Item<'_>> = serde_json::from_str(raw.get()).ok();
+            let item: Option<ReasoningItemView<'_>> = serde_json::from_str(raw.get()).ok();
             let item = item.filter(|item| item.r#type.as_deref() == Some("reasoning"));
             let token = item.and_then(|item| item.encrypted_content);
-            let lost = token.as_deref().filter(|token| seals::is_envelope(token)).map(seals::loss);
+            let lost = token
+                .as_deref()
+                .filter(|token| signatures::is_envelope(token))
+                .map(signatures::envelope_loss);
             if let Some((what, why)) = lost {
                 losses.add(what, why);
             }
@@ -329,7 +349,8 @@ fn without_envelopes(text: &str) -> (Vec<Edit>, Losses) {
         })
         .collect();
     let mut edits = Vec::new();
-    // An item goes together with the comma before it, or, up to the first that stays, behind it.
+    // An item is removed together with the comma before it. Before the first item that stays, it is
+    // removed with the comma after it.
     let mut kept_end = None;
     for (at, (range, ours)) in items.iter().enumerate() {
         if !ours {
@@ -356,11 +377,11 @@ mod tests {
     use crate::json::Segments;
 
     fn refused(body: &str) -> (String, String) {
-        let fault = peek(body.as_bytes()).expect_err(body);
+        let fault = read_facts(body.as_bytes()).expect_err(body);
         (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
     }
 
-    /// A valid request with that field added.
+    /// Returns a valid request with that field added.
     fn with(field: &str) -> String {
         format!(r#"{{"model":"m","input":"x",{field}}}"#)
     }
@@ -374,21 +395,21 @@ mod tests {
     }
 
     #[test]
-    fn what_the_flow_needs_is_found() {
+    fn reads_the_request_facts() {
         let body = with(r#""stream":true,"max_output_tokens":77"#);
-        let peek = peek(body.as_bytes()).unwrap();
-        assert_eq!((peek.model.as_str(), peek.stream, peek.wants_usage), ("m", true, true));
-        assert_eq!((peek.max_output, peek.candidates), (Some(77), 1));
-        assert_eq!(&body.as_bytes()[peek.marks.model.unwrap()], br#""m""#);
-        assert_eq!(&body.as_bytes()[peek.marks.limit.unwrap()], b"77");
+        let facts = read_facts(body.as_bytes()).unwrap();
+        assert_eq!((facts.model.as_str(), facts.stream, facts.wants_usage), ("m", true, true));
+        assert_eq!((facts.max_output, facts.candidates), (Some(77), 1));
+        assert_eq!(&body.as_bytes()[facts.marks.model.unwrap()], br#""m""#);
+        assert_eq!(&body.as_bytes()[facts.marks.limit.unwrap()], b"77");
     }
 
     #[test]
-    fn broken_fields_are_named() {
+    fn errors_name_the_invalid_field() {
         let call = r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}"#;
         let answer = r#"{"type":"function_call_output","call_id":"c","output":"1"}"#;
         let tools = r#""tools":[{"type":"function","name":"a"}]"#;
-        let many = vec![r#"{"role":"user","content":"x"}"#; MOST_ITEMS + 1].join(",");
+        let many = vec![r#"{"role":"user","content":"x"}"#; MAX_ITEMS + 1].join(",");
         let long = "x".repeat(10_000);
         let cases = [
             (r#"{"input":"x"}"#.to_owned(), "model"),
@@ -499,16 +520,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn rejects_a_body_that_is_not_an_object() {
         for body in ["", " ", "null", "42", "\"x\"", "[]", "{", "{\"a\":1,}", "{}{}", "{} x"] {
             refused(body);
         }
-        assert!(peek(b"{\"model\":\"\xe9\"}").is_err());
+        assert!(read_facts(b"{\"model\":\"\xe9\"}").is_err());
         refused(&with_items(r#"{"role":"user","content":"\ud800"}"#));
     }
 
     #[test]
-    fn what_the_provider_may_know_passes() {
+    fn accepts_unknown_items_and_tools() {
         let answer = r#"{"type":"function_call_output","call_id":"c","output":[]}"#;
         for body in [
             with(r#""stream":null,"tools":null,"reasoning":null,"text":null"#),
@@ -521,14 +542,21 @@ mod tests {
             format!(r#"{{"model":"m","conversation":{{"id":"c"}},"input":[{answer}]}}"#),
             with_items(&format!(r#"{{"type":"item_reference","id":"fc_1"}},{answer}"#)),
         ] {
-            assert!(peek(body.as_bytes()).is_ok(), "{body}: {:?}", peek(body.as_bytes()));
+            assert!(
+                read_facts(body.as_bytes()).is_ok(),
+                "{body}: {:?}",
+                read_facts(body.as_bytes())
+            );
         }
     }
 
     #[test]
-    fn items_that_carry_our_seals_are_taken_out() {
-        let seal = canon::Seal::new(canon::Origin::Native, "c2ln");
-        let ours = serde_json::Value::from(seals::loose(seals::on_call(&seal, "c"), None));
+    fn removes_items_with_gateway_envelopes() {
+        let signature = canon::Seal::new(canon::Origin::Native, "c2ln");
+        let ours = serde_json::Value::from(signatures::signature_item(
+            signatures::call_signature(&signature, "c"),
+            None,
+        ));
         let ours = ours.to_string();
         let user = r#"{"role":"user","content":"x"}"#;
         for (items, left) in [
@@ -539,8 +567,8 @@ mod tests {
             (ours.clone(), String::new()),
         ] {
             let body = Bytes::from(with_items(&items));
-            let peek = peek(&body).unwrap();
-            let patched = Segments::edited(&body, peek.edits).to_vec();
+            let facts = read_facts(&body).unwrap();
+            let patched = Segments::edited(&body, facts.edits).to_vec();
             assert_eq!(String::from_utf8(patched).unwrap(), with_items(&left), "{items}");
         }
     }

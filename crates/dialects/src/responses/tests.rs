@@ -1,4 +1,4 @@
-//! What this format's own conventions promise beyond the laws that hold for all (`tests/laws`).
+//! Conventions of this format beyond the laws for all formats (`tests/laws`).
 
 use bytes::Bytes;
 use canon::{
@@ -8,7 +8,8 @@ use canon::{
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-use super::{ME, Responses};
+use super::Responses;
+use super::names::{INCLUDE_ENCRYPTED_REASONING, ORIGIN};
 use crate::{Cutter, Dialect, Frame, Lane, Passage, Stamp, Target, Verdict};
 
 fn fixtures(ending: &str) -> Vec<(String, Vec<u8>)> {
@@ -86,11 +87,12 @@ fn data(stream: &[u8]) -> Vec<Value> {
 }
 
 #[test]
-fn a_request_passes_with_nothing_changed_but_the_model() {
+fn pass_through_changes_only_the_model() {
     for (name, body) in fixtures(".request.json") {
         let peek = Responses.peek(&Target::default(), &body);
         if name == "media" {
-            // Files are kept by the provider for whoever holds its key, so none may be named.
+            // Stored files belong to the account of the provider's API key, so requests must not
+            // name them.
             assert_eq!(peek.unwrap_err().path(), Some("input[0].content"));
             continue;
         }
@@ -109,7 +111,7 @@ fn a_request_passes_with_nothing_changed_but_the_model() {
 }
 
 #[test]
-fn a_stream_that_only_ends_is_understood() {
+fn reads_a_stream_without_deltas() {
     for ((name, stream), (_, whole)) in fixtures(".sse").into_iter().zip(fixtures(".reply.json")) {
         let mut few = frames(&[&stream]);
         few.retain(|frame| {
@@ -125,7 +127,7 @@ fn a_stream_that_only_ends_is_understood() {
 }
 
 #[test]
-fn the_passage_counts_what_the_reader_reads() {
+fn meter_and_reader_agree_on_usage() {
     for ((name, stream), (_, whole)) in fixtures(".sse").into_iter().zip(fixtures(".reply.json")) {
         let reply = Responses.read_reply(&whole).unwrap();
         let said = Responses.sniff_reply(&whole).unwrap();
@@ -150,7 +152,7 @@ fn the_passage_counts_what_the_reader_reads() {
 }
 
 #[test]
-fn errors_in_a_stream_are_faults() {
+fn stream_errors_become_errors() {
     let nested = json!({"type":"error","sequence_number":2,"error":{"type":"insufficient_quota",
         "code":"insufficient_quota","message":"no money","param":null}});
     let flat = json!({"type":"error","code":"rate_limit_exceeded","message":"slow","param":null});
@@ -171,7 +173,7 @@ fn errors_in_a_stream_are_faults() {
     assert!(Responses.reader().finish(&mut Vec::new()).is_err());
 }
 
-/// What a caller that brings an answer back says in its next request.
+/// Returns the parts of a caller that sends the output back in its next request.
 fn brought_back(output: &Value) -> Vec<Part> {
     let body = json!({"model": "m", "input": output}).to_string();
     let chat = read(body.as_bytes());
@@ -179,7 +181,7 @@ fn brought_back(output: &Value) -> Vec<Part> {
     chat.turns.into_iter().flat_map(|turn| turn.parts).collect()
 }
 
-/// Checks the order the official clients insist on, and gives the last response.
+/// Checks the event order that the official SDKs require. Returns the last response.
 fn checked(stream: &[u8]) -> Value {
     let events = data(stream);
     let frames = frames(&[stream]);
@@ -243,10 +245,10 @@ fn thought(text: &str, redacted: bool) -> Part {
 }
 
 #[test]
-fn seals_come_back_from_streams_and_whole_answers() {
+fn signatures_return_from_streams_and_whole_replies() {
     let native = |token: &str| Some(Seal::new(Origin::Native, token));
     let messages = |token: &str| Some(Seal::new(Origin::Messages, token));
-    let own = Some(Seal::new(ME, "rs_9:gAAA"));
+    let own = Some(Seal::new(ORIGIN, "rs_9:gAAA"));
     let parts = vec![
         thought("Let me see.", false).sealed(messages("EqQB")),
         thought("", true).sealed(messages("redacted+/=")),
@@ -295,7 +297,7 @@ fn seals_come_back_from_streams_and_whole_answers() {
         let sent: Vec<_> = shown.iter().map(|part| (&part.kind, &part.seal)).collect();
         assert_eq!(kept, sent, "{output:#}");
     }
-    // A client that sorts calls to the end still gives each call its own seal.
+    // A client may move calls to the end. Each call still gets its own signature.
     let mut moved = streamed["output"].as_array().unwrap().clone();
     moved.sort_by_key(|item| item["type"] == "function_call");
     let back = brought_back(&Value::Array(moved));
@@ -308,13 +310,13 @@ fn seals_come_back_from_streams_and_whole_answers() {
 }
 
 #[test]
-fn foreign_seals_never_reach_a_provider() {
+fn foreign_signatures_never_reach_a_provider() {
     let parts = vec![
         thought("a", false).sealed(Some(Seal::new(Origin::Messages, "EqQB"))),
         thought("b", false),
-        thought("c", false).sealed(Some(Seal::new(ME, "rs_9:gAAA"))),
+        thought("c", false).sealed(Some(Seal::new(ORIGIN, "rs_9:gAAA"))),
         call("call_1", "f", "{}").sealed(Some(Seal::new(Origin::Native, "c2ln"))),
-        thought("dangling", false).sealed(Some(Seal::new(ME, "rs_10:gAAB"))),
+        thought("dangling", false).sealed(Some(Seal::new(ORIGIN, "rs_10:gAAB"))),
     ];
     let turns = vec![Turn::new(Role::Assistant, parts)];
     let chat = Chat { model: "m".to_owned(), turns, ..Chat::default() };
@@ -332,12 +334,12 @@ fn foreign_seals_never_reach_a_provider() {
     assert_eq!(lost, ["thought.seal", "thought", "part.seal"]);
     assert_eq!(
         (&body["store"], &body["include"]),
-        (&json!(false), &json!([super::read_request::ENCRYPTED]))
+        (&json!(false), &json!([INCLUDE_ENCRYPTED_REASONING]))
     );
 }
 
 #[test]
-fn every_kind_of_part_is_shown_in_order() {
+fn writes_every_part_kind_in_order() {
     let search = canon::Search {
         id: Some("srv_1".to_owned()),
         queries: vec!["rust".to_owned()],
@@ -409,7 +411,7 @@ fn every_kind_of_part_is_shown_in_order() {
 }
 
 #[test]
-fn parts_that_grow_together_are_told_one_after_the_other() {
+fn serializes_interleaved_parts() {
     let (a, b) = (Place::first(0), Place::first(1));
     let open = |name: &str| Opening::ToolCall {
         id: format!("call_{name}"),
@@ -442,7 +444,7 @@ fn parts_that_grow_together_are_told_one_after_the_other() {
 }
 
 #[test]
-fn an_empty_answer_and_a_broken_one_have_their_events() {
+fn empty_and_failed_streams_have_their_events() {
     let chat = Chat { model: "m".to_owned(), ..Chat::default() };
     let response = checked(&written(&chat, unfold(reply_of(Vec::new(), Why::Stop))));
     assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!([])));
@@ -472,7 +474,7 @@ fn an_empty_answer_and_a_broken_one_have_their_events() {
 }
 
 #[test]
-fn what_other_formats_say_is_lost_by_name() {
+fn names_losses_of_other_formats() {
     let sampling = Sampling {
         top_k: Some(1),
         presence_penalty: Some(0.5),

@@ -1,7 +1,9 @@
-//! The JSON shapes of a responses stream and the words of the format.
+//! JSON shapes of responses streams, and the words of the format.
 //!
-//! Events are read into a borrowed struct, because there is one per token. Items and whole answers
-//! are read field by field instead, so that unknown fields are kept.
+//! Events are parsed into a borrowed struct because there is one per token. Items and whole
+//! responses are read field by field instead, so that unknown fields are kept.
+//!
+//! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
 use canon::{Detail, Origin, Show, Tier, Usage, Why};
 use memchr::memmem;
@@ -13,9 +15,9 @@ use std::borrow::Cow;
 use crate::fields::Object;
 use crate::{json, served, text};
 
-/// One event of a stream, whatever its type.
+/// One stream event of any type.
 #[derive(Debug, Deserialize)]
-pub(super) struct Piece<'a> {
+pub(super) struct ResponsesEvent<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -28,7 +30,7 @@ pub(super) struct Piece<'a> {
     pub(super) content_index: Option<u32>,
     #[serde(default)]
     pub(super) summary_index: Option<u32>,
-    /// Text in every event we read, but events we do not know may hold anything here.
+    /// A string in every event type that is read. Unknown event types may hold anything here.
     #[serde(borrow, default)]
     pub(super) delta: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -37,16 +39,16 @@ pub(super) struct Piece<'a> {
     pub(super) logprobs: Option<&'a RawValue>,
 }
 
-impl Piece<'_> {
-    /// The text this event adds.
+impl ResponsesEvent<'_> {
+    /// Returns the text this event adds.
     pub(super) fn text(&self) -> String {
         self.delta.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
     }
 }
 
-/// What a whole answer, or the last event of a stream, says of itself.
+/// Fields of a whole response that are metered, also found in the last event of a stream.
 #[derive(Debug, Deserialize)]
-pub(super) struct Final<'a> {
+pub(super) struct FinalResponse<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) status: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -61,51 +63,51 @@ pub(super) struct Final<'a> {
     service_tier: Option<&'a RawValue>,
 }
 
-impl Final<'_> {
-    /// The tier it was served in, if the answer tells.
+impl FinalResponse<'_> {
+    /// Service tier, if reported.
     pub(super) fn tier(&self) -> Option<Tier> {
         json::word(self.service_tier).map(|word| served::read(Origin::Responses, &word))
     }
 
-    /// What was consumed; `None` when the answer does not tell.
+    /// Usage, if reported.
     pub(super) fn usage(&self) -> Option<Usage> {
-        let counts: Counts = serde_json::from_str(self.usage?.get()).ok()?;
+        let counts: ResponsesUsage = serde_json::from_str(self.usage?.get()).ok()?;
         let tools = self.tool_usage.and_then(|raw| serde_json::from_str(raw.get()).ok());
-        Some(counts.read(tools, self.searches()))
+        Some(counts.into_canon(tools, self.searches()))
     }
 
-    /// How many searches the answer shows.
+    /// Number of searches in the output.
     fn searches(&self) -> u64 {
         #[derive(Deserialize)]
-        struct Item<'a> {
+        struct OutputTypeView<'a> {
             #[serde(borrow, default, deserialize_with = "text::maybe")]
             r#type: Option<Cow<'a, str>>,
         }
-        const SEARCH: &str = "web_search_call";
+        const SEARCH_ITEM: &str = "web_search_call";
         let text = self.output.map(RawValue::get).unwrap_or_default();
-        if memmem::find(text.as_bytes(), SEARCH.as_bytes()).is_none() {
+        if memmem::find(text.as_bytes(), SEARCH_ITEM.as_bytes()).is_none() {
             return 0;
         }
-        let items: Vec<Item<'_>> = serde_json::from_str(text).unwrap_or_default();
-        items.iter().filter(|item| item.r#type.as_deref() == Some(SEARCH)).count() as u64
+        let items: Vec<OutputTypeView<'_>> = serde_json::from_str(text).unwrap_or_default();
+        items.iter().filter(|item| item.r#type.as_deref() == Some(SEARCH_ITEM)).count() as u64
     }
 }
 
 /// Token counts.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(super) struct Counts {
+pub(super) struct ResponsesUsage {
     #[serde(default)]
     input_tokens: Option<u64>,
     #[serde(default)]
     output_tokens: Option<u64>,
     #[serde(default)]
-    input_tokens_details: Option<InputDetails>,
+    input_tokens_details: Option<InputTokenDetails>,
     #[serde(default)]
-    output_tokens_details: Option<OutputDetails>,
+    output_tokens_details: Option<OutputTokenDetails>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct InputDetails {
+struct InputTokenDetails {
     #[serde(default)]
     cached_tokens: Option<u64>,
     #[serde(default)]
@@ -113,28 +115,28 @@ struct InputDetails {
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct OutputDetails {
+struct OutputTokenDetails {
     #[serde(default)]
     reasoning_tokens: Option<u64>,
 }
 
-/// What the provider's own tools did.
+/// Usage of the provider's own tools.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(super) struct ToolCounts {
+pub(super) struct ToolUsage {
     #[serde(default)]
-    web_search: Option<SearchCounts>,
+    web_search: Option<SearchUsage>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct SearchCounts {
+struct SearchUsage {
     #[serde(default)]
     num_requests: Option<u64>,
 }
 
-impl Counts {
-    /// The counts in our convention, which for this format is the same one. Searches are what the
-    /// provider counted, or else what the answer shows.
-    pub(super) fn read(self, tools: Option<ToolCounts>, searched: u64) -> Usage {
+impl ResponsesUsage {
+    /// Converts to canon usage. Both count cached tokens as part of the input. Searches are those
+    /// the provider counted, or else those in the output.
+    pub(super) fn into_canon(self, tools: Option<ToolUsage>, searched: u64) -> Usage {
         let input = self.input_tokens_details.unwrap_or_default();
         let output = self.output_tokens_details.unwrap_or_default();
         let counted = tools.and_then(|tools| tools.web_search?.num_requests);
@@ -150,7 +152,7 @@ impl Counts {
     }
 }
 
-/// Token counts in this format's words. Sound, pictures and searches have no place in them.
+/// Writes token counts. This format has no fields for audio, images and searches.
 pub(super) fn write_usage(usage: &Usage) -> Value {
     let Usage {
         input,
@@ -179,8 +181,8 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         .into()
 }
 
-/// Why an answer ended, from the word for an incomplete one, or from its status.
-pub(super) fn read_why(word: &str) -> Why {
+/// Reads a finish reason from `incomplete_details.reason` or the status.
+pub(super) fn read_finish_reason(word: &str) -> Why {
     match word {
         "completed" => Why::Stop,
         "max_output_tokens" => Why::Length,
@@ -189,7 +191,7 @@ pub(super) fn read_why(word: &str) -> Why {
     }
 }
 
-/// What is shown of the thinking; `None` for a word this format does not have.
+/// Reads `reasoning.summary`. `None` for an unknown word.
 pub(super) fn read_show(word: &str) -> Option<Show> {
     match word {
         "auto" => Some(Show::Auto),
@@ -199,7 +201,7 @@ pub(super) fn read_show(word: &str) -> Option<Show> {
     }
 }
 
-/// This format's word for what is shown of the thinking; hidden is what it is by default.
+/// Returns `reasoning.summary`. Hidden is the default and has no word.
 pub(super) const fn write_show(show: Show) -> Option<&'static str> {
     match show {
         Show::Hidden => None,
@@ -209,7 +211,7 @@ pub(super) const fn write_show(show: Show) -> Option<&'static str> {
     }
 }
 
-/// How closely to look; `auto` is the same as saying nothing.
+/// Reads the image detail. `auto` equals no value.
 pub(super) fn read_detail(word: &str) -> Option<Detail> {
     match word {
         "low" => Some(Detail::Low),
@@ -219,7 +221,7 @@ pub(super) fn read_detail(word: &str) -> Option<Detail> {
     }
 }
 
-/// This format's word for how closely to look.
+/// Returns the image detail.
 pub(super) const fn write_detail(detail: Detail) -> &'static str {
     match detail {
         Detail::Low => "low",
@@ -229,7 +231,7 @@ pub(super) const fn write_detail(detail: Detail) -> &'static str {
     }
 }
 
-/// How urgent a call is, from this format's word.
+/// Reads a `service_tier`.
 pub(super) fn read_tier(word: &str) -> Tier {
     match word {
         "auto" => Tier::Auto,
@@ -241,7 +243,7 @@ pub(super) fn read_tier(word: &str) -> Tier {
     }
 }
 
-/// This format's word for how urgent a call is; `None` when it has none.
+/// Returns the `service_tier`. `None` if this format has no word for it.
 pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
     match tier {
         Tier::Auto => Some("auto"),

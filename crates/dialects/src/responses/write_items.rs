@@ -1,4 +1,4 @@
-//! Turns of canon into the items of a request.
+//! Writes turns of canon as request items.
 
 use canon::{
     CacheMark, Code, CodeOutcome, Kind, Losses, Media, MediaKind, Part, Role, Search, Source, Tool,
@@ -6,25 +6,27 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::items::{CUSTOM, INSIDE, ITEM};
-use super::names::Names;
-use super::read_tools::ADDED;
-use super::{ME, names, output, seals, wire};
+use super::names::{
+    ADDED_TOOLS_EXTRA, CUSTOM_RESULT_EXTRA, FOREIGN_SIGNATURE, FOREIGN_THOUGHT, MESSAGE_EXTRA,
+    NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN,
+};
+use super::tool_names::ToolNames;
+use super::{signatures, tool_names, wire, write_output};
 use crate::fields::{Object, note_foreign};
 
-/// Writes turns as items, one behind the other.
-pub(super) struct Writer<'a> {
+/// Writes turns as a list of items.
+pub(super) struct ItemListWriter<'a> {
     items: Vec<Value>,
     losses: &'a mut Losses,
-    /// The calls of tools that take free text, whose results have a kind of their own.
+    /// Ids of custom tool calls. Their results have an item type of their own.
     custom: Vec<&'a str>,
-    names: Names,
-    /// How many messages were given an id.
-    named: usize,
+    names: ToolNames,
+    /// Number of messages with a generated id.
+    generated_ids: usize,
 }
 
-impl<'a> Writer<'a> {
-    /// A writer for those turns.
+impl<'a> ItemListWriter<'a> {
+    /// Creates a writer for those turns.
     pub(super) fn new(turns: &'a [Turn], tools: &[Tool], losses: &'a mut Losses) -> Self {
         let mut custom = Vec::new();
         for part in turns.iter().flat_map(|turn| &turn.parts) {
@@ -34,10 +36,10 @@ impl<'a> Writer<'a> {
                 custom.push(call.id.as_str());
             }
         }
-        Self { items: Vec::new(), losses, custom, names: Names::of(tools), named: 0 }
+        Self { items: Vec::new(), losses, custom, names: ToolNames::new(tools), generated_ids: 0 }
     }
 
-    /// Adds an item as it is.
+    /// Adds an item unchanged.
     pub(super) fn push(&mut self, item: Value) {
         self.items.push(item);
     }
@@ -45,10 +47,14 @@ impl<'a> Writer<'a> {
     /// Adds a turn.
     pub(super) fn turn(&mut self, turn: &Turn) {
         let Turn { role, parts, name, extras } = turn;
-        self.losses.add_if(name.is_some(), "turn.name", "the responses format names no speakers");
-        note_foreign(extras, ME, "turn", self.losses);
+        self.losses.add_if(
+            name.is_some(),
+            "turn.name",
+            "the responses format has no participant names",
+        );
+        note_foreign(extras, ORIGIN, "turn", self.losses);
         for part in parts {
-            note_foreign(&part.extras, ME, "part", self.losses);
+            note_foreign(&part.extras, ORIGIN, "part", self.losses);
         }
         match role {
             Role::Assistant => self.assistant(parts),
@@ -58,7 +64,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The items. Thinking whose sequel was left out is left out too: the service refuses it.
+    /// Returns the items. Removes thinking without a following item, because the service rejects
+    /// it.
     pub(super) fn finish(self) -> Vec<Value> {
         let Self { items, losses, .. } = self;
         let kind = |item: &Value| item.get("type").and_then(Value::as_str).map(str::to_owned);
@@ -67,7 +74,7 @@ impl<'a> Writer<'a> {
         for item in items.into_iter().rev() {
             let thinking = kind(&item).as_deref() == Some("reasoning");
             if thinking && !followed {
-                losses.add("thought", "thinking without what followed it is refused");
+                losses.add("thought", "the provider refuses thinking without a following item");
                 continue;
             }
             let theirs = item.get("role").and_then(Value::as_str).is_none_or(|r| r == "assistant");
@@ -81,18 +88,18 @@ impl<'a> Writer<'a> {
 
     fn message(&mut self, role: &str, parts: &[Part], extras: &canon::Extras) {
         let content = self.content(parts.iter());
-        let item = Object::new().set("role", role).set("content", content).with(extras, ME);
+        let item = Object::new().set("role", role).set("content", content).with(extras, ORIGIN);
         self.items.push(item.into());
     }
 
     fn user(&mut self, parts: &[Part], extras: &canon::Extras) {
-        let mut said: Vec<Part> = Vec::new();
-        let mut wrote = false;
+        let mut message_parts: Vec<Part> = Vec::new();
+        let mut has_items = false;
         for part in parts {
             let item = if let Kind::ToolResult(result) = &part.kind {
                 Some(self.result(part, result))
-            } else if let Kind::Foreign { origin: ME, value } = &part.kind
-                && part.extras.get(ME, INSIDE).is_none()
+            } else if let Kind::Foreign { origin: ORIGIN, value } = &part.kind
+                && part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_none()
             {
                 Some(value.clone())
             } else {
@@ -100,55 +107,58 @@ impl<'a> Writer<'a> {
             };
             match item {
                 Some(item) => {
-                    if !said.is_empty() {
-                        self.message("user", &std::mem::take(&mut said), extras);
+                    if !message_parts.is_empty() {
+                        self.message("user", &std::mem::take(&mut message_parts), extras);
                     }
                     self.items.push(item);
-                    wrote = true;
+                    has_items = true;
                 }
-                None => said.push(part.clone()),
+                None => message_parts.push(part.clone()),
             }
         }
-        if !said.is_empty() || !wrote {
-            self.message("user", &said, extras);
+        if !message_parts.is_empty() || !has_items {
+            self.message("user", &message_parts, extras);
         }
     }
 
-    /// A single plain text is a string; anything else a list of parts.
+    /// A single plain text becomes a string, anything else a list of parts.
     fn content<'p>(&mut self, parts: impl Iterator<Item = &'p Part>) -> Value {
         let parts: Vec<&Part> = parts.collect();
         if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = parts.as_slice()
-            && extras.for_origin(ME).is_none()
+            && extras.for_origin(ORIGIN).is_none()
         {
             return Value::from(text.as_str());
         }
-        Value::Array(parts.into_iter().filter_map(|part| self.input(part)).collect())
+        Value::Array(parts.into_iter().filter_map(|part| self.input_part(part)).collect())
     }
 
-    /// A part of what a user or a tool says.
-    fn input(&mut self, part: &Part) -> Option<Value> {
+    /// Writes a part of a user message or a tool result.
+    fn input_part(&mut self, part: &Part) -> Option<Value> {
         let text = |text: &str| Object::new().set("type", "input_text").set("text", text);
         let object = match &part.kind {
-            Kind::Text { text: said, .. } | Kind::Refusal(said) => text(said),
+            Kind::Text { text: words, .. } | Kind::Refusal(words) => text(words),
             Kind::Media(media) => self.media(media)?,
-            Kind::Foreign { origin, value } if *origin == ME => return Some(value.clone()),
-            Kind::Code(code) => text(&output::fenced(&code.language, &code.code)),
-            Kind::CodeOutcome(outcome) => text(&output::fenced("", &outcome.output)),
+            Kind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
+            Kind::Code(code) => text(&write_output::code_block(&code.language, &code.code)),
+            Kind::CodeOutcome(outcome) => text(&write_output::code_block("", &outcome.output)),
             Kind::Foreign { .. } => {
                 self.losses.add("part", "a part only the caller's format has");
                 return None;
             }
             Kind::Search(_) => {
-                self.losses.add("part.search", "a search another provider ran has no place here");
+                self.losses.add(
+                    "part.search",
+                    "a search another provider ran cannot be shown to this one",
+                );
                 return None;
             }
             Kind::Thought(_) | Kind::ToolCall(_) | Kind::ToolResult(_) => {
-                self.losses.add("part", "a part that has no place in a user's turn here");
+                self.losses.add("part", "a part that a user message cannot hold here");
                 return None;
             }
         };
         let mark = part.cache.as_ref().map(write_cache);
-        Some(object.maybe("prompt_cache_breakpoint", mark).with(&part.extras, ME).into())
+        Some(object.maybe("prompt_cache_breakpoint", mark).with(&part.extras, ORIGIN).into())
     }
 
     fn media(&mut self, media: &Media) -> Option<Object> {
@@ -156,11 +166,11 @@ impl<'a> Writer<'a> {
         self.losses.add_if(clip.is_some(), "media.clip", "the responses format has no clips");
         match kind {
             MediaKind::Audio => {
-                self.losses.add("media.audio", "the responses format takes no sound");
+                self.losses.add("media.audio", "the responses format takes no audio");
                 return None;
             }
             MediaKind::Video => {
-                self.losses.add("media.video", "the responses format takes no film");
+                self.losses.add("media.video", "the responses format takes no video");
                 return None;
             }
             MediaKind::Image | MediaKind::Document => {}
@@ -173,7 +183,7 @@ impl<'a> Writer<'a> {
                 if image {
                     object.set("image_url", uri)
                 } else {
-                    // The service wants a name where the caller's format has none.
+                    // The service requires a file name.
                     let usual = match mime.as_str() {
                         "application/pdf" => "document.pdf",
                         text if text.starts_with("text/") => "document.txt",
@@ -186,7 +196,7 @@ impl<'a> Writer<'a> {
             Source::Url { url, .. } => {
                 object.maybe("filename", name.as_deref()).set("file_url", url.as_str())
             }
-            Source::File { origin, id } if *origin == ME => {
+            Source::File { origin, id } if *origin == ORIGIN => {
                 object.maybe("filename", name.as_deref()).set("file_id", id.as_str())
             }
             Source::File { .. } => {
@@ -199,7 +209,7 @@ impl<'a> Writer<'a> {
             }
         };
         let detail = detail.map(wire::write_detail);
-        // The type of a picture wants the word always.
+        // `detail` is required for images.
         let detail = if image { Some(detail.unwrap_or("auto")) } else { detail };
         Some(object.maybe("detail", detail))
     }
@@ -214,64 +224,65 @@ impl<'a> Writer<'a> {
         self.losses.add_if(
             part.cache.is_some(),
             "part.cache",
-            "a result has no place for a cache breakpoint here",
+            "a tool result cannot have a cache breakpoint here",
         );
         let content = if object.is_some() && parts.is_empty() {
             Value::from(result.as_text())
         } else if object.is_some() {
-            // What the tool showed stands beside what it said.
-            let said = Part::text(result.as_text());
-            self.content(std::iter::once(&said).chain(parts))
+            // Media of the result follow its text.
+            let text_part = Part::text(result.as_text());
+            self.content(std::iter::once(&text_part).chain(parts))
         } else if parts.is_empty() {
             Value::from("")
         } else {
             self.content(parts.iter())
         };
-        let custom = part.extras.get(ME, CUSTOM).is_some() || self.custom.contains(&call.as_str());
+        let custom = part.extras.get(ORIGIN, CUSTOM_RESULT_EXTRA).is_some()
+            || self.custom.contains(&call.as_str());
         let kind = if custom { "custom_tool_call_output" } else { "function_call_output" };
         let item = Object::new()
             .set("type", kind)
             .set("call_id", call.as_str())
             .set("output", content)
-            .with(&part.extras, ME);
-        without(item, CUSTOM)
+            .with(&part.extras, ORIGIN);
+        without_field(item, CUSTOM_RESULT_EXTRA)
     }
 
     fn assistant(&mut self, parts: &[Part]) {
-        let mut message = Message::default();
+        let mut message = PendingAssistantMessage::default();
         let empty = parts.is_empty();
         let mut parts = parts.iter().peekable();
         while let Some(part) = parts.next() {
-            let own = part.seal.as_ref().and_then(seals::native);
+            let own_item = part.seal.as_ref().and_then(signatures::own_signature_item);
             if !matches!(part.kind, Kind::Thought(_)) {
-                if let Some(thinking) = own {
+                if let Some(thinking) = own_item {
                     message.close(self);
                     self.items.push(thinking.into());
                 } else {
-                    self.losses.add_if(part.seal.is_some(), "part.seal", seals::FOREIGN);
+                    self.losses.add_if(part.seal.is_some(), "part.seal", FOREIGN_SIGNATURE);
                 }
             }
             self.losses.add_if(
                 part.cache.is_some(),
                 "part.cache",
-                "only what is put in has a place for a cache breakpoint here",
+                "only input parts can have a cache breakpoint here",
             );
-            if let Some(mut said) = self.said(part) {
-                if let Value::Object(fields) = &mut said {
-                    for (name, value) in part.extras.for_origin(ME).into_iter().flatten() {
-                        if name != ITEM && name != INSIDE {
+            if let Some(mut output) = self.output_part(part) {
+                if let Value::Object(fields) = &mut output {
+                    for (name, value) in part.extras.for_origin(ORIGIN).into_iter().flatten() {
+                        if name != MESSAGE_EXTRA && name != NESTED_PART_EXTRA {
                             fields.entry(name.clone()).or_insert_with(|| value.clone());
                         }
                     }
                 }
-                message.add(said, part.extras.get(ME, ITEM), self);
+                message.add(output, part.extras.get(ORIGIN, MESSAGE_EXTRA), self);
                 continue;
             }
             let outcome = parts.next_if(|next| {
                 matches!((&part.kind, &next.kind), (Kind::Code(code), Kind::CodeOutcome(outcome))
                     if outcome.id == code.id)
             });
-            if let Some(item) = self.done(part, outcome) {
+            if let Some(item) = self.model_item(part, outcome) {
                 message.close(self);
                 self.items.push(item);
             }
@@ -283,26 +294,31 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A part of what the model says; `None` for everything it does otherwise.
-    fn said(&mut self, part: &Part) -> Option<Value> {
+    /// Writes a message part of the assistant. `None` for parts that are items of their own.
+    fn output_part(&mut self, part: &Part) -> Option<Value> {
         match &part.kind {
             Kind::Text { text, citations } => {
-                let chances = part.extras.get(ME, "logprobs").cloned();
-                Some(output::text(text, citations, chances, self.losses))
+                let chances = part.extras.get(ORIGIN, "logprobs").cloned();
+                Some(write_output::text_part(text, citations, chances, self.losses))
             }
-            Kind::Refusal(text) => Some(output::refusal(text)),
-            // A container of another provider's cannot be named here, but its code can be shown.
-            Kind::Code(code) if part.extras.get(ME, "container_id").is_none() => {
+            Kind::Refusal(text) => Some(write_output::refusal_part(text)),
+            // A container of another provider cannot be named here, so its code is written as text.
+            Kind::Code(code) if part.extras.get(ORIGIN, "container_id").is_none() => {
                 let Code { id: _, language, code } = code;
-                let text = output::fenced(language, code);
-                Some(output::text(&text, &[], None, self.losses))
+                let text = write_output::code_block(language, code);
+                Some(write_output::text_part(&text, &[], None, self.losses))
             }
             Kind::CodeOutcome(outcome) => {
                 let CodeOutcome { id: _, output: text, failed: _ } = outcome;
-                Some(output::text(&output::fenced("", text), &[], None, self.losses))
+                Some(write_output::text_part(
+                    &write_output::code_block("", text),
+                    &[],
+                    None,
+                    self.losses,
+                ))
             }
             Kind::Foreign { origin, value }
-                if *origin == ME && part.extras.get(ME, INSIDE).is_some() =>
+                if *origin == ORIGIN && part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_some() =>
             {
                 Some(value.clone())
             }
@@ -316,44 +332,52 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Something the model did, as an item of its own.
-    fn done(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
+    /// Writes an item the model produced.
+    fn model_item(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
         match &part.kind {
             Kind::Thought(thought) => {
-                let own = match &part.seal {
-                    Some(seal) => seal.for_origin(ME).is_some(),
-                    // A thought the service keeps is known by its id alone.
-                    None => part.extras.get(ME, "id").is_some(),
+                let is_own = match &part.seal {
+                    Some(signature) => signature.for_origin(ORIGIN).is_some(),
+                    // A thought stored by the service is identified by its id alone.
+                    None => part.extras.get(ORIGIN, "id").is_some(),
                 };
-                if !own {
+                if !is_own {
                     let what = if part.seal.is_some() { "thought.seal" } else { "thought" };
-                    self.losses.add(what, seals::FOREIGN_THOUGHT);
+                    self.losses.add(what, FOREIGN_THOUGHT);
                     return None;
                 }
-                Some(seals::write(part, thought, None).into())
+                Some(signatures::write(part, thought, None).into())
             }
             Kind::ToolCall(call) => Some(write_call(part, call, &self.names)),
             Kind::ToolResult(result) => Some(self.result(part, result)),
-            Kind::Code(code) => Some(output::code(Some((part, code)), outcome, None, None).into()),
-            Kind::Search(search) if search.id.as_deref().is_some_and(output::is_own_search) => {
+            Kind::Code(code) => {
+                Some(write_output::code_item(Some((part, code)), outcome, None, None).into())
+            }
+            Kind::Search(search)
+                if search.id.as_deref().is_some_and(write_output::is_own_search) =>
+            {
                 let Search { id, queries: _, found: _ } = search;
-                Some(output::search(part, search, id.clone()).into())
+                Some(write_output::search_item(part, search, id.clone()).into())
             }
             Kind::Search(_) => {
-                self.losses.add("part.search", "a search another provider ran has no place here");
+                self.losses.add(
+                    "part.search",
+                    "a search another provider ran cannot be shown to this one",
+                );
                 None
             }
-            Kind::Media(media) if part.extras.get(ME, "id").is_some() => {
-                output::picture(part, media, None).map(Value::from)
+            Kind::Media(media) if part.extras.get(ORIGIN, "id").is_some() => {
+                write_output::image_item(part, media, None).map(Value::from)
             }
             Kind::Media(media) => {
-                // The model may not be given pictures as its own words, so the user shows them.
+                // Assistant messages cannot hold images, so the image goes into a user message.
                 let shown = self.media(media)?;
-                self.losses.add("media.role", "a picture of the model's is shown by the user here");
+                self.losses
+                    .add("media.role", "an image of the model is sent in a user message here");
                 let content = vec![Value::from(shown)];
                 Some(Object::new().set("role", "user").set("content", content).into())
             }
-            Kind::Foreign { origin, value } if *origin == ME => Some(value.clone()),
+            Kind::Foreign { origin, value } if *origin == ORIGIN => Some(value.clone()),
             Kind::Foreign { .. } => {
                 self.losses.add("part", "a part only the caller's format has");
                 None
@@ -363,16 +387,16 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The message of the model's that is being put together.
+/// The assistant message in progress.
 #[derive(Default)]
-struct Message {
+struct PendingAssistantMessage {
     item: Option<Value>,
     parts: Vec<Value>,
 }
 
-impl Message {
-    /// Adds a part; one of another message than the last closes that.
-    fn add(&mut self, part: Value, item: Option<&Value>, to: &mut Writer<'_>) {
+impl PendingAssistantMessage {
+    /// Adds a part. Closes the message first if the part belongs to another one.
+    fn add(&mut self, part: Value, item: Option<&Value>, to: &mut ItemListWriter<'_>) {
         if !self.parts.is_empty() && self.item.as_ref() != item {
             self.close(to);
         }
@@ -380,7 +404,7 @@ impl Message {
         self.parts.push(part);
     }
 
-    fn close(&mut self, to: &mut Writer<'_>) {
+    fn close(&mut self, to: &mut ItemListWriter<'_>) {
         let parts = std::mem::take(&mut self.parts);
         let item = self.item.take();
         if parts.is_empty() {
@@ -390,15 +414,16 @@ impl Message {
             Some(Value::Object(fields)) => fields,
             _ => Map::new(),
         };
-        // A single plain text is the form every server of this format takes; anything richer is a
-        // message like the service's own, which has an id and a status.
+        // Every server of this format accepts a single plain text as a string. Anything else is
+        // written as the service does, with an id and a status.
         let plain = match parts.as_slice() {
             [only] => plain_text(only),
             _ => None,
         };
         if plain.is_none() {
-            to.named += 1;
-            fields.insert("id".to_owned(), Value::from(format!("msg_history_{}", to.named)));
+            to.generated_ids += 1;
+            fields
+                .insert("id".to_owned(), Value::from(format!("msg_history_{}", to.generated_ids)));
             fields.entry("status").or_insert_with(|| Value::from("completed"));
         }
         let object = Object::new();
@@ -408,11 +433,11 @@ impl Message {
             Some(text) => object.set("content", text),
             None => object.set("content", parts),
         };
-        to.items.push(object.with(&canon::Extras::of(ME, fields), ME).into());
+        to.items.push(object.with(&canon::Extras::of(ORIGIN, fields), ORIGIN).into());
     }
 }
 
-/// The text of a part that says nothing else.
+/// Returns the text of a part without annotations and log probabilities.
 fn plain_text(part: &Value) -> Option<String> {
     let bare =
         |name: &str| part.get(name).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty));
@@ -420,12 +445,12 @@ fn plain_text(part: &Value) -> Option<String> {
     (bare("annotations") && bare("logprobs")).then(|| text.to_owned())
 }
 
-/// A call in a history.
-fn write_call(part: &Part, call: &ToolCall, names: &Names) -> Value {
+/// Writes a past tool call.
+fn write_call(part: &Part, call: &ToolCall, names: &ToolNames) -> Value {
     let ToolCall { id, name, arguments, custom } = call;
-    let kept = part.extras.get(ME, names::SPACE).and_then(Value::as_str);
+    let kept = part.extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str);
     let (space, name) = match kept {
-        Some(space) => (Some(space), names::bare(space, name)),
+        Some(space) => (Some(space), tool_names::bare_name(space, name)),
         None => names.split(name),
     };
     let (kind, field) =
@@ -437,20 +462,20 @@ fn write_call(part: &Part, call: &ToolCall, names: &Names) -> Value {
         .set("name", name)
         .maybe("namespace", space)
         .set(field, arguments)
-        .with(&part.extras, ME)
+        .with(&part.extras, ORIGIN)
         .into()
 }
 
-/// An object without one of its fields.
-pub(super) fn without(object: Object, name: &str) -> Value {
+/// Removes one field of an object.
+pub(super) fn without_field(object: Object, name: &str) -> Value {
     let mut map = object.into_map();
     map.shift_remove(name);
     Value::Object(map)
 }
 
-/// A breakpoint of the prompt cache.
+/// Writes a prompt cache breakpoint.
 pub(super) fn write_cache(mark: &CacheMark) -> Value {
-    // The times of other formats, as the next longer one this format has.
+    // Maps lifetimes of other formats to the next longer one of this format.
     let ttl = mark.ttl.as_deref().map(|ttl| match ttl {
         "5m" => "30m",
         "1h" => "12h",
@@ -459,7 +484,7 @@ pub(super) fn write_cache(mark: &CacheMark) -> Value {
     Object::new().set("mode", "explicit").maybe("ttl", ttl).into()
 }
 
-/// The turn before which a tool was declared in the conversation, and the item's own fields.
+/// Position in the conversation at which a tool was declared, with the fields of its item.
 pub(super) fn added_at(extras: &canon::Extras) -> Option<&Value> {
-    extras.get(ME, ADDED)
+    extras.get(ORIGIN, ADDED_TOOLS_EXTRA)
 }

@@ -1,49 +1,48 @@
-//! Canon into a whole response.
+//! Writes a whole response from canon.
 
-use canon::{Candidate, Finish, Kind, Logprob, Losses, Lossy, Part, Reply, ToolCall, Why};
+use canon::{Candidate, Kind, Logprob, Losses, Lossy, Part, Reply, ToolCall};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 
-use super::echo::{Echo, Moment};
-use super::items::{INSIDE, ITEM};
-use super::names::{self, Names};
-use super::{ME, output, seals};
+use super::names::{MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN};
+use super::reply_items::{DeclaredCall, ItemIds, ResponseEnd, message_item};
+use super::response_object::{ResponseEcho, ResponseState};
+use super::tool_names::{self, ToolNames};
+use super::{signatures, write_output};
 use crate::Stamp;
-use crate::fields::Object;
 use crate::served::{self, TIER};
 
-/// Writes an answer for the caller whose request that was.
+/// Writes a reply to the given request.
 pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
     let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    let tier = served::note(&extras, ME, &mut losses);
+    let tier = served::note(&extras, ORIGIN, &mut losses);
     losses.add_if(
         candidates.len() > 1,
         "reply.candidates",
-        "the responses format gives one answer",
+        "the responses format has a single candidate",
     );
     let created = created.unwrap_or(stamp.created);
-    let mut echo = Echo::of(chat, stamp, created);
-    for (name, value) in extras.for_origin(ME).into_iter().flatten() {
-        echo.keep(name, value.clone());
+    let mut echo = ResponseEcho::from_request(chat, stamp, created);
+    for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
+        echo.set(name, value.clone());
     }
     if let Some(tier) = tier {
-        echo.keep(TIER, Value::from(tier));
+        echo.set(TIER, Value::from(tier));
     }
     let candidate = candidates.into_iter().next().unwrap_or_default();
     let Candidate { index: _, parts, finish, logprobs, extras } = candidate;
-    served::note(&extras, ME, &mut losses);
-    let end = End::of(finish.as_ref());
+    served::note(&extras, ORIGIN, &mut losses);
+    let end = ResponseEnd::new(finish.as_ref());
     let logprobs = if chat.sampling.logprobs.is_some() { logprobs } else { Vec::new() };
-    let mut items = Written {
-        names: Names::of(&chat.tools),
-        ids: Ids::new(stamp),
+    let mut items = OutputWriter {
+        names: ToolNames::new(&chat.tools),
+        ids: ItemIds::new(stamp),
         items: Vec::new(),
         message: None,
         logprobs,
         losses: &mut losses,
     };
-    items.all(&parts);
+    items.write_parts(&parts);
     let mut output = items.finish();
     if let Some(Value::Object(last)) = output.last_mut()
         && end.cut
@@ -51,7 +50,7 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
     {
         last.insert("status".to_owned(), Value::from("incomplete"));
     }
-    let body = echo.at(Moment {
+    let body = echo.with_state(ResponseState {
         status: end.status,
         reason: end.reason.as_deref(),
         error: end.error,
@@ -62,147 +61,76 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
     (body.to_string().into_bytes(), losses.into_vec())
 }
 
-/// How an end is told here: by a status, and the reason of an incomplete one.
-#[derive(Debug, Default)]
-pub(super) struct End {
-    pub(super) status: &'static str,
-    pub(super) reason: Option<String>,
-    pub(super) error: Option<Value>,
-    /// Whether the last item is not all it should have been.
-    pub(super) cut: bool,
-}
-
-impl End {
-    pub(super) fn of(finish: Option<&Finish>) -> Self {
-        let incomplete = |reason: &str| Self {
-            status: "incomplete",
-            reason: Some(reason.to_owned()),
-            cut: true,
-            ..Self::default()
-        };
-        let Some(Finish { why, raw, stop: _ }) = finish else {
-            return Self { status: "incomplete", cut: true, ..Self::default() };
-        };
-        match why {
-            Why::Stop | Why::StopText | Why::ToolCalls | Why::Paused => {
-                Self { status: "completed", ..Self::default() }
-            }
-            Why::Length => incomplete("max_output_tokens"),
-            // A prompt held back is told the same way: clients repeat what merely "failed".
-            Why::Filtered | Why::PromptBlocked => incomplete("content_filter"),
-            Why::Malformed => {
-                let message = "the model's output made no sense, please retry";
-                let error = Object::new().set("code", "server_error").set("message", message);
-                Self { status: "failed", error: Some(error.into()), ..Self::default() }
-            }
-            Why::Other => match raw.for_origin(ME) {
-                None | Some("completed") => Self { status: "completed", ..Self::default() },
-                Some("cancelled") => Self { status: "cancelled", ..Self::default() },
-                Some(word) if word.starts_with("status:") => {
-                    Self { status: "completed", ..Self::default() }
-                }
-                Some("incomplete") => Self { status: "incomplete", cut: true, ..Self::default() },
-                Some(reason) => incomplete(reason),
-            },
-        }
-    }
-}
-
-/// Names for items, numbered per kind so that a stream and a whole answer give the same ones.
-#[derive(Debug)]
-pub(super) struct Ids {
-    stamp: String,
-    used: BTreeMap<&'static str, usize>,
-}
-
-impl Ids {
-    pub(super) fn new(stamp: &Stamp) -> Self {
-        Self { stamp: stamp.id.clone(), used: BTreeMap::new() }
-    }
-
-    pub(super) fn next(&mut self, kind: &'static str) -> String {
-        let used = self.used.entry(kind).or_default();
-        *used += 1;
-        // Items that only carry a seal are numbered apart from thoughts.
-        let (prefix, apart) = if kind == "seal" { ("rs", "s") } else { (kind, "") };
-        format!("{prefix}_{}_{apart}{}", self.stamp, *used - 1)
-    }
-
-    /// The container in which code is said to have run.
-    pub(super) fn container(&self) -> String {
-        format!("cntr_{}", self.stamp)
-    }
-}
-
-/// Parts being written as items.
-struct Written<'a> {
-    names: Names,
-    ids: Ids,
+/// Writes parts as items.
+struct OutputWriter<'a> {
+    names: ToolNames,
+    ids: ItemIds,
     items: Vec<Value>,
     message: Option<(Option<Value>, Vec<Value>)>,
-    /// Lent to the first text.
+    /// Written with the first text.
     logprobs: Vec<Logprob>,
     losses: &'a mut Losses,
 }
 
-impl Written<'_> {
-    fn all(&mut self, parts: &[Part]) {
+impl OutputWriter<'_> {
+    fn write_parts(&mut self, parts: &[Part]) {
         let mut parts = parts.iter().peekable();
         while let Some(part) = parts.next() {
-            if let Some(said) = self.said(part) {
-                self.add(said, part.extras.get(ME, ITEM));
-                // Its end may be a part of its own for the seal's sake; it stays in one message.
-                if let Some(seal) = &part.seal {
+            if let Some(output) = self.message_part(part) {
+                self.add(output, part.extras.get(ORIGIN, MESSAGE_EXTRA));
+                // The end of a text may be a separate part because of its signature. It stays in
+                // the same message.
+                if let Some(signature) = &part.seal {
                     self.close();
-                    self.loose(seals::on_neighbour(seal, true));
+                    self.write_signature_item(signatures::neighbour_signature(signature, true));
                 }
                 continue;
             }
             let outcome = parts.next_if(|next| {
                 matches!((&part.kind, &next.kind), (Kind::Code(_), Kind::CodeOutcome(_)))
             });
-            // The seal of a part that has no place here is of no use either.
-            if let Some(item) = self.done(part, outcome) {
+            // The signature of a part that cannot be written is dropped with it.
+            if let Some(item) = self.own_item(part, outcome) {
                 self.close();
-                self.seal_of(part);
+                self.write_signature(part);
                 self.items.push(item);
-                if let Some(seal) = outcome.and_then(|outcome| outcome.seal.as_ref()) {
-                    self.loose(seals::on_neighbour(seal, true));
+                if let Some(signature) = outcome.and_then(|outcome| outcome.seal.as_ref()) {
+                    self.write_signature_item(signatures::neighbour_signature(signature, true));
                 }
             }
         }
     }
 
-    /// An item that only carries a seal.
-    fn loose(&mut self, token: String) {
-        let id = self.ids.next("seal");
-        self.items.push(seals::loose(token, Some(id)).into());
+    /// Writes an item that only carries a signature.
+    fn write_signature_item(&mut self, token: String) {
+        let id = self.ids.next("signature");
+        self.items.push(signatures::signature_item(token, Some(id)).into());
     }
 
-    /// The item that carries the seal of a part which is no thought, right before that part's own.
-    fn seal_of(&mut self, part: &Part) {
-        if let Some(seal) = &part.seal
+    /// Writes the signature of a part that is not a thought, right before the item of that part.
+    fn write_signature(&mut self, part: &Part) {
+        if let Some(signature) = &part.seal
             && !matches!(part.kind, Kind::Thought(_))
         {
             let token = if let Kind::ToolCall(call) = &part.kind {
-                seals::on_call(seal, &call.id)
+                signatures::call_signature(signature, &call.id)
             } else {
-                seals::on_neighbour(seal, false)
+                signatures::neighbour_signature(signature, false)
             };
-            self.loose(token);
+            self.write_signature_item(token);
         }
     }
 
-    /// A part of a message; `None` for everything else.
-    fn said(&mut self, part: &Part) -> Option<Value> {
+    /// Writes a message part. `None` for parts that are items of their own.
+    fn message_part(&mut self, part: &Part) -> Option<Value> {
         match &part.kind {
             Kind::Text { text, citations } => {
-                let chances = output::logprobs(&std::mem::take(&mut self.logprobs), false);
-                Some(output::text(text, citations, Some(chances), self.losses))
+                let chances = write_output::logprobs(&std::mem::take(&mut self.logprobs), false);
+                Some(write_output::text_part(text, citations, Some(chances), self.losses))
             }
-            Kind::Refusal(text) => Some(output::refusal(text)),
+            Kind::Refusal(text) => Some(write_output::refusal_part(text)),
             Kind::Foreign { origin, value }
-                if *origin == ME && part.extras.get(ME, INSIDE).is_some() =>
+                if *origin == ORIGIN && part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_some() =>
             {
                 Some(value.clone())
             }
@@ -217,39 +145,41 @@ impl Written<'_> {
         }
     }
 
-    fn done(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
+    fn own_item(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
         Some(match &part.kind {
             Kind::Thought(thought) => {
                 let id = self.ids.next("rs");
-                seals::write(part, thought, Some(id)).into()
+                signatures::write(part, thought, Some(id)).into()
             }
             Kind::ToolCall(call) => self.call(part, call),
             Kind::Code(code) => {
-                let own = part.extras.get(ME, "container_id").is_some();
-                let id = (!own).then(|| self.ids.next("ci"));
-                output::code(Some((part, code)), outcome, id, Some(self.ids.container())).into()
+                let has_container = part.extras.get(ORIGIN, "container_id").is_some();
+                let id = (!has_container).then(|| self.ids.next("ci"));
+                write_output::code_item(Some((part, code)), outcome, id, Some(self.ids.container()))
+                    .into()
             }
             Kind::CodeOutcome(_) => {
                 let id = self.ids.next("ci");
-                output::code(None, Some(part), Some(id), Some(self.ids.container())).into()
+                write_output::code_item(None, Some(part), Some(id), Some(self.ids.container()))
+                    .into()
             }
             Kind::Search(search) => {
-                let id = search.id.clone().filter(|id| output::is_own_search(id));
+                let id = search.id.clone().filter(|id| write_output::is_own_search(id));
                 let id = id.unwrap_or_else(|| self.ids.next("ws"));
-                output::shown_search(part, search, id)
+                write_output::reply_search_item(part, search, id)
             }
             Kind::Media(media) => {
                 let id = self.ids.next("ig");
-                match output::picture(part, media, Some(id)) {
+                match write_output::image_item(part, media, Some(id)) {
                     Some(item) => item.into(),
                     None => {
                         self.losses
-                            .add("reply.media", "the responses format has no place for this media");
+                            .add("reply.media", "the responses format has no field for this media");
                         return None;
                     }
                 }
             }
-            Kind::Foreign { origin, value } if *origin == ME => value.clone(),
+            Kind::Foreign { origin, value } if *origin == ORIGIN => value.clone(),
             Kind::ToolResult(_) | Kind::Foreign { .. } => {
                 self.losses.add("reply.part", "a part only the provider's format has");
                 return None;
@@ -259,18 +189,18 @@ impl Written<'_> {
     }
 
     fn call(&mut self, part: &Part, call: &ToolCall) -> Value {
-        let kept = part.extras.get(ME, names::SPACE).and_then(Value::as_str);
-        let mut call = Shown::of(call, &self.names);
-        if let (Some(space), None) = (kept, &call.space) {
-            call.name = names::bare(space, &call.name).to_owned();
+        let kept = part.extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str);
+        let mut call = DeclaredCall::new(call, &self.names);
+        if let (Some(space), None) = (kept, &call.namespace) {
+            call.name = tool_names::bare_name(space, &call.name).to_owned();
         }
         let id = self.ids.next(call.prefix());
-        // Clients parse the arguments, and nothing is no JSON.
+        // SDKs parse the arguments, and an empty string is not valid JSON.
         let none = call.arguments.is_empty() && !call.custom;
         let arguments = if none { "{}" } else { call.arguments.as_str() };
         let item = call.item(&id, arguments, "completed");
         let Value::Object(mut fields) = item else { return item };
-        for (name, value) in part.extras.for_origin(ME).into_iter().flatten() {
+        for (name, value) in part.extras.for_origin(ORIGIN).into_iter().flatten() {
             fields.entry(name.clone()).or_insert_with(|| value.clone());
         }
         Value::Object(fields)
@@ -291,74 +221,12 @@ impl Written<'_> {
             _ => Map::new(),
         };
         let id = self.ids.next("msg");
-        let message = message(&id, parts);
-        self.items.push(message.with(&canon::Extras::of(ME, kept), ME).into());
+        let message = message_item(&id, parts);
+        self.items.push(message.with(&canon::Extras::of(ORIGIN, kept), ORIGIN).into());
     }
 
     fn finish(mut self) -> Vec<Value> {
         self.close();
         self.items
-    }
-}
-
-/// A message of the model's.
-pub(super) fn message(id: &str, parts: Vec<Value>) -> Object {
-    Object::new()
-        .set("type", "message")
-        .set("id", id)
-        .set("status", "completed")
-        .set("role", "assistant")
-        .set("content", parts)
-}
-
-/// A call in the words the caller declared its tool in.
-#[derive(Clone, Debug)]
-pub(super) struct Shown {
-    pub(super) call: String,
-    pub(super) space: Option<String>,
-    pub(super) name: String,
-    pub(super) custom: bool,
-    /// Free text that arrives wrapped in JSON, because the provider knows only functions.
-    pub(super) wrapped: bool,
-    pub(super) arguments: String,
-}
-
-impl Shown {
-    pub(super) fn of(call: &ToolCall, names: &Names) -> Self {
-        let ToolCall { id, name, arguments, custom } = call;
-        let wrapped = !custom && names.is_custom(name);
-        let (space, bare) = names.split(name);
-        Self {
-            call: id.clone(),
-            space: space.map(str::to_owned),
-            name: bare.to_owned(),
-            custom: *custom || wrapped,
-            wrapped,
-            arguments: if wrapped { names::unwrapped(arguments) } else { arguments.clone() },
-        }
-    }
-
-    pub(super) const fn prefix(&self) -> &'static str {
-        if self.custom { "ctc" } else { "fc" }
-    }
-
-    /// The item, with those arguments.
-    pub(super) fn item(&self, id: &str, arguments: &str, status: &str) -> Value {
-        let (kind, field) = if self.custom {
-            ("custom_tool_call", "input")
-        } else {
-            ("function_call", "arguments")
-        };
-        // The type of a call with free text has no status.
-        let status = (!self.custom).then_some(status);
-        Object::new()
-            .set("type", kind)
-            .set("id", id)
-            .maybe("status", status)
-            .set("call_id", self.call.as_str())
-            .set("name", self.name.as_str())
-            .maybe("namespace", self.space.as_deref())
-            .set(field, arguments)
-            .into()
     }
 }

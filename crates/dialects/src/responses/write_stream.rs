@@ -1,103 +1,104 @@
-//! Events into a responses stream.
+//! Writes a responses stream from events.
 //!
-//! Items are written one at a time, each from `added` to `done`; parts that grow while another is
-//! being written wait for their turn. An item is `done` only when the next begins or the answer
-//! ends, because only then it is known whether it was cut short.
+//! Items are written one at a time, each from `output_item.added` to `output_item.done`. Parts that
+//! start meanwhile wait for their turn. An item is done only when the next one starts or the
+//! response ends, because only then it is known if it was cut.
 
 use canon::{Event, Finish, Loss, Losses, Place, Usage};
 use serde_json::Value;
 use std::collections::VecDeque;
 
-use super::echo::{Echo, Moment};
-use super::live::Live;
-use super::write_reply::End;
-use super::{ME, fault};
+use super::fault;
+use super::item_writer::ItemWriter;
+use super::names::ORIGIN;
+use super::reply_items::ResponseEnd;
+use super::response_object::{ResponseEcho, ResponseState};
 use crate::served::{self, TIER};
 use crate::{Stamp, Writer};
 
-/// Writes the events of a response.
-pub(super) struct ResponsesWriter {
-    echo: Echo,
+/// Stream writer.
+pub(super) struct ResponsesStreamWriter {
+    echo: ResponseEcho,
     stamp: Stamp,
-    live: Live,
-    /// The part being written.
-    speaking: Option<Place>,
-    /// Parts that have begun meanwhile, in the order they did, with what they said so far.
+    items: ItemWriter,
+    /// The part in progress.
+    current: Option<Place>,
+    /// Parts that wait, in the order they started, with their events.
     waiting: VecDeque<(Place, Vec<Event>)>,
-    begun: bool,
-    broken: bool,
+    started: bool,
+    failed: bool,
     usage: Option<Usage>,
     finish: Option<Finish>,
     losses: Losses,
 }
 
-impl ResponsesWriter {
+impl ResponsesStreamWriter {
     pub(super) fn new(chat: &canon::Chat, stamp: &Stamp) -> Self {
         Self {
-            echo: Echo::of(chat, stamp, stamp.created),
+            echo: ResponseEcho::from_request(chat, stamp, stamp.created),
             stamp: stamp.clone(),
-            live: Live::new(chat, stamp),
-            speaking: None,
+            items: ItemWriter::new(chat, stamp),
+            current: None,
             waiting: VecDeque::new(),
-            begun: false,
-            broken: false,
+            started: false,
+            failed: false,
             usage: None,
             finish: None,
             losses: Losses::new(),
         }
     }
 
-    /// The two events every stream begins with.
+    /// Writes the two events at the start of each stream.
     fn begin(&mut self, out: &mut Vec<u8>) {
-        if self.begun {
+        if self.started {
             return;
         }
-        self.begun = true;
+        self.started = true;
         for name in ["response.created", "response.in_progress"] {
-            let moment = Moment { status: "in_progress", ..Moment::default() };
-            let response = self.echo.at(moment).to_string();
-            self.live.lines.send(name, format_args!("\"response\":{response}"), out);
+            let state = ResponseState { status: "in_progress", ..ResponseState::default() };
+            let response = self.echo.with_state(state).to_string();
+            self.items.events.write_event(name, format_args!("\"response\":{response}"), out);
         }
     }
 
-    /// An event of one part: written if it is that part's turn, kept if it is not.
-    fn part(&mut self, place: Place, event: Event, out: &mut Vec<u8>) {
+    /// Handles an event of one part: writes it if it is that part's turn, and keeps it otherwise.
+    fn part_event(&mut self, place: Place, event: Event, out: &mut Vec<u8>) {
         self.begin(out);
         if place.candidate != 0 {
-            self.losses.add("reply.candidates", "the responses format gives one answer");
+            self.losses.add("reply.candidates", "the responses format has a single candidate");
             return;
         }
-        match self.speaking {
-            Some(speaking) if speaking != place => {
+        match self.current {
+            Some(current) if current != place => {
                 match self.waiting.iter_mut().find(|(waiting, _)| *waiting == place) {
                     Some((_, events)) => events.push(event),
                     None => self.waiting.push_back((place, vec![event])),
                 }
             }
             _ => {
-                self.say(place, event, out);
-                while self.speaking.is_none()
+                self.write_part_event(place, event, out);
+                while self.current.is_none()
                     && let Some((place, events)) = self.waiting.pop_front()
                 {
                     for event in events {
-                        self.say(place, event, out);
+                        self.write_part_event(place, event, out);
                     }
                 }
             }
         }
     }
 
-    fn say(&mut self, place: Place, event: Event, out: &mut Vec<u8>) {
+    fn write_part_event(&mut self, place: Place, event: Event, out: &mut Vec<u8>) {
         match event {
             Event::Open(_, opening) => {
-                self.speaking = Some(place);
-                self.live.open(opening, &mut self.losses, out);
+                self.current = Some(place);
+                self.items.open_part(opening, &mut self.losses, out);
             }
-            Event::Grow(_, growth) => self.live.grow(growth, &mut self.losses, out),
-            Event::Sealed(_, seal) => self.live.seal(seal),
+            Event::Grow(_, growth) => self.items.add_growth(growth, &mut self.losses, out),
+            Event::Sealed(_, signature) => self.items.set_signature(signature),
             Event::Close(_) => {
-                self.live.close(&mut self.losses, out);
-                self.speaking = None;
+                self.items.close_part(&mut self.losses, out);
+                self.current = None;
             }
             Event::Begin { .. }
             | Event::Count(_)
@@ -108,62 +109,62 @@ impl ResponsesWriter {
     }
 }
 
-impl Writer for ResponsesWriter {
+impl Writer for ResponsesStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
-        if self.broken {
+        if self.failed {
             return;
         }
         match event {
             Event::Begin { id: _, model: _, created } => {
                 if let Some(created) = created {
-                    self.echo.keep("created_at", Value::from(created));
+                    self.echo.set("created_at", Value::from(created));
                 }
                 self.begin(out);
             }
             Event::Open(place, _)
             | Event::Grow(place, _)
             | Event::Sealed(place, _)
-            | Event::Close(place) => self.part(place, event, out),
+            | Event::Close(place) => self.part_event(place, event, out),
             Event::Count(usage) => {
                 self.usage = Some(self.usage.unwrap_or_default().merged(usage));
             }
             Event::Aside { candidate: _, origin, name, value } => {
-                if origin == ME {
-                    self.echo.keep(&name, value);
+                if origin == ORIGIN {
+                    self.echo.set(&name, value);
                 } else if let Some(tier) =
-                    served::aside(origin, &name, &value, ME, &mut self.losses)
+                    served::aside(origin, &name, &value, ORIGIN, &mut self.losses)
                 {
-                    self.echo.keep(TIER, Value::from(tier));
+                    self.echo.set(TIER, Value::from(tier));
                 }
             }
             Event::End { candidate: 0, finish } => {
                 self.begin(out);
-                self.live.settle(End::of(Some(&finish)).cut, out);
+                self.items.finish_item(ResponseEnd::new(Some(&finish)).cut, out);
                 self.finish = Some(finish);
             }
             Event::End { .. } => {}
             Event::Fault(fault) => {
                 self.begin(out);
-                self.broken = true;
-                let output = std::mem::take(&mut self.live.output);
-                let sequence = self.live.lines.sequence;
-                fault::write_stream(&fault, &self.echo, output, sequence, out);
+                self.failed = true;
+                let output = std::mem::take(&mut self.items.output);
+                let sequence = self.items.events.sequence;
+                fault::write_stream_error(&fault, &self.echo, output, sequence, out);
             }
         }
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
-        if !self.broken {
+        if !self.failed {
             self.begin(out);
-            let end = End::of(self.finish.as_ref());
-            self.live.settle(end.cut, out);
-            let output = std::mem::take(&mut self.live.output);
+            let end = ResponseEnd::new(self.finish.as_ref());
+            self.items.finish_item(end.cut, out);
+            let output = std::mem::take(&mut self.items.output);
             let name = match end.status {
                 "completed" => "response.completed",
                 "failed" => "response.failed",
                 _ => "response.incomplete",
             };
-            let response = self.echo.at(Moment {
+            let response = self.echo.with_state(ResponseState {
                 status: end.status,
                 reason: end.reason.as_deref(),
                 error: end.error,
@@ -171,7 +172,7 @@ impl Writer for ResponsesWriter {
                 usage: Some(self.usage.unwrap_or_default()),
                 completed: (end.status == "completed").then_some(self.stamp.created),
             });
-            self.live.lines.send(name, format_args!("\"response\":{response}"), out);
+            self.items.events.write_event(name, format_args!("\"response\":{response}"), out);
         }
         std::mem::take(&mut self.losses).into_vec()
     }

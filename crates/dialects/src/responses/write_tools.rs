@@ -1,34 +1,32 @@
-//! Tools and the choice among them, from canon into a request, and into the echo of one.
+//! Writes tools and the tool choice, for requests and for the echo of a request.
 
 use canon::{Choice, Extras, FunctionTool, Location, Losses, SearchTool, Tool, ToolChoice};
 use serde_json::{Map, Value};
 
-use super::ME;
-use super::names::{self, Names};
-use super::read_tools::ADDED;
+use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
+use super::tool_names::{self, ToolNames};
 use super::write_items::{added_at, write_cache};
 use crate::fields::{Object, note_foreign};
 
-/// The declared tools, in their groups: those of the request itself, and those of the conversation
-/// with the mark of where they stood.
-pub(super) struct Declared {
-    /// The `tools` of the request.
+/// Written tool declarations, grouped by namespace.
+pub(super) struct ToolDeclarations {
+    /// Value of `tools`.
     pub(super) tools: Vec<Value>,
-    /// Lists declared before a turn: its number, and the item.
+    /// Lists declared inside the conversation, with the index of the turn that follows.
     pub(super) added: Vec<(usize, Value)>,
 }
 
 /// Writes the declarations.
-pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> Declared {
-    let mut declared = Declared { tools: Vec::new(), added: Vec::new() };
+pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> ToolDeclarations {
+    let mut declared = ToolDeclarations { tools: Vec::new(), added: Vec::new() };
     let mut lists: Vec<(Option<&Value>, Vec<Value>)> = Vec::new();
     let mut last_space: Option<&Value> = None;
     for tool in tools {
         let Some((value, extras)) = write_tool(tool, losses) else { continue };
         if let Some(extras) = extras {
-            note_foreign(extras, ME, "tools", losses);
+            note_foreign(extras, ORIGIN, "tools", losses);
         }
-        let kept = Kept::of(tool, extras);
+        let kept = DeclarationPlace::new(tool, extras);
         let fresh = lists.last().is_none_or(|(added, _)| *added != kept.added);
         if fresh {
             lists.push((kept.added, Vec::new()));
@@ -47,7 +45,7 @@ pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> Declared {
                 let fields = space.as_object().cloned().unwrap_or_default();
                 let group = Object::new()
                     .set("type", "namespace")
-                    .with(&Extras::of(ME, fields), ME)
+                    .with(&Extras::of(ORIGIN, fields), ORIGIN)
                     .set("tools", vec![value]);
                 list.push(group.into());
             }
@@ -63,7 +61,7 @@ pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> Declared {
                 let fields = mark.get("item").and_then(Value::as_object).cloned();
                 let item = Object::new()
                     .set("type", "additional_tools")
-                    .with(&Extras::of(ME, fields.unwrap_or_default()), ME)
+                    .with(&Extras::of(ORIGIN, fields.unwrap_or_default()), ORIGIN)
                     .set("tools", list);
                 declared.added.push((usize::try_from(turn).unwrap_or(0), item.into()));
             }
@@ -72,20 +70,20 @@ pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> Declared {
     declared
 }
 
-/// Where a declaration stood.
-struct Kept<'a> {
+/// Position of a declaration.
+struct DeclarationPlace<'a> {
     space: Option<&'a Value>,
     added: Option<&'a Value>,
 }
 
-impl<'a> Kept<'a> {
-    fn of(tool: &'a Tool, extras: Option<&'a Extras>) -> Self {
+impl<'a> DeclarationPlace<'a> {
+    fn new(tool: &'a Tool, extras: Option<&'a Extras>) -> Self {
         match (tool, extras) {
             (Tool::Foreign { value, .. }, _) => {
-                Self { space: value.get(names::NAMESPACE), added: value.get(ADDED) }
+                Self { space: value.get(NAMESPACE_EXTRA), added: value.get(ADDED_TOOLS_EXTRA) }
             }
             (_, Some(extras)) => {
-                Self { space: extras.get(ME, names::NAMESPACE), added: added_at(extras) }
+                Self { space: extras.get(ORIGIN, NAMESPACE_EXTRA), added: added_at(extras) }
             }
             (_, None) => Self { space: None, added: None },
         }
@@ -96,35 +94,36 @@ fn write_tool<'a>(tool: &'a Tool, losses: &mut Losses) -> Option<(Value, Option<
     Some(match tool {
         Tool::Function(tool) => (write_function(tool, losses), Some(&tool.extras)),
         Tool::Custom { name, description, grammar, extras } => {
-            let name = names::space_of(extras).map_or(name.as_str(), |s| names::bare(s, name));
+            let name = tool_names::namespace_of(extras)
+                .map_or(name.as_str(), |s| tool_names::bare_name(s, name));
             let tool = Object::new()
                 .set("type", "custom")
                 .set("name", name)
                 .maybe("description", description.as_deref())
                 .maybe("format", grammar.clone().map(flattened))
-                .with(extras, ME);
-            (unmarked(tool), Some(extras))
+                .with(extras, ORIGIN);
+            (without_extras(tool), Some(extras))
         }
         Tool::Search(tool) => (write_search(tool, losses), Some(&tool.extras)),
         Tool::Code(extras) => {
-            let tool = Object::new().set("type", "code_interpreter").with(extras, ME);
+            let tool = Object::new().set("type", "code_interpreter").with(extras, ORIGIN);
             let container = Object::new().set("type", "auto");
-            let tool = match extras.get(ME, "container") {
+            let tool = match extras.get(ORIGIN, "container") {
                 Some(_) => tool,
                 None => tool.set("container", container),
             };
-            (unmarked(tool), Some(extras))
+            (without_extras(tool), Some(extras))
         }
-        Tool::Foreign { origin, value } if *origin == ME => {
+        Tool::Foreign { origin, value } if *origin == ORIGIN => {
             let mut value = value.clone();
             if let Value::Object(object) = &mut value {
-                object.shift_remove(names::NAMESPACE);
-                object.shift_remove(ADDED);
+                object.shift_remove(NAMESPACE_EXTRA);
+                object.shift_remove(ADDED_TOOLS_EXTRA);
             }
             (value, None)
         }
         Tool::Fetch(_) => {
-            losses.add("tools.fetch", "the responses format cannot fetch addresses");
+            losses.add("tools.fetch", "the responses format cannot fetch URLs");
             return None;
         }
         Tool::Foreign { .. } => {
@@ -134,7 +133,7 @@ fn write_tool<'a>(tool: &'a Tool, losses: &mut Losses) -> Option<(Value, Option<
     })
 }
 
-/// The grammar of free text, which the chat format nests and this one does not.
+/// Flattens the grammar of a custom tool, which the chat format and canon nest.
 fn flattened(format: Value) -> Value {
     match format {
         Value::Object(mut fields) => match fields.shift_remove("grammar") {
@@ -152,11 +151,11 @@ fn flattened(format: Value) -> Value {
     }
 }
 
-/// Without what only tells where the tool stood.
-fn unmarked(tool: Object) -> Value {
+/// Removes the extras that only hold the position of a tool.
+fn without_extras(tool: Object) -> Value {
     let mut map: Map<String, Value> = tool.into_map();
-    map.shift_remove(names::NAMESPACE);
-    map.shift_remove(ADDED);
+    map.shift_remove(NAMESPACE_EXTRA);
+    map.shift_remove(ADDED_TOOLS_EXTRA);
     Value::Object(map)
 }
 
@@ -164,22 +163,23 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
         tool;
     losses.add_if(
-        cache.is_some() && extras.for_origin(ME).is_none(),
+        cache.is_some() && extras.for_origin(ORIGIN).is_none(),
         "tools.cache",
-        "a tool has no place for a cache breakpoint here",
+        "a tool cannot have a cache breakpoint here",
     );
-    let name = names::space_of(extras).map_or(name.as_str(), |space| names::bare(space, name));
+    let name = tool_names::namespace_of(extras)
+        .map_or(name.as_str(), |space| tool_names::bare_name(space, name));
     let tool = Object::new()
         .set("type", "function")
         .set("name", name)
         .maybe("description", description.as_deref())
         .set("parameters", parameters.as_ref().map_or(Value::Null, |schema| schema.json.clone()))
-        // Nothing said would mean "enforced" here, which other formats do not mean by it.
+        // The default of this format is `true`, unlike every other format.
         .set("strict", strict.unwrap_or(false))
         .maybe("output_schema", result.as_ref().map(|schema| schema.json.clone()))
         .maybe("defer_loading", deferred.then_some(true));
-    let mark = cache.as_ref().filter(|_| extras.for_origin(ME).is_some()).map(write_cache);
-    unmarked(tool.maybe("prompt_cache_breakpoint", mark).with(extras, ME))
+    let mark = cache.as_ref().filter(|_| extras.for_origin(ORIGIN).is_some()).map(write_cache);
+    without_extras(tool.maybe("prompt_cache_breakpoint", mark).with(extras, ORIGIN))
 }
 
 fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
@@ -187,12 +187,12 @@ fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
     losses.add_if(
         !blocked.is_empty(),
         "tools.search.blocked",
-        "a search here can be kept to domains, but not off them",
+        "a search here can be limited to domains, but cannot exclude any",
     );
     let filters =
         Object::new().maybe("allowed_domains", (!allowed.is_empty()).then(|| allowed.clone()));
-    let kept = extras.get(ME, "filters").and_then(Value::as_object).cloned();
-    let filters = filters.with(&Extras::of(ME, kept.unwrap_or_default()), ME).into_map();
+    let kept = extras.get(ORIGIN, "filters").and_then(Value::as_object).cloned();
+    let filters = filters.with(&Extras::of(ORIGIN, kept.unwrap_or_default()), ORIGIN).into_map();
     let location = location.as_ref().map(|near| {
         let Location { country, region, city, timezone } = near;
         Object::new()
@@ -202,19 +202,19 @@ fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
             .maybe("city", city.as_deref())
             .maybe("timezone", timezone.as_deref())
     });
-    let kind = extras.get(ME, "type").and_then(Value::as_str).unwrap_or("web_search");
+    let kind = extras.get(ORIGIN, "type").and_then(Value::as_str).unwrap_or("web_search");
     let tool = Object::new()
         .set("type", kind)
         .maybe("filters", (!filters.is_empty()).then_some(filters))
         .maybe("user_location", location)
-        .with(extras, ME);
-    unmarked(tool)
+        .with(extras, ORIGIN);
+    without_extras(tool)
 }
 
-/// The choice; `None` when nothing was said.
+/// Writes the tool choice. `None` if the caller set none.
 pub(super) fn write_choice(choice: &ToolChoice, tools: &[Tool]) -> Option<Value> {
     let ToolChoice { choice, parallel: _ } = choice;
-    let names = Names::of(tools);
+    let names = ToolNames::new(tools);
     let named = |flat: &str| {
         let (space, name) = names.split(flat);
         let kind = if names.is_custom(flat) { "custom" } else { "function" };
@@ -235,8 +235,8 @@ pub(super) fn write_choice(choice: &ToolChoice, tools: &[Tool]) -> Option<Value>
     }
 }
 
-/// A tool's echo, whose type wants every word said.
-pub(super) fn echoed(mut tool: Value) -> Value {
+/// Writes a tool for the echo, where all fields are required.
+pub(super) fn echo_tool(mut tool: Value) -> Value {
     if let Value::Object(fields) = &mut tool
         && fields.get("type").and_then(Value::as_str) == Some("function")
     {

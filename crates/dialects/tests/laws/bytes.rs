@@ -1,4 +1,4 @@
-//! Nothing a stranger sends makes us panic: random bytes and damaged fixtures through every way in.
+//! Malformed input never panics: random bytes and damaged fixtures through every entry point.
 
 use dialects::Dialect;
 use proptest::prelude::*;
@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use crate::cases::{answers, requests};
 use crate::entry;
 
-/// Every fixture there is.
-static ALL: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+/// All fixtures.
+static ALL_FIXTURES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let of = |dialect: &'static dyn Dialect| {
         let requests = requests(dialect).into_iter().map(|(_, body)| body);
         let answers = answers(dialect).into_iter().flat_map(|a| [a.whole, a.stream]);
@@ -17,7 +17,7 @@ static ALL: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     dialects::all().flat_map(of).collect()
 });
 
-fn every_way_in(body: &[u8]) {
+fn run_all_entry_points(body: &[u8]) {
     for dialect in dialects::all() {
         entry::answer(dialect, body);
         entry::stream(dialect, body);
@@ -55,7 +55,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let edit = (any::<prop::sample::Index>(), 0_usize..40, with);
     let edits = prop::collection::vec(edit, 1..4);
     (any::<prop::sample::Index>(), edits).prop_map(|(which, edits)| {
-        let mut body = which.get(&ALL).clone();
+        let mut body = which.get(&ALL_FIXTURES).clone();
         for (at, length, with) in edits {
             let start = at.index(body.len() + 1);
             let end = (start + length).min(body.len());
@@ -65,7 +65,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A fixture in which one value was put in the place of another, so that it stays JSON.
+/// A fixture in which values are replaced, so that it stays JSON.
 fn misshapen() -> impl Strategy<Value = Vec<u8>> {
     use serde_json::{Value, json};
     let values = vec![
@@ -103,7 +103,7 @@ fn misshapen() -> impl Strategy<Value = Vec<u8>> {
     }
     let which = any::<prop::sample::Index>();
     (which, which_edits(values)).prop_map(|(which, edits)| {
-        let body = which.get(&ALL);
+        let body = which.get(&ALL_FIXTURES);
         let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return body.clone() };
         for (at, new) in edits {
             let mut at = at.index(count(&value));
@@ -128,22 +128,22 @@ proptest! {
     })]
 
     #[test]
-    fn random_bytes_never_make_us_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
-        every_way_in(&body);
+    fn random_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        run_all_entry_points(&body);
     }
 
     #[test]
-    fn damaged_bodies_never_make_us_panic(body in damaged()) {
-        every_way_in(&body);
+    fn damaged_bodies_never_panic(body in damaged()) {
+        run_all_entry_points(&body);
     }
 
     #[test]
-    fn misshapen_bodies_never_make_us_panic(body in misshapen()) {
-        every_way_in(&body);
+    fn misshapen_bodies_never_panic(body in misshapen()) {
+        run_all_entry_points(&body);
     }
 
     #[test]
-    fn a_frame_is_the_same_however_its_bytes_were_split(
+    fn frames_do_not_depend_on_splits(
         body in "(data: ?[a-z{}]{0,9}|event: ?[a-z]{0,5}|:[a-z]*|id: 7|\u{feff})?(\n|\r|\r\n){0,3}(data:x\n\n){0,2}(\r\n|data: [a-z]{0,4}|\n){0,8}",
         at in 0_usize..80,
     ) {

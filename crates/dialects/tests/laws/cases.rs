@@ -1,4 +1,4 @@
-//! The fixtures, and the few steps every law is made of.
+//! Fixtures and helpers of the property tests.
 
 use ::bytes::Bytes;
 use base64::Engine as _;
@@ -11,19 +11,19 @@ use dialects::{Cutter, Dialect, Frame, Lane, Stamp, Target};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// A whole answer and the same answer as a stream.
+/// A whole reply and the same reply as a stream.
 pub(crate) struct Answer {
     pub(crate) name: String,
     pub(crate) whole: Vec<u8>,
     pub(crate) stream: Vec<u8>,
 }
 
-/// Where the tests of this crate are.
+/// Returns the folder of this crate's tests.
 pub(crate) fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
 }
 
-/// Every ordered pair of formats: the caller's and the provider's.
+/// Returns every ordered pair of formats: the caller's and the provider's.
 pub(crate) fn pairs() -> Vec<(&'static dyn Dialect, &'static dyn Dialect)> {
     let all = || dialects::all();
     all()
@@ -48,16 +48,21 @@ fn files(dialect: &dyn Dialect, ending: &str) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// Requests as callers send them.
+/// Returns the request fixtures.
 pub(crate) fn requests(dialect: &dyn Dialect) -> Vec<(String, Vec<u8>)> {
     files(dialect, ".request.json")
 }
 
-/// Answers as providers give them.
+/// Returns the reply fixtures.
 pub(crate) fn answers(dialect: &dyn Dialect) -> Vec<Answer> {
     let wholes = files(dialect, ".reply.json");
     let streams = files(dialect, ".sse");
-    assert_eq!(wholes.len(), streams.len(), "every answer of {} is there twice", dialect.origin());
+    assert_eq!(
+        wholes.len(),
+        streams.len(),
+        "every reply of {} needs a stream too",
+        dialect.origin()
+    );
     wholes
         .into_iter()
         .zip(streams)
@@ -68,12 +73,12 @@ pub(crate) fn answers(dialect: &dyn Dialect) -> Vec<Answer> {
         .collect()
 }
 
-/// What the address of every request says; formats that put it in the body do not look.
+/// Returns the target of every request; formats that name the model in the body ignore it.
 pub(crate) fn target() -> Target {
     Target { model: Some("house-large".to_owned()), ..Target::default() }
 }
 
-/// A lane for requests that were written for another format.
+/// A lane for requests that came from another format.
 pub(crate) const LANE: Lane<'static> =
     Lane { model: "m", limit: None, max_output: Some(8192), steering: None };
 
@@ -81,8 +86,8 @@ pub(crate) fn stamp() -> Stamp {
     Stamp { id: "stamp".to_owned(), created: 1_790_000_000 }
 }
 
-/// A request that asks to be shown everything an answer may hold.
-pub(crate) fn curious() -> Chat {
+/// Returns a request that asks for everything a reply may hold.
+pub(crate) fn full_request() -> Chat {
     let mut extras = Extras::none();
     extras.put(Origin::Chat, "stream_options", json!({"include_usage": true}));
     Chat {
@@ -108,7 +113,7 @@ pub(crate) fn frames(pieces: &[&[u8]]) -> Vec<Frame> {
     frames
 }
 
-/// What a stream says, piece by piece, checked against the grammar.
+/// Reads a stream into events and checks them against the grammar.
 pub(crate) fn events(dialect: &dyn Dialect, stream: &[u8], case: &str) -> Vec<Event> {
     let mut reader = dialect.reader();
     let mut events = Vec::new();
@@ -118,12 +123,12 @@ pub(crate) fn events(dialect: &dyn Dialect, stream: &[u8], case: &str) -> Vec<Ev
     reader.finish(&mut events).unwrap_or_else(|e| {
         panic!("{case}: {e}\n{}", String::from_utf8_lossy(stream));
     });
-    lawful(&events, case);
+    assert_grammar(&events, case);
     events
 }
 
-/// The events obey the grammar.
-pub(crate) fn lawful(events: &[Event], case: &str) {
+/// Asserts that the events follow the grammar.
+pub(crate) fn assert_grammar(events: &[Event], case: &str) {
     let mut grammar = Grammar::default();
     for event in events {
         grammar.push(event).unwrap_or_else(|e| panic!("{case}: {e}\n{events:#?}"));
@@ -139,7 +144,7 @@ pub(crate) fn fold(events: Vec<Event>) -> Reply {
     fold.finish()
 }
 
-/// The stream a caller is given.
+/// Writes events as a stream for a caller.
 pub(crate) fn stream(
     dialect: &dyn Dialect,
     chat: &Chat,
@@ -148,7 +153,7 @@ pub(crate) fn stream(
     stream_as(dialect, chat, events, &stamp())
 }
 
-/// The same with a stamp of one's own.
+/// The same with a given stamp.
 pub(crate) fn stream_as(
     dialect: &dyn Dialect,
     chat: &Chat,
@@ -164,7 +169,7 @@ pub(crate) fn stream_as(
     (out, losses)
 }
 
-/// The same answer with neighbouring pieces of one text or thought joined: streams cut at will.
+/// Joins adjacent pieces of one text or thought, because streams cut them anywhere.
 pub(crate) fn joined(mut reply: Reply) -> Reply {
     for candidate in &mut reply.candidates {
         let mut parts: Vec<Part> = Vec::new();
@@ -193,7 +198,7 @@ pub(crate) fn joined(mut reply: Reply) -> Reply {
         for chance in
             candidate.logprobs.iter_mut().flat_map(|l| l.top.iter_mut().chain([&mut l.chosen]))
         {
-            // Some streams leave out bytes that say nothing new.
+            // Some streams leave out bytes that equal the token.
             if chance.bytes.as_deref() == Some(chance.token.as_bytes()) {
                 chance.bytes = None;
             }
@@ -202,13 +207,13 @@ pub(crate) fn joined(mut reply: Reply) -> Reply {
     reply
 }
 
-/// Everything a person would read in these parts.
+/// Collects the readable text of the parts.
 pub(crate) fn texts(parts: &[Part], said: &mut String) {
     for part in parts {
         match &part.kind {
             Kind::Text { text, .. } | Kind::Refusal(text) => said.push_str(text),
             Kind::ToolResult(result) => {
-                // Its text, also where it became a value of an object.
+                // The text of a result may have become a value of an object.
                 for value in result.object.iter().flat_map(|object| object.values()) {
                     said.push_str(value.as_str().unwrap_or_default());
                 }

@@ -1,4 +1,4 @@
-//! What the official client of each format makes of an answer and sends back as history.
+//! The history that each format's official client builds from a reply and sends back.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cases::frames;
 
-/// The list in a value; nothing for anything else.
+/// Returns the list in a value; empty for anything else.
 pub(crate) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
@@ -16,7 +16,7 @@ pub(crate) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
     value[name].as_str().unwrap_or_default()
 }
 
-/// The histories clients build from a whole answer; some formats have clients that differ.
+/// Returns the histories that clients build from a whole reply; clients of one format may differ.
 pub(crate) fn from_whole(format: Origin, body: &[u8]) -> Vec<Vec<Value>> {
     let body: Value = serde_json::from_slice(body).unwrap();
     match format {
@@ -31,7 +31,7 @@ pub(crate) fn from_whole(format: Origin, body: &[u8]) -> Vec<Vec<Value>> {
     }
 }
 
-/// The histories clients build from a stream.
+/// Returns the histories that clients build from a stream.
 pub(crate) fn from_stream(format: Origin, stream: &[u8]) -> Vec<Vec<Value>> {
     let pieces: Vec<Value> = frames(&[stream])
         .iter()
@@ -58,7 +58,7 @@ pub(crate) fn from_stream(format: Origin, stream: &[u8]) -> Vec<Vec<Value>> {
             vec![list(&last["response"]["output"]).to_vec(), done]
         }
         Origin::Native => {
-            // One client keeps the content of every piece as a turn, another joins them.
+            // One client keeps the content of every chunk as a turn, another joins them.
             let contents = pieces.iter().map(|piece| &piece["candidates"][0]["content"]);
             let contents: Vec<Value> =
                 contents.filter(|content| !list(&content["parts"]).is_empty()).cloned().collect();
@@ -71,7 +71,8 @@ pub(crate) fn from_stream(format: Origin, stream: &[u8]) -> Vec<Vec<Value>> {
     }
 }
 
-/// The chat client's own rules: texts are joined, entries of lists are known by their `index`.
+/// Merges a delta by the rules of the chat client: strings are joined, list entries are matched by
+/// `index`.
 fn accumulate(all: &mut Map<String, Value>, delta: &Map<String, Value>) {
     for (name, new) in delta {
         match (all.get_mut(name), new) {
@@ -96,7 +97,7 @@ fn accumulate(all: &mut Map<String, Value>, delta: &Map<String, Value>) {
     }
 }
 
-/// The blocks of a messages stream, put together.
+/// Assembles the blocks of a messages stream.
 fn blocks(pieces: &[Value]) -> Vec<Value> {
     let mut blocks: Vec<Value> = Vec::new();
     let mut arguments: Vec<String> = Vec::new();
@@ -139,7 +140,7 @@ fn blocks(pieces: &[Value]) -> Vec<Value> {
     blocks
 }
 
-/// One native client takes signatures as bytes and sends them back in the other alphabet.
+/// Converts signatures to the URL-safe alphabet, as one native client sends them back.
 fn recoded(mut content: Value) -> Value {
     for part in content["parts"].as_array_mut().into_iter().flatten() {
         if let Some(token) = part.get("thoughtSignature").and_then(Value::as_str) {
@@ -150,7 +151,7 @@ fn recoded(mut content: Value) -> Value {
     content
 }
 
-/// The next request: what was asked, what was answered, and a result for every call.
+/// Returns the next request: the question, the history, and a result for every call.
 pub(crate) fn next_request(format: Origin, history: &[Value]) -> Vec<u8> {
     let user = json!({"role": "user", "content": "Go on."});
     let body = match format {

@@ -1,6 +1,6 @@
-//! Every way in for bytes of strangers: the frame cutter, and what each format does with a
-//! request, an answer, a stream and an error. The property tests beside this file and the fuzz
-//! targets in `fuzz/` run the same functions, which must neither panic nor break the grammar.
+//! Entry points for untrusted bytes: the frame decoder, and each format's requests, replies,
+//! streams and errors. The property tests and the fuzz targets in `fuzz/` call the same functions,
+//! which must neither panic nor violate the event grammar.
 
 use ::bytes::Bytes;
 use canon::{Chat, Grammar, unfold};
@@ -18,7 +18,7 @@ fn stamp() -> Stamp {
     Stamp { id: "stamp".to_owned(), created: 1_790_000_000 }
 }
 
-/// Cuts bytes into frames. Where the bytes are split on their way must not matter.
+/// Splits bytes into frames. The result must not depend on how the bytes are split on the way.
 pub(crate) fn cut(bytes: &[u8], at: usize) -> Vec<Frame> {
     let frames = |pieces: &[&[u8]]| {
         let mut cutter = Cutter::default();
@@ -40,7 +40,7 @@ pub(crate) fn cut(bytes: &[u8], at: usize) -> Vec<Frame> {
     whole
 }
 
-/// A request: what passes the rules can be read, patched and written.
+/// Runs a request: one that passes the rules can be read, patched and written.
 pub(crate) fn request(dialect: &dyn Dialect, body: &[u8]) -> Option<Chat> {
     let peek = dialect.peek(&target(), body);
     let chat = dialect.read_request(&target(), body);
@@ -52,7 +52,7 @@ pub(crate) fn request(dialect: &dyn Dialect, body: &[u8]) -> Option<Chat> {
     peek.is_ok().then_some(chat)
 }
 
-/// An answer or an error in the place of one.
+/// Runs a reply, or an error in its place.
 pub(crate) fn answer(dialect: &dyn Dialect, body: &[u8]) {
     let _ = dialect.sniff_reply(body);
     let fault = dialect.read_fault(500, body);
@@ -69,7 +69,7 @@ pub(crate) fn answer(dialect: &dyn Dialect, body: &[u8]) {
     }
 }
 
-/// A stream: watched on its way, and told to a caller of every format.
+/// Runs a stream through its meter and into a stream of every format.
 pub(crate) fn stream(dialect: &dyn Dialect, bytes: &[u8]) {
     let mut reader = dialect.reader();
     let mut sniffer = dialect.sniffer(&Peek { candidates: 1, ..Peek::default() });
@@ -106,7 +106,7 @@ pub(crate) fn stream(dialect: &dyn Dialect, bytes: &[u8]) {
     }
 }
 
-/// A request that may pass in its own format is written for every other one and read there.
+/// Writes a valid request in every other format and reads it there.
 pub(crate) fn cross(from: &dyn Dialect, body: &[u8]) {
     let Some(chat) = request(from, body) else { return };
     for to in dialects::all() {

@@ -1,5 +1,5 @@
-//! `docs/losses.md`: what each pair of formats loses, for the people who call the gateway. It is
-//! written from the same list the golden files are, so it cannot say anything else.
+//! Writes `docs/losses.md`, the losses of each pair of formats for users of the gateway, from the
+//! same list as the golden files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,32 +12,31 @@ const INTRODUCTION: &str = "\
 
 <!-- Written by `cargo xtask losses` from what the translations do to the fixtures. Do not edit. -->
 
-A call whose format is the provider's own passes as it is, and nothing below applies to it, but for
-what another provider left in its history: foreign seals, unsealed thinking and searches would be
-refused, so they are taken out and told by the names below. Between two formats most things have a
-counterpart; what has none is left out, and you are told:
+If the provider uses your format, the call passes unchanged and nothing below applies, with one
+exception: content that another provider left in the history (foreign signatures, unsigned thinking,
+searches) would be refused. It is removed and reported under the names below. Between two formats most
+fields have a counterpart. A field without one is left out and reported:
 
 - the response header `x-portunus-loss` names what your call lost;
-- with the request header `x-portunus-strict: true` such a call is refused instead, by the same names;
-- with `x-portunus-dry-run: true` you see the translated request and its losses, and nobody is called.
+- with the request header `x-portunus-strict: true`, a call with losses is refused and the error lists the same names;
+- with `x-portunus-dry-run: true`, you get the translated request and its losses, and no provider is called.
 
-One table per format you may call with. *Request* is on the way to the provider, *answer* on the way
-back; *provider's format* is the one your model's provider speaks. Names are those of the header:
-`sampling.top_k`, `part.cache`, or a field's own name where only one format has it.
+There is one table per caller's format. *Request* is the direction to the provider, *answer* the direction
+back. *Provider's format* is the format of your model's provider. The names are those of the header:
+`sampling.top_k`, `part.cache`, or the field's own name if only one format has it.
 
-A header that always says something says nothing. So what means nothing outside its own format is no
-loss: what a thing is called there (`id`), the build of a provider's machinery (`system_fingerprint`)
-and the usual `service_tier`. A tier out of the ordinary is handed on in your format's words, and a
-loss where it has none.
+A field that means nothing outside its own format is not a loss: ids, the build of a provider's software
+(`system_fingerprint`) and the usual `service_tier`. An unusual tier is translated into your format, and is a
+loss if your format has no equivalent.
 
-Seals, the opaque signatures on thinking and tool calls, are not lost on the way: they come back to
-the provider that issued them byte for byte. The few that cannot are named here as `reply.seal`,
-`reply.part` and `part.seal`. Those your format has no sure place for (all of them in chat, in
-messages the one some native models put on the end of their text) are kept by the gateway for a
-while and put back when the same call or text returns.
+Signatures, the opaque tokens on thinking and tool calls, are not lost: they return to the provider that
+issued them byte for byte. The few that cannot are named here as `reply.seal`, `reply.part` and `part.seal`.
+Some signatures have no safe place in your format: all of them in chat, and in messages the one that some native
+models put on the end of their text. The gateway keeps those for a while and restores them when the same
+call or text returns.
 ";
 
-/// The whole document.
+/// Returns the whole document.
 fn document() -> String {
     let mut rows: BTreeMap<_, BTreeMap<(bool, String, String), BTreeSet<_>>> = BTreeMap::new();
     for (from, to) in pairs() {
@@ -63,7 +62,7 @@ fn document() -> String {
 }
 
 #[test]
-fn the_document_of_losses_is_fresh() {
+fn losses_document_is_up_to_date() {
     let path = here().join("../../../docs/losses.md");
     let text = document();
     if std::env::var_os("BLESS").is_some() {
@@ -71,5 +70,5 @@ fn the_document_of_losses_is_fresh() {
         std::fs::write(&path, &text).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == text, "docs/losses.md is stale: run `cargo xtask losses`");
+    assert!(written == text, "docs/losses.md is outdated: run `cargo xtask losses`");
 }

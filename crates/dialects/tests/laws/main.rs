@@ -1,11 +1,11 @@
-//! The laws of translation, over the fixtures of every format and over every ordered pair.
+//! Properties of the translations, tested with the fixtures of every format and every ordered pair
+//! of formats.
 //!
-//! `one` holds what is true within a format, `pairs` what is true between two, `seals` that every
-//! seal comes home, `random` the same for conversations nobody wrote, `bytes` that nothing a
-//! stranger sends makes us panic, `losses` what is written down of all this in `docs/losses.md`.
-//! A new format with fixtures is tested by adding nothing.
+//! `one` tests a single format, `pairs` two formats, `seals` that every signature returns to its
+//! provider, `random` generated conversations, `bytes` that malformed input never panics, and
+//! `losses` writes `docs/losses.md`. A new format with fixtures is tested without further code.
 //!
-//! `BLESS=1 cargo test -p dialects --test laws` writes the golden lists and the document anew.
+//! `BLESS=1 cargo test -p dialects --test laws` rewrites the golden lists and the document.
 
 #![cfg(test)]
 

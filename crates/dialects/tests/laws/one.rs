@@ -1,18 +1,20 @@
-//! What is true within one format.
+//! Properties of a single format.
 
 use ::bytes::Bytes;
 use canon::{Code, CodeOutcome, Extras, Kind, Reply, Search, unfold};
 use dialects::{Lane, Peek, Stamp, Verdict};
 
 use crate::cases::{
-    answers, curious, events, fold, frames, joined, lawful, requests, stamp, stream_as, target,
+    answers, assert_grammar, events, fold, frames, full_request, joined, requests, stamp,
+    stream_as, target,
 };
 
-/// Requests a format reads but refuses to pass on: files belong to whoever holds the key.
+/// Requests that a format reads but does not pass through: files belong to the owner of the
+/// provider key.
 const REFUSED: [(&str, &str); 1] = [("responses", "media")];
 
 #[test]
-fn a_request_comes_back_as_it_was_without_a_loss() {
+fn request_round_trips_without_loss() {
     for dialect in dialects::all() {
         for (name, body) in requests(dialect) {
             let case = format!("{}/{name}", dialect.origin());
@@ -22,7 +24,7 @@ fn a_request_comes_back_as_it_was_without_a_loss() {
             assert_eq!(losses, [], "{case}");
             let written = out.body.to_vec();
             let shown = String::from_utf8_lossy(&written);
-            assert!(!shown.contains("\"portunus."), "{case}: a note of ours leaves\n{shown}");
+            assert!(!shown.contains("\"portunus."), "{case}: an internal note is written\n{shown}");
             let again = dialect.read_request(&target(), &written).expect(&case);
             assert_eq!(again, chat, "{case}\n{shown}");
         }
@@ -30,7 +32,7 @@ fn a_request_comes_back_as_it_was_without_a_loss() {
 }
 
 #[test]
-fn a_passage_leaves_the_callers_bytes_alone() {
+fn pass_through_keeps_the_callers_bytes() {
     for dialect in dialects::all() {
         for (name, body) in requests(dialect) {
             let case = format!("{}/{name}", dialect.origin());
@@ -49,7 +51,7 @@ fn a_passage_leaves_the_callers_bytes_alone() {
 }
 
 #[test]
-fn a_passage_repeats_every_piece_and_counts_like_the_reader() {
+fn pass_through_repeats_every_frame_and_counts_like_the_reader() {
     for dialect in dialects::all() {
         for answer in answers(dialect) {
             let case = format!("{}/{}", dialect.origin(), answer.name);
@@ -66,7 +68,7 @@ fn a_passage_repeats_every_piece_and_counts_like_the_reader() {
             for piece in &pieces {
                 match sniffer.frame(piece) {
                     Verdict::Forward | Verdict::Last => sniffer.write(piece, &mut out),
-                    Verdict::Swallow => panic!("{case}: a piece was kept back"),
+                    Verdict::Swallow => panic!("{case}: a frame was dropped"),
                     Verdict::Fault(fault) => panic!("{case}: {fault}"),
                 }
             }
@@ -79,24 +81,24 @@ fn a_passage_repeats_every_piece_and_counts_like_the_reader() {
 }
 
 #[test]
-fn a_stream_folds_into_the_whole_answer() {
+fn stream_folds_into_the_whole_reply() {
     for dialect in dialects::all() {
         for answer in answers(dialect) {
             let case = format!("{}/{}", dialect.origin(), answer.name);
             let whole = dialect.read_reply(&answer.whole).expect(&case);
             assert_eq!(fold(events(dialect, &answer.stream, &case)), whole, "{case}");
-            lawful(&unfold(whole), &case);
+            assert_grammar(&unfold(whole), &case);
         }
     }
 }
 
 #[test]
-fn cutting_the_bytes_anywhere_changes_nothing() {
+fn frames_do_not_depend_on_byte_boundaries() {
     for dialect in dialects::all() {
         for answer in answers(dialect) {
             let case = format!("{}/{}", dialect.origin(), answer.name);
             let whole = frames(&[&answer.stream]);
-            // Readers see nothing but frames, so the same frames are the same answer.
+            // Readers see only frames, so the same frames give the same reply.
             let some = |at: &usize| answer.stream.len() < 2_000 || at % 7 == answer.name.len() % 7;
             for at in (0..=answer.stream.len()).filter(some) {
                 let (front, back) = answer.stream.split_at(at);
@@ -108,8 +110,8 @@ fn cutting_the_bytes_anywhere_changes_nothing() {
     }
 }
 
-/// What must survive: all but the name of the answer, which is ours, and counts with no place.
-fn said(reply: &Reply) -> Reply {
+/// Keeps what must survive: everything but the reply's own id and counts without a field.
+fn comparable(reply: &Reply) -> Reply {
     let mut usage = reply.usage;
     if let Some(usage) = &mut usage {
         usage.searches = 0;
@@ -117,10 +119,11 @@ fn said(reply: &Reply) -> Reply {
     Reply { id: None, model: None, usage, extras: Extras::none(), ..reply.clone() }
 }
 
-/// The same without seals and extras: a stream that opens a part before it knows its seal may
-/// wrap it, which `seals` looks at, and need not tell what only its own provider tells early.
+/// Also removes signatures and extras. A stream that begins a part before its signature arrives may
+/// wrap the signature, which `seals` tests, and need not carry fields that only its own provider
+/// reports early.
 fn bare(reply: &Reply) -> Reply {
-    let mut reply = joined(said(reply));
+    let mut reply = joined(comparable(reply));
     for candidate in &mut reply.candidates {
         candidate.extras = Extras::none();
         for part in &mut candidate.parts {
@@ -140,20 +143,20 @@ fn bare(reply: &Reply) -> Reply {
 }
 
 #[test]
-fn an_answer_comes_back_as_it_was_whole_and_streamed() {
+fn reply_round_trips_whole_and_streamed() {
     for dialect in dialects::all() {
         for answer in answers(dialect) {
             let me = dialect.origin();
             let case = format!("{me}/{}", answer.name);
             let reply = dialect.read_reply(&answer.whole).expect(&case);
-            // Ids that a reader invents hang on the id of the answer.
+            // Made-up ids depend on the id of the reply.
             let stamp = Stamp { id: reply.id.clone().unwrap_or_default(), ..stamp() };
-            let (written, losses) = dialect.write_reply(reply.clone(), &curious(), &stamp);
+            let (written, losses) = dialect.write_reply(reply.clone(), &full_request(), &stamp);
             assert_eq!(losses, [], "{case}");
             let shown = String::from_utf8_lossy(&written);
-            assert!(!shown.contains("\"portunus."), "{case}: a note of ours leaves\n{shown}");
+            assert!(!shown.contains("\"portunus."), "{case}: an internal note is written\n{shown}");
             let again = dialect.read_reply(&written).expect(&case);
-            assert_eq!(said(&again), said(&reply), "{case}");
+            assert_eq!(comparable(&again), comparable(&reply), "{case}");
             let kept = again.extras.for_origin(me);
             for (name, value) in reply.extras.for_origin(me).into_iter().flatten() {
                 let found = kept.and_then(|kept| kept.get(name));
@@ -165,10 +168,11 @@ fn an_answer_comes_back_as_it_was_whole_and_streamed() {
                 }
                 assert_eq!(found, Some(value), "{case}: {name}");
             }
-            // Providers count the prompt first; some streams have a place for it only there.
+            // Providers report the prompt tokens first; some streams have a field for them only
+            // there.
             let mut pieces = unfold(reply.clone());
             pieces.insert(1, pieces.last().unwrap().clone());
-            let (streamed, losses) = stream_as(dialect, &curious(), pieces, &stamp);
+            let (streamed, losses) = stream_as(dialect, &full_request(), pieces, &stamp);
             assert_eq!(losses, [], "{case}");
             let streamed = fold(events(dialect, &streamed, &case));
             assert_eq!(bare(&streamed), bare(&reply), "{case} streamed");

@@ -1,5 +1,5 @@
-//! What is true between two formats, for every ordered pair of them: the caller's and the
-//! provider's. What is lost on either way stands in the golden lists, one file per pair.
+//! Properties of every ordered pair of formats, the caller's and the provider's. The golden lists,
+//! one file per pair, hold the losses in both directions.
 
 use canon::{Chat, Extras, Kind, Loss, Origin, Reply, Tool, unfold};
 use dialects::{Brake, Dialect};
@@ -7,14 +7,14 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 use crate::cases::{
-    LANE, answers, curious, events, fold, frames, here, joined, pairs, requests, stamp, stream,
-    target, texts,
+    LANE, answers, events, fold, frames, full_request, here, joined, pairs, requests, stamp,
+    stream, target, texts,
 };
 use crate::clients::{from_stream, next_request};
 
-/// What one pair loses, line by line: the way, the case, what is lost and why.
+/// One loss of a pair.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Line {
+pub(crate) struct LossLine {
     /// `request` or `answer`.
     pub(crate) way: &'static str,
     pub(crate) case: String,
@@ -22,15 +22,15 @@ pub(crate) struct Line {
     pub(crate) why: String,
 }
 
-/// What stands for a loss when the whole request is refused.
+/// Stands for a loss if the whole request is refused.
 pub(crate) const REFUSED: &str = "(refused)";
 
-/// Everything one pair loses over all fixtures, in order.
-pub(crate) fn lost(from: &dyn Dialect, to: &dyn Dialect) -> Vec<Line> {
+/// Returns all losses of a pair over all fixtures, in order.
+pub(crate) fn lost(from: &dyn Dialect, to: &dyn Dialect) -> Vec<LossLine> {
     let mut lines = Vec::new();
     for (case, body) in requests(from) {
         let mut chat = from.read_request(&target(), &body).unwrap();
-        // What the gateway does itself is not lost.
+        // Settings that the gateway enforces itself are not lost.
         let _ = Brake::take(&mut chat, None, from.ends(), (to.origin(), to.ends()));
         let losses = match to.write_request(&chat, &LANE) {
             Ok((_, losses)) => losses,
@@ -40,23 +40,23 @@ pub(crate) fn lost(from: &dyn Dialect, to: &dyn Dialect) -> Vec<Line> {
     }
     for answer in answers(to) {
         let reply = to.read_reply(&answer.whole).unwrap();
-        let (_, losses) = from.write_reply(reply, &curious(), &stamp());
+        let (_, losses) = from.write_reply(reply, &full_request(), &stamp());
         note("answer", &answer.name, losses, &mut lines);
     }
     lines
 }
 
-fn note(way: &'static str, case: &str, losses: Vec<Loss>, lines: &mut Vec<Line>) {
-    let mut found: Vec<Line> = losses
+fn note(way: &'static str, case: &str, losses: Vec<Loss>, lines: &mut Vec<LossLine>) {
+    let mut found: Vec<LossLine> = losses
         .into_iter()
-        .map(|Loss { what, why }| Line { way, case: case.to_owned(), what, why })
+        .map(|Loss { what, why }| LossLine { way, case: case.to_owned(), what, why })
         .collect();
     found.sort();
     lines.extend(found);
 }
 
 #[test]
-fn the_losses_of_every_pair_are_the_golden_ones() {
+fn losses_of_every_pair_match_the_golden_lists() {
     let bless = std::env::var_os("BLESS").is_some();
     let mut stale = Vec::new();
     for (from, to) in pairs() {
@@ -64,7 +64,7 @@ fn the_losses_of_every_pair_are_the_golden_ones() {
         let lines = lost(from, to);
         let text: String = lines
             .iter()
-            .map(|Line { way, case, what, why }| format!("{way} {case}: {what}: {why}\n"))
+            .map(|LossLine { way, case, what, why }| format!("{way} {case}: {what}: {why}\n"))
             .collect();
         let path = here().join("golden").join(&name);
         if bless {
@@ -77,12 +77,12 @@ fn the_losses_of_every_pair_are_the_golden_ones() {
         stale.extend(was.difference(&is).map(|line| format!("{name}: no longer: {line}")));
         stale.extend(is.difference(&was).map(|line| format!("{name}: new: {line}")));
     }
-    let told = stale.join("\n");
-    assert!(stale.is_empty(), "{told}\nlook at each; if all are right: `cargo xtask losses`");
+    let list = stale.join("\n");
+    assert!(stale.is_empty(), "{list}\nlook at each; if all are right: `cargo xtask losses`");
 }
 
 #[test]
-fn every_request_is_a_lawful_one_in_every_other_format() {
+fn every_request_is_valid_in_every_other_format() {
     let mut wrong = Vec::new();
     for (from, to) in pairs() {
         for (name, body) in requests(from) {
@@ -91,7 +91,7 @@ fn every_request_is_a_lawful_one_in_every_other_format() {
             let Ok((out, losses)) = to.write_request(&chat, &LANE) else { continue };
             let written = out.body.to_vec();
             let shown = String::from_utf8_lossy(&written);
-            // A conversation that goes on from a kept answer is put together before it is written.
+            // A conversation that continues a stored reply is assembled before it is written.
             if chat.state.previous.is_some() {
                 continue;
             }
@@ -100,14 +100,14 @@ fn every_request_is_a_lawful_one_in_every_other_format() {
                 continue;
             }
             let again = to.read_request(&target(), &written).expect(&case);
-            if let Some(name) = silent(&chat, to.origin(), &losses) {
-                wrong.push(format!("{case}: nobody says that {name} is lost"));
+            if let Some(name) = unreported_field(&chat, to.origin(), &losses) {
+                wrong.push(format!("{case}: the loss of {name} is not reported"));
             }
-            said_again(&chat, &again, &losses, &format!("{case}\n{shown}"));
-            // What was bent into the other format's shape has that shape.
+            assert_texts_kept(&chat, &again, &losses, &format!("{case}\n{shown}"));
+            // A request that was adapted to a format stays unchanged in it.
             let (twice, more) = to.write_request(&again, &LANE).expect(&case);
             if !more.is_empty() {
-                wrong.push(format!("{case}: lost more the second time: {more:?}"));
+                wrong.push(format!("{case}: the second translation loses more: {more:?}"));
             }
             let twice = to.read_request(&target(), &twice.body.to_vec()).expect(&case);
             if twice != again {
@@ -118,8 +118,9 @@ fn every_request_is_a_lawful_one_in_every_other_format() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// A field that only the caller's format knows, of a turn, part or tool, which no loss names.
-fn silent(chat: &Chat, to: Origin, losses: &[Loss]) -> Option<String> {
+/// Returns a field of a turn, part or tool that only the caller's format has and that no loss
+/// names.
+fn unreported_field(chat: &Chat, to: Origin, losses: &[Loss]) -> Option<String> {
     let turns = chat.turns.iter().map(|turn| ("turn", &turn.extras));
     let parts = chat.turns.iter().flat_map(|turn| &turn.parts);
     let parts = parts.map(|part| ("part", &part.extras));
@@ -133,12 +134,12 @@ fn silent(chat: &Chat, to: Origin, losses: &[Loss]) -> Option<String> {
     });
     let mut names = turns.chain(parts).chain(tools).flat_map(|(of, extras)| {
         let names = extras.foreign_to(to).filter(|name| {
-            // What a thing is called there is no loss.
+            // Names and ids of another format are not losses.
             !["id", "name", "status", "type"].contains(name)
         });
         names.map(move |name| format!("{of}.{name}"))
     });
-    // The loss of the whole part or tool is the loss of its fields.
+    // The loss of a whole part or tool includes its fields.
     let named = |name: &str| {
         let of = name.split('.').next().unwrap_or(name);
         losses.iter().any(|loss| loss.what == name || loss.what == of)
@@ -149,8 +150,8 @@ fn silent(chat: &Chat, to: Origin, losses: &[Loss]) -> Option<String> {
     names.find(|name| !named(name))
 }
 
-/// Every text of the one is in the other, unless a loss names it.
-pub(crate) fn said_again(was: &Chat, is: &Chat, losses: &[Loss], case: &str) {
+/// Asserts that every text of `was` is in `is`, unless a loss names it.
+pub(crate) fn assert_texts_kept(was: &Chat, is: &Chat, losses: &[Loss], case: &str) {
     let excused = losses.iter().any(|loss| {
         loss.what == "part" || loss.what.starts_with("turn.media") || loss.what == "system.parts"
     });
@@ -160,7 +161,7 @@ pub(crate) fn said_again(was: &Chat, is: &Chat, losses: &[Loss], case: &str) {
         for part in &turn.parts {
             let mut text = String::new();
             texts(std::slice::from_ref(part), &mut text);
-            // Results that are JSON may be laid out anew.
+            // Results that are JSON may be formatted differently.
             let text = text.trim();
             let object = matches!(&part.kind, Kind::ToolResult(r) if r.object.is_some());
             let found = all.contains(text) || object || text.starts_with(['{', '[']);
@@ -169,8 +170,8 @@ pub(crate) fn said_again(was: &Chat, is: &Chat, losses: &[Loss], case: &str) {
     }
 }
 
-/// What a caller can see of an answer.
-fn seen(reply: Reply) -> Reply {
+/// Reduces a reply to what the caller can see.
+fn visible(reply: Reply) -> Reply {
     let mut reply = joined(reply);
     reply.extras = Extras::none();
     for candidate in &mut reply.candidates {
@@ -178,7 +179,7 @@ fn seen(reply: Reply) -> Reply {
             part.seal = None;
             part.extras = Extras::none();
         }
-        // What carries nothing but a seal may stand elsewhere; `seals` knows where.
+        // A part that only carries a signature may stand elsewhere; `seals` tests where.
         candidate.parts.retain(|part| match &part.kind {
             Kind::Text { text, .. } => !text.is_empty(),
             Kind::Thought(thought) => !thought.text.is_empty(),
@@ -189,28 +190,28 @@ fn seen(reply: Reply) -> Reply {
 }
 
 #[test]
-fn every_answer_says_the_same_whole_and_streamed() {
+fn every_reply_is_the_same_whole_and_streamed() {
     let mut wrong = Vec::new();
     for (from, to) in pairs() {
         for answer in answers(to) {
             let case = format!("{}/{} for {}", to.origin(), answer.name, from.origin());
             let reply = to.read_reply(&answer.whole).unwrap();
-            let (whole, losses) = from.write_reply(reply.clone(), &curious(), &stamp());
-            let expected = seen(from.read_reply(&whole).expect(&case));
+            let (whole, losses) = from.write_reply(reply.clone(), &full_request(), &stamp());
+            let expected = visible(from.read_reply(&whole).expect(&case));
             for (how, pieces) in [
-                ("as it was cut", events(to, &answer.stream, &case)),
-                ("in the largest pieces", unfold(reply)),
+                ("in the provider's chunks", events(to, &answer.stream, &case)),
+                ("in the largest chunks", unfold(reply)),
             ] {
-                let (out, late) = stream(from, &curious(), pieces);
+                let (out, late) = stream(from, &full_request(), pieces);
                 for frame in frames(&[&out]) {
                     let json = serde_json::from_slice::<Value>(&frame.data);
                     assert!(json.is_ok() || &frame.data[..] == b"[DONE]", "{case} {how}");
                 }
-                // The official client takes it, and can send it back.
+                // The official client accepts it and can send it back.
                 for history in from_stream(from.origin(), &out) {
                     next_request(from.origin(), &history);
                 }
-                let got = seen(fold(events(from, &out, &case)));
+                let got = visible(fold(events(from, &out, &case)));
                 if got != expected {
                     let out = String::from_utf8_lossy(&out);
                     wrong.push(format!("{case} {how}\n{out}\n{got:?}\n{expected:?}"));

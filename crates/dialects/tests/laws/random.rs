@@ -1,4 +1,4 @@
-//! Conversations nobody wrote, through every pair: no panic, and no word a person would miss.
+//! Generated conversations through every pair of formats: no panic, and no text is lost.
 
 use canon::{
     Chat, FunctionTool, Kind, Media, MediaKind, Origin, Part, Role, Schema, Seal, Source, Thought,
@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::cases::{LANE, pairs, target};
-use crate::pairs::said_again;
+use crate::pairs::assert_texts_kept;
 
-/// A text nobody else says, with what texts are made of.
+/// A unique text with special characters.
 fn words() -> impl Strategy<Value = String> {
     (0_u32..1_000_000, "[a-zé漢🌍\"\\\\\n\t{}<>&$` ]{0,20}")
         .prop_map(|(number, rest)| format!("w{number} {rest}."))
@@ -36,7 +36,7 @@ fn thought() -> impl Strategy<Value = Part> {
     })
 }
 
-/// What the model said, what it called, and what came back.
+/// Output of the model, its calls, and their results.
 type Exchange = (Vec<Part>, Vec<(String, String, bool)>);
 
 fn exchange() -> impl Strategy<Value = Exchange> {
@@ -100,24 +100,23 @@ proptest! {
     })]
 
     #[test]
-    fn no_word_is_lost_between_any_two_formats(chat in chat()) {
+    fn no_text_is_lost_between_any_two_formats(chat in chat()) {
         for (from, to) in pairs() {
             let case = format!("{} to {}", from.origin(), to.origin());
-            // First in the caller's own format, as it would have come.
+            // First in the caller's own format, as it would arrive.
             let lane = Lane { model: &chat.model, limit: None, max_output: Some(8192), steering: None };
             let (out, losses) = from.write_request(&chat, &lane).unwrap();
             let body = out.body.to_vec();
             let shown = String::from_utf8_lossy(&body).into_owned();
             prop_assert!(from.peek(&target(), &body).is_ok(), "{}: {:?}\n{}", case, from.peek(&target(), &body), shown);
             let asked = from.read_request(&target(), &body).unwrap();
-            said_again(&chat, &asked, &losses, &shown);
-            // Then for the provider.
+            assert_texts_kept(&chat, &asked, &losses, &shown);
             let (out, losses) = to.write_request(&asked, &LANE).unwrap();
             let body = out.body.to_vec();
             let shown = String::from_utf8_lossy(&body).into_owned();
             prop_assert!(to.peek(&target(), &body).is_ok(), "{}: {:?}\n{}", case, to.peek(&target(), &body), shown);
             let again = to.read_request(&target(), &body).unwrap();
-            said_again(&asked, &again, &losses, &format!("{case}\n{shown}"));
+            assert_texts_kept(&asked, &again, &losses, &format!("{case}\n{shown}"));
         }
     }
 }

@@ -1,10 +1,9 @@
-//! Every seal comes home: the answer of a provider is given to a caller of another format, who
-//! sends it back the way its official client does, and it reaches the provider again with every
-//! seal byte for byte on its own part.
+//! Every signature returns to its provider: a caller of another format gets the reply, sends it
+//! back as its official client does, and the provider receives every signature byte for byte on its
+//! own part.
 //!
-//! The seals are not those of the fixtures but fresh ones for every run, each different, and what
-//! a provider gets is read with code of this file, not of the translation: nothing here can pass
-//! because two mistakes agree.
+//! Each run creates new signatures, all different. Code of this file, not of the translation, reads
+//! what a provider receives, so that two matching bugs cannot hide each other.
 
 use ::bytes::Bytes;
 use base64::Engine as _;
@@ -16,14 +15,16 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 
-use crate::cases::{Answer, LANE, answers, curious, events, here, pairs, stamp, stream, target};
+use crate::cases::{
+    Answer, LANE, answers, events, full_request, here, pairs, stamp, stream, target,
+};
 use crate::clients::{from_stream, from_whole, list, next_request, text};
 
-/// A sealed part as it stands on a provider's wire, and its seal.
-type Sealed = (String, String);
+/// A signed part in a provider's format, and its signature.
+type SignedPart = (String, String);
 
-/// The sealed parts of an answer, of its first candidate.
-fn sealed_in_answer(format: Origin, body: &[u8]) -> Vec<Sealed> {
+/// Returns the signed parts of a reply's first candidate.
+fn signed_parts_of_reply(format: Origin, body: &[u8]) -> Vec<SignedPart> {
     let body: Value = serde_json::from_slice(body).unwrap();
     match format {
         Origin::Chat => in_message(&body["choices"][0]["message"]),
@@ -34,8 +35,8 @@ fn sealed_in_answer(format: Origin, body: &[u8]) -> Vec<Sealed> {
     }
 }
 
-/// The sealed parts of a request, over all turns.
-fn sealed_in_request(format: Origin, body: &[u8]) -> Vec<Sealed> {
+/// Returns the signed parts of a request, over all turns.
+fn signed_parts_of_request(format: Origin, body: &[u8]) -> Vec<SignedPart> {
     let body: Value = serde_json::from_slice(body).unwrap();
     match format {
         Origin::Chat => list(&body["messages"]).iter().flat_map(in_message).collect(),
@@ -50,7 +51,7 @@ fn sealed_in_request(format: Origin, body: &[u8]) -> Vec<Sealed> {
     }
 }
 
-fn in_message(message: &Value) -> Vec<Sealed> {
+fn in_message(message: &Value) -> Vec<SignedPart> {
     let details = list(&message["reasoning_details"]).iter().filter_map(|entry| {
         let token = entry.get("signature").or_else(|| entry.get("data"))?.as_str()?;
         let named = ["type", "format", "id", "text"].map(|name| text(entry, name));
@@ -63,7 +64,7 @@ fn in_message(message: &Value) -> Vec<Sealed> {
     details.chain(calls).collect()
 }
 
-fn in_blocks(blocks: &Value) -> Vec<Sealed> {
+fn in_blocks(blocks: &Value) -> Vec<SignedPart> {
     let sealed = list(blocks).iter().filter_map(|block| match text(block, "type") {
         "thinking" => {
             Some((format!("thinking {}", text(block, "thinking")), text(block, "signature")))
@@ -74,7 +75,7 @@ fn in_blocks(blocks: &Value) -> Vec<Sealed> {
     sealed.map(|(part, token)| (part, token.to_owned())).collect()
 }
 
-fn in_items(items: &Value) -> Vec<Sealed> {
+fn in_items(items: &Value) -> Vec<SignedPart> {
     let items = list(items).iter().filter(|item| item["type"] == "reasoning");
     items
         .filter_map(|item| {
@@ -85,12 +86,12 @@ fn in_items(items: &Value) -> Vec<Sealed> {
         .collect()
 }
 
-fn in_parts(parts: &Value) -> Vec<Sealed> {
+fn in_parts(parts: &Value) -> Vec<SignedPart> {
     let sealed = list(parts).iter().filter_map(|part| {
         let mut part = part.as_object()?.clone();
         let token = part.shift_remove("thoughtSignature")?.as_str()?.to_owned();
         for kind in ["functionCall", "executableCode"] {
-            // What a thing is called is ours to say where a provider has no names.
+            // Ids are the gateway's where a provider has none.
             if let Some(inner) = part.get_mut(kind).and_then(Value::as_object_mut) {
                 inner.shift_remove("id");
             }
@@ -100,23 +101,24 @@ fn in_parts(parts: &Value) -> Vec<Sealed> {
     sealed.collect()
 }
 
-/// The same answer with seals nobody has seen before.
-fn resealed(format: Origin, answer: &Answer, nonce: &str) -> (Answer, Vec<Sealed>) {
+/// Returns the same reply with new signatures.
+fn with_new_signatures(format: Origin, answer: &Answer, nonce: &str) -> (Answer, Vec<SignedPart>) {
     let (mut whole, mut stream) = (
         String::from_utf8(answer.whole.clone()).unwrap(),
         String::from_utf8(answer.stream.clone()).unwrap(),
     );
-    for (at, (_, token)) in sealed_in_answer(format, &answer.whole).into_iter().enumerate() {
+    for (at, (_, token)) in signed_parts_of_reply(format, &answer.whole).into_iter().enumerate() {
         let fresh = STANDARD.encode(format!("{nonce}?>{at}~{}", answer.name));
         whole = whole.replace(&format!("\"{token}\""), &format!("\"{fresh}\""));
         stream = stream.replace(&format!("\"{token}\""), &format!("\"{fresh}\""));
     }
     let (whole, stream) = (whole.into_bytes(), stream.into_bytes());
-    let sealed = sealed_in_answer(format, &whole);
+    let sealed = signed_parts_of_reply(format, &whole);
     (Answer { name: answer.name.clone(), whole, stream }, sealed)
 }
 
-/// The histories a caller's clients build from the answer, whole and streamed, and what was lost.
+/// Returns the histories that the caller's clients build from the reply, whole and streamed, and
+/// the losses.
 fn histories(
     caller: &dyn Dialect,
     provider: &dyn Dialect,
@@ -146,8 +148,8 @@ fn histories(
     all
 }
 
-/// The next request of a caller with that history, read.
-fn asked_again(caller: &dyn Dialect, history: &[Value], case: &str) -> Chat {
+/// Reads the next request of a caller with that history.
+fn read_next_request(caller: &dyn Dialect, history: &[Value], case: &str) -> Chat {
     let body = next_request(caller.origin(), history);
     let shown = String::from_utf8_lossy(&body);
     if let Err(fault) = caller.peek(&target(), &body) {
@@ -156,7 +158,7 @@ fn asked_again(caller: &dyn Dialect, history: &[Value], case: &str) -> Chat {
     caller.read_request(&target(), &body).unwrap_or_else(|e| panic!("{case}: {e}\n{shown}"))
 }
 
-/// What a gateway keeps of that answer for a caller of that format, by what it is found by.
+/// Returns the signatures that the gateway keeps of the reply, by key.
 fn kept(caller: Origin, provider: &dyn Dialect, answer: &Answer) -> Vec<(String, Keepsake)> {
     let reply = provider.read_reply(&answer.whole).unwrap();
     let mut all = Vec::new();
@@ -166,7 +168,7 @@ fn kept(caller: Origin, provider: &dyn Dialect, answer: &Answer) -> Vec<(String,
     all
 }
 
-/// Puts it back into the conversation.
+/// Restores kept signatures in the conversation.
 fn restore(chat: &mut Chat, provider: Origin, kept: &[(String, Keepsake)]) {
     for turn in chat.turns.iter_mut().filter(|turn| turn.role == Role::Assistant) {
         keepsake::restore(&mut turn.parts, provider, |name| {
@@ -176,11 +178,11 @@ fn restore(chat: &mut Chat, provider: Origin, kept: &[(String, Keepsake)]) {
     }
 }
 
-/// Every answer of the provider's that holds seals, with fresh ones.
-fn sealed_answers(provider: &dyn Dialect) -> Vec<(Answer, Vec<Sealed>)> {
+/// Returns every signed reply of the provider, with new signatures.
+fn signed_replies(provider: &dyn Dialect) -> Vec<(Answer, Vec<SignedPart>)> {
     let nonce = format!("{:016x}", RandomState::new().hash_one(provider.origin().name()));
     let all = answers(provider);
-    let all = all.iter().map(|answer| resealed(provider.origin(), answer, &nonce));
+    let all = all.iter().map(|answer| with_new_signatures(provider.origin(), answer, &nonce));
     let found: Vec<_> = all.filter(|(_, sealed)| !sealed.is_empty()).collect();
     let with_call = found.iter().any(|(answer, sealed)| {
         let reply = provider.read_reply(&answer.whole).unwrap();
@@ -190,19 +192,19 @@ fn sealed_answers(provider: &dyn Dialect) -> Vec<(Answer, Vec<Sealed>)> {
         assert!(sealed.iter().all(|(_, token)| token.len() > 20), "{}", answer.name);
         thinks && calls
     });
-    assert!(with_call, "{}: no sealed answer that thinks and calls a tool", provider.origin());
+    assert!(with_call, "{}: no signed reply with thinking and a tool call", provider.origin());
     found
 }
 
 #[test]
-fn every_seal_comes_back_byte_for_byte_on_its_own_part() {
+fn every_signature_returns_byte_for_byte_on_its_own_part() {
     let (mut wrong, mut missing) = (Vec::new(), Vec::new());
     for (caller, provider) in pairs() {
-        for (answer, sealed) in sealed_answers(provider) {
-            for (how, history, lost) in histories(caller, provider, &answer, &curious()) {
+        for (answer, sealed) in signed_replies(provider) {
+            for (how, history, lost) in histories(caller, provider, &answer, &full_request()) {
                 let (from, to) = (caller.origin(), provider.origin());
                 let case = format!("{from}-{to} {} {how}", answer.name);
-                let mut chat = asked_again(caller, &history, &case);
+                let mut chat = read_next_request(caller, &history, &case);
                 restore(&mut chat, to, &kept(from, provider, &answer));
                 let (out, losses) = provider.write_request(&chat, &LANE).unwrap();
                 let body = out.body.to_vec();
@@ -210,12 +212,13 @@ fn every_seal_comes_back_byte_for_byte_on_its_own_part() {
                 if let Err(fault) = provider.peek(&target(), &body) {
                     wrong.push(format!("{case}: {fault}\n{shown}"));
                 }
-                let back = sealed_in_request(to, &body);
+                let back = signed_parts_of_request(to, &body);
                 if back == sealed {
                     continue;
                 }
-                let gone: Vec<&Sealed> = sealed.iter().filter(|one| !back.contains(one)).collect();
-                let made_up: Vec<&Sealed> =
+                let gone: Vec<&SignedPart> =
+                    sealed.iter().filter(|one| !back.contains(one)).collect();
+                let made_up: Vec<&SignedPart> =
                     back.iter().filter(|one| !sealed.contains(one)).collect();
                 let known = lost.iter().chain(losses.iter().map(|loss| &loss.what));
                 let named = known.clone().any(|what| {
@@ -246,11 +249,11 @@ fn every_seal_comes_back_byte_for_byte_on_its_own_part() {
 }
 
 #[test]
-fn seals_come_back_from_chat_clients_that_drop_what_they_do_not_know() {
+fn signatures_return_from_chat_clients_that_drop_unknown_fields() {
     let caller = dialects::get(Origin::Chat).unwrap();
     let mut seen = [0, 0];
     for (_, provider) in pairs().into_iter().filter(|(from, _)| from.origin() == Origin::Chat) {
-        for (answer, sealed) in sealed_answers(provider) {
+        for (answer, sealed) in signed_replies(provider) {
             let reply = provider.read_reply(&answer.whole).unwrap();
             let parts = &reply.candidates[0].parts;
             let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
@@ -264,7 +267,7 @@ fn seals_come_back_from_chat_clients_that_drop_what_they_do_not_know() {
             }
             seen[0] += usize::from(calls);
             seen[1] += usize::from(texts);
-            for (how, mut history, _) in histories(caller, provider, &answer, &curious()) {
+            for (how, mut history, _) in histories(caller, provider, &answer, &full_request()) {
                 for message in &mut history {
                     let message = message.as_object_mut().unwrap();
                     message.retain(|name, _| {
@@ -277,10 +280,10 @@ fn seals_come_back_from_chat_clients_that_drop_what_they_do_not_know() {
                 }
                 let to = provider.origin();
                 let case = format!("{to} {} {how}", answer.name);
-                let mut chat = asked_again(caller, &history, &case);
+                let mut chat = read_next_request(caller, &history, &case);
                 restore(&mut chat, to, &kept(Origin::Chat, provider, &answer));
                 let (out, _) = provider.write_request(&chat, &LANE).unwrap();
-                assert_eq!(sealed_in_request(to, &out.body.to_vec()), sealed, "{case}");
+                assert_eq!(signed_parts_of_request(to, &out.body.to_vec()), sealed, "{case}");
             }
         }
     }
@@ -288,22 +291,22 @@ fn seals_come_back_from_chat_clients_that_drop_what_they_do_not_know() {
 }
 
 #[test]
-fn seals_come_back_to_callers_who_hide_the_thinking() {
+fn signatures_return_when_thinking_is_hidden() {
     let mut wrong = Vec::new();
-    let mut hidden = curious();
+    let mut hidden = full_request();
     hidden.thinking.show = Some(canon::Show::Hidden);
     for (caller, provider) in pairs() {
-        for (answer, sealed) in sealed_answers(provider) {
+        for (answer, sealed) in signed_replies(provider) {
             for (how, history, lost) in histories(caller, provider, &answer, &hidden) {
                 let case =
                     format!("{}-{} {} {how}", caller.origin(), provider.origin(), answer.name);
-                let mut chat = asked_again(caller, &history, &case);
+                let mut chat = read_next_request(caller, &history, &case);
                 let (from, to) = (caller.origin(), provider.origin());
                 restore(&mut chat, to, &kept(from, provider, &answer));
                 let (out, losses) = provider.write_request(&chat, &LANE).unwrap();
-                let back = sealed_in_request(provider.origin(), &out.body.to_vec());
-                // The words of hidden thinking are gone, so only the seals are compared.
-                let count = |list: &[Sealed]| -> BTreeMap<String, usize> {
+                let back = signed_parts_of_request(provider.origin(), &out.body.to_vec());
+                // Hidden thinking has no text, so only the signatures are compared.
+                let count = |list: &[SignedPart]| -> BTreeMap<String, usize> {
                     list.iter().fold(BTreeMap::new(), |mut all, (_, token)| {
                         *all.entry(token.clone()).or_default() += 1;
                         all
@@ -323,28 +326,27 @@ fn seals_come_back_to_callers_who_hide_the_thinking() {
 }
 
 #[test]
-fn a_seal_reaches_no_provider_but_its_own() {
+fn signature_reaches_only_its_own_provider() {
     for (caller, provider) in pairs() {
-        for (answer, sealed) in sealed_answers(provider) {
-            for (how, history, _) in histories(caller, provider, &answer, &curious()) {
+        for (answer, sealed) in signed_replies(provider) {
+            for (how, history, _) in histories(caller, provider, &answer, &full_request()) {
                 let case = format!("{} {} {how}", caller.origin(), answer.name);
-                let chat = asked_again(caller, &history, &case);
+                let chat = read_next_request(caller, &history, &case);
                 for other in dialects::all().filter(|d| d.origin() != provider.origin()) {
                     let (out, _) = other.write_request(&chat, &LANE).unwrap();
                     let body = String::from_utf8(out.body.to_vec()).unwrap();
                     for (part, token) in &sealed {
-                        // Google's own chat surface has a place for native seals on calls, and
-                        // what stands there is one.
+                        // Google's chat-compatible API has a field for native signatures on calls.
                         let google = [provider.origin(), other.origin()]
                             .iter()
                             .all(|origin| [Origin::Chat, Origin::Native].contains(origin));
-                        let at_home = google
+                        let is_own_field = google
                             && ["thought_signature", "thoughtSignature"]
                                 .iter()
                                 .any(|name| body.contains(&format!("\"{name}\":\"{token}\"")));
                         assert!(
-                            at_home || !body.contains(token),
-                            "{case}: {} is shown the seal of {part}\n{body}",
+                            is_own_field || !body.contains(token),
+                            "{case}: {} gets the signature of {part}\n{body}",
                             other.origin()
                         );
                     }
@@ -355,11 +357,11 @@ fn a_seal_reaches_no_provider_but_its_own() {
 }
 
 #[test]
-fn a_passage_tells_what_it_takes_from_a_history() {
-    let mut told = 0;
+fn pass_through_reports_what_it_removes() {
+    let mut reported = 0;
     for (caller, provider) in pairs() {
-        for (answer, _) in sealed_answers(provider) {
-            for (how, history, _) in histories(caller, provider, &answer, &curious()) {
+        for (answer, _) in signed_replies(provider) {
+            for (how, history, _) in histories(caller, provider, &answer, &full_request()) {
                 let case = format!("{}: {} {how}", caller.origin(), answer.name);
                 let body = Bytes::from(next_request(caller.origin(), &history));
                 let peek = caller.peek(&target(), &body).unwrap_or_else(|e| panic!("{case}: {e}"));
@@ -367,16 +369,16 @@ fn a_passage_tells_what_it_takes_from_a_history() {
                     Lane { model: &peek.model, limit: None, max_output: None, steering: None };
                 let sent = caller.patch(&body, &peek, &lane).body.to_vec();
                 assert_eq!(sent != body, !peek.losses.is_empty(), "{case}: {:?}", peek.losses);
-                // The translation into the same format leaves the same things behind.
+                // A translation into the same format drops the same content.
                 let chat = caller.read_request(&target(), &body).unwrap();
                 let (_, losses) = caller.write_request(&chat, &lane).unwrap();
                 for loss in peek.losses.iter() {
-                    told += 1;
+                    reported += 1;
                     let same = losses.iter().any(|other| other.what.starts_with(&loss.what));
                     assert!(same || loss.what.starts_with("part"), "{case}: {loss}: {losses:?}");
                 }
             }
         }
     }
-    assert!(told > 20, "{told}");
+    assert!(reported > 20, "{reported}");
 }

@@ -1,5 +1,5 @@
-//! The load: some connections that each send the same request again and again for a while, and
-//! what that was like. Every answer is checked, so that a fast wrong answer does not count.
+//! Load generator: several connections that repeat one request for a while. Every answer is
+//! checked, so that a fast wrong answer does not count.
 
 use std::net::SocketAddr;
 use std::sync::{Barrier, Mutex};
@@ -10,41 +10,41 @@ use anyhow::{Context, Result, ensure};
 
 use crate::http::Client;
 
-/// A connection makes no more requests than this, however fast they are answered.
-const MOST_PER_CONNECTION: usize = 500_000;
+/// Maximum number of requests per connection.
+const MAX_REQUESTS_PER_CONNECTION: usize = 500_000;
 
-/// What to send, where, how long.
-pub(super) struct Load<'a> {
-    /// Who answers.
+/// Parameters of a load.
+pub(super) struct LoadRun<'a> {
+    /// Address of the server.
     pub(super) address: SocketAddr,
     /// The request, head and body.
     pub(super) request: &'a [u8],
-    /// What a good answer's body ends with, white space aside.
+    /// Expected end of the body, ignoring white space.
     pub(super) ending: &'a str,
-    /// How many connections at once.
+    /// Number of concurrent connections.
     pub(super) connections: usize,
-    /// How long.
+    /// Duration of the load.
     pub(super) time: Duration,
 }
 
-/// What came of a load.
+/// Measured result of a load.
 #[derive(Default)]
-pub(super) struct Tally {
-    /// How long it took from the first request to the last answer.
+pub(super) struct LoadResult {
+    /// Time from the first request to the last answer.
     pub(super) wall: Duration,
     /// Time from a request's first byte to its answer's last one, sorted.
     pub(super) whole: Vec<Duration>,
-    /// The same to the first byte of the answer's body, sorted.
+    /// Time from a request's first byte to the first byte of the answer's body, sorted.
     pub(super) first: Vec<Duration>,
 }
 
-impl Load<'_> {
-    /// Runs the load. `begin` is called once, when every connection is open and has been used,
-    /// right before the part that counts.
-    pub(super) fn run(&self, begin: impl FnOnce()) -> Result<Tally> {
+impl LoadRun<'_> {
+    /// Runs the load. `begin` is called once, after every connection has been opened and used,
+    /// right before the measured part.
+    pub(super) fn run(&self, begin: impl FnOnce()) -> Result<LoadResult> {
         let warm = Barrier::new(self.connections + 1);
         let go = Barrier::new(self.connections + 1);
-        let all = Mutex::new(Tally::default());
+        let all = Mutex::new(LoadResult::default());
         let (outcome, wall) = thread::scope(|scope| {
             let mut threads = Vec::new();
             for _ in 0..self.connections {
@@ -69,11 +69,11 @@ impl Load<'_> {
         Ok(tally)
     }
 
-    fn connection(&self, warm: &Barrier, go: &Barrier, all: &Mutex<Tally>) -> Result<()> {
+    fn connection(&self, warm: &Barrier, go: &Barrier, all: &Mutex<LoadResult>) -> Result<()> {
         let mut body = Vec::new();
         let mut ready = Client::open(self.address);
         if let Ok(client) = &mut ready {
-            // A failure here comes again below, where it can be told.
+            // An error here occurs again below, where it is reported.
             self.once(client, &mut body).ok();
         }
         warm.wait();
@@ -81,7 +81,7 @@ impl Load<'_> {
         let mut client = ready?;
         let (mut whole, mut first) = (Vec::new(), Vec::new());
         let start = Instant::now();
-        while start.elapsed() < self.time && whole.len() < MOST_PER_CONNECTION {
+        while start.elapsed() < self.time && whole.len() < MAX_REQUESTS_PER_CONNECTION {
             let (to_first, to_last) = self.once(&mut client, &mut body)?;
             first.push(to_first);
             whole.push(to_last);
@@ -102,7 +102,7 @@ impl Load<'_> {
     }
 }
 
-/// The value below which this share of the sorted samples lies.
+/// Returns the percentile of sorted samples.
 pub(super) fn percentile(sorted: &[Duration], share: f64) -> Duration {
     #[expect(
         clippy::cast_possible_truncation,
@@ -120,8 +120,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// A server that answers everything with the same bytes, for as long as the test lives.
-    fn parrot(answer: &'static str) -> SocketAddr {
+    /// Starts a server that answers every request with the same bytes.
+    fn constant_server(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
@@ -137,14 +137,14 @@ mod tests {
         address
     }
 
-    fn load(address: SocketAddr) -> Load<'static> {
+    fn load(address: SocketAddr) -> LoadRun<'static> {
         let time = Duration::from_millis(50);
-        Load { address, request: b"GET / HTTP/1.1\r\n\r\n", ending: "}", connections: 3, time }
+        LoadRun { address, request: b"GET / HTTP/1.1\r\n\r\n", ending: "}", connections: 3, time }
     }
 
     #[test]
     fn every_answer_is_counted_and_timed() {
-        let address = parrot("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}\n");
+        let address = constant_server("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}\n");
         let mut begun = 0;
         let tally = load(address).run(|| begun += 1).unwrap();
         assert_eq!(begun, 1);
@@ -159,7 +159,7 @@ mod tests {
             "HTTP/1.1 500 Oh\r\ncontent-length: 2\r\n\r\n{}",
             "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{ ",
         ] {
-            assert!(load(parrot(answer)).run(|| ()).is_err(), "{answer}");
+            assert!(load(constant_server(answer)).run(|| ()).is_err(), "{answer}");
         }
     }
 

@@ -1,16 +1,16 @@
-//! `cargo xtask bench`: the gateway beside nginx and beside no proxy at all, in interleaved
-//! rounds on one machine, with keys, holds, journal and metering switched on.
+//! `cargo xtask bench`: measures the gateway, nginx and the bare upstream in interleaved rounds on
+//! one machine, with keys, holds, journal and metering enabled.
 //!
-//! Processor time per request is the figure to trust: requests per second depend on how fast the
-//! load and the upstream, which share a processor, can be.
+//! Processor time per request is the most reliable figure. Requests per second also depend on the
+//! load generator and the upstream, which share a processor.
 
-mod apart;
 mod document;
 mod load;
 mod report;
 mod rivals;
 mod targets;
 mod usage;
+mod without_load;
 
 use std::net::SocketAddr;
 use std::thread;
@@ -23,11 +23,13 @@ use crate::gateway::Server;
 use crate::process::Signal;
 use crate::tools::{self, cargo};
 use crate::workspace;
-use load::{Load, percentile};
-use report::{Goal, Row};
-use targets::{Cores, OTHER, OTHER_PACED, SAME, SAME_PACED, Stage, Target};
+use load::{LoadRun, percentile};
+use report::{FigureRow, Goal};
+use targets::{
+    BenchStage, CorePair, OTHER_FORMAT, OTHER_FORMAT_PACED, SAME_FORMAT, SAME_FORMAT_PACED, Target,
+};
 
-// Where the gateway should be, and what it must not go beyond.
+// Goal and limit of each figure.
 const CPU_SMALL: Goal = Goal::ratio(0.9, 1.5);
 const CPU_LARGE: Goal = Goal::ratio(0.75, 1.0);
 const CPU_BURST: Goal = Goal::ratio(0.5, 2.0);
@@ -41,29 +43,29 @@ const IDLE_MB: Goal = Goal::value(15.0, 40.0);
 const LOADED_MB: Goal = Goal::value(25.0, 60.0);
 const START_MS: Goal = Goal::value(50.0, 150.0);
 
-/// A load of the machine that a measurement does not notice. The build before it counts in.
-const QUIET: f64 = 1.0;
+/// Load average up to which a measurement is valid. It includes the preceding build.
+const MAX_LOAD_AVERAGE: f64 = 1.0;
 
 /// One kind of load.
 struct Probe {
     name: &'static str,
     model: &'static str,
-    /// How long the prompt is, in bytes.
+    /// Length of the prompt in bytes.
     prompt: usize,
     stream: bool,
     connections: usize,
-    /// What is asked of processor time per request.
+    /// Goal of processor time per request.
     processor: Option<Goal>,
-    /// What is asked of requests per second of processor time.
+    /// Goal of requests per second of processor time.
     rate: Option<Goal>,
-    /// What is asked of the time added to the first byte, at its median.
+    /// Goal of the median time added to the first byte.
     first_byte: Option<Goal>,
 }
 
 const PROBES: [Probe; 9] = [
     Probe {
         name: "1 KB chat, 64 at once",
-        model: SAME,
+        model: SAME_FORMAT,
         prompt: 900,
         stream: false,
         connections: 64,
@@ -73,7 +75,7 @@ const PROBES: [Probe; 9] = [
     },
     Probe {
         name: "1 KB chat, 1 at once",
-        model: SAME,
+        model: SAME_FORMAT,
         prompt: 900,
         stream: false,
         connections: 1,
@@ -83,7 +85,7 @@ const PROBES: [Probe; 9] = [
     },
     Probe {
         name: "100 KB prompt, 16 at once",
-        model: SAME,
+        model: SAME_FORMAT,
         prompt: 100_000,
         stream: false,
         connections: 16,
@@ -93,7 +95,7 @@ const PROBES: [Probe; 9] = [
     },
     Probe {
         name: "burst stream, 16 at once",
-        model: SAME,
+        model: SAME_FORMAT,
         prompt: 900,
         stream: true,
         connections: 16,
@@ -103,7 +105,7 @@ const PROBES: [Probe; 9] = [
     },
     Probe {
         name: "burst stream, 1 at once",
-        model: SAME,
+        model: SAME_FORMAT,
         prompt: 900,
         stream: true,
         connections: 1,
@@ -113,7 +115,7 @@ const PROBES: [Probe; 9] = [
     },
     Probe {
         name: "1 KB chat, translated, 64 at once",
-        model: OTHER,
+        model: OTHER_FORMAT,
         prompt: 900,
         stream: false,
         connections: 64,
@@ -123,7 +125,7 @@ const PROBES: [Probe; 9] = [
     },
     Probe {
         name: "burst stream, translated, 16 at once",
-        model: OTHER,
+        model: OTHER_FORMAT,
         prompt: 900,
         stream: true,
         connections: 16,
@@ -133,7 +135,7 @@ const PROBES: [Probe; 9] = [
     },
     Probe {
         name: "paced stream, 32 at once",
-        model: SAME_PACED,
+        model: SAME_FORMAT_PACED,
         prompt: 900,
         stream: true,
         connections: 32,
@@ -143,7 +145,7 @@ const PROBES: [Probe; 9] = [
     },
     Probe {
         name: "paced stream, translated, 32 at once",
-        model: OTHER_PACED,
+        model: OTHER_FORMAT_PACED,
         prompt: 900,
         stream: true,
         connections: 32,
@@ -175,92 +177,92 @@ impl Probe {
     }
 }
 
-/// How long everything takes.
-struct Extent {
+/// Duration of a run.
+struct RunLength {
     rounds: usize,
     time: Duration,
     starts: usize,
 }
 
-/// What one target did under one load in one round.
+/// Figures of one target under one load in one round.
 #[derive(Clone, Copy, Default)]
 struct Figures {
     per_second: f64,
-    /// Processor time of the proxy per request, in microseconds; nothing without a proxy.
+    /// Processor time of the proxy per request in microseconds; `None` without a proxy.
     processor_us: Option<f64>,
-    /// The share of its processor the proxy used.
+    /// Share of its processor that the proxy used.
     busy: Option<f64>,
     whole_p50_ms: f64,
     whole_p99_ms: f64,
     first_p50_ms: f64,
 }
 
-/// Measures everything; true when no figure is beyond its limit.
+/// Runs all measurements. Returns true if no figure exceeds its limit.
 pub(crate) fn run(quick: bool, rivals: bool, write: bool) -> Result<bool> {
     println!("building the gateway to hand out; the first time this takes a quarter of an hour");
     tools::run(&mut cargo(&["build", "--profile", "dist", "-p", "portunus"]))?;
-    let extent = if quick {
-        Extent { rounds: 3, time: Duration::from_millis(500), starts: 3 }
+    let run_length = if quick {
+        RunLength { rounds: 3, time: Duration::from_millis(500), starts: 3 }
     } else {
-        Extent { rounds: 7, time: Duration::from_secs(2), starts: 9 }
+        RunLength { rounds: 7, time: Duration::from_secs(2), starts: 9 }
     };
-    let others = usage::others()?;
-    let cores = Cores::take(&usage::processors()?)?;
-    println!("{}", cores.told());
-    let stage = Stage::set(&workspace::target().join("dist/portunus"), &cores)?;
+    let load_average = usage::load_average()?;
+    let cores = CorePair::take(&usage::processors()?)?;
+    println!("{}", cores.describe());
+    let stage = BenchStage::set(&workspace::target().join("dist/portunus"), &cores)?;
     let mut rows = Vec::new();
 
-    rows.push(starts(&stage, extent.starts)?);
-    rows.push(apart::ledger(&stage)?);
+    rows.push(starts(&stage, run_length.starts)?);
+    rows.push(without_load::ledger(&stage)?);
     let small = small_body();
     let (nginx, _) = stage.start(Target::Nginx, &small)?;
     let (gateway, _) = stage.start(Target::Gateway, &small)?;
-    // What a server still does right after its start is over by then.
+    // Background work right after the start is done by then.
     thread::sleep(Duration::from_millis(500));
     rows.push(memory("memory right after the start, MB", &nginx, &gateway, IDLE_MB)?);
 
     let mut rounds = Vec::new();
-    for round in 0..extent.rounds {
-        println!("round {} of {}", round + 1, extent.rounds);
-        rounds.push(measure(&stage, &nginx, &gateway, extent.time, round)?);
+    for round in 0..run_length.rounds {
+        println!("round {} of {}", round + 1, run_length.rounds);
+        rounds.push(measure(&stage, &nginx, &gateway, run_length.time, round)?);
     }
     for (at, probe) in PROBES.iter().enumerate() {
         let per_round = |target: Target| -> Vec<Figures> {
             rounds.iter().filter_map(|round| round.get(at)?.get(target as usize).copied()).collect()
         };
         let [direct, nginx, gateway] = Target::ALL.map(per_round);
-        rows.extend(judge(probe, &direct, &nginx, &gateway));
+        rows.extend(rows_of_load(probe, &direct, &nginx, &gateway));
     }
     rows.push(memory("memory after the load, MB", &nginx, &gateway, LOADED_MB)?);
-    rows.push(apart::idle_streams(&stage, &nginx, &gateway)?);
+    rows.push(without_load::idle_streams(&stage, &nginx, &gateway)?);
 
     nginx.running.stop(Signal::Term)?;
     gateway.running.stop(Signal::Term)?;
-    let rivals = if rivals { rivals::measure(&stage, extent.time)? } else { Vec::new() };
+    let rivals = if rivals { rivals::measure(&stage, run_length.time)? } else { Vec::new() };
     stage.clear()?;
     let good = report::print(&rows);
     for seen in &rivals {
         println!("{}", seen.json());
     }
-    if others > QUIET {
-        println!("the machine was busy before this (load {others}): measure again when it is not");
+    if load_average > MAX_LOAD_AVERAGE {
+        println!("the machine was busy (load average {load_average}): measure again when idle");
     }
     let file = workspace::target().join("bench/last.json");
     let about = json!({
         "quick": quick,
-        "rounds": extent.rounds,
-        "seconds_per_load": extent.time.as_secs_f64(),
-        "processors": cores.told(),
-        "load_before": others,
+        "rounds": run_length.rounds,
+        "seconds_per_load": run_length.time.as_secs_f64(),
+        "processors": cores.describe(),
+        "load_before": load_average,
     });
     report::write(&file, &about, &rows)?;
     if write {
         let machine = usage::processor_name().unwrap_or_default();
-        let rounds = extent.rounds;
-        let seconds = extent.time.as_secs_f64();
-        let told =
-            format!("{rounds} rounds of {seconds} s per load on {machine}; {}.", cores.told());
-        document::write(&told, &rows, &rivals)?;
+        let rounds = run_length.rounds;
+        let seconds = run_length.time.as_secs_f64();
+        let about =
+            format!("{rounds} rounds of {seconds} s per load on {machine}; {}.", cores.describe());
+        document::write(&about, &rows, &rivals)?;
     }
     println!("written to {}", file.display());
     Ok(good)
@@ -270,8 +272,8 @@ fn small_body() -> String {
     PROBES.first().map(Probe::body).unwrap_or_default()
 }
 
-/// From nothing to the first good answer, each proxy several times in turn.
-fn starts(stage: &Stage, times: usize) -> Result<Row> {
+/// Measures the time from start to the first good answer, several times per proxy in turn.
+fn starts(stage: &BenchStage, times: usize) -> Result<FigureRow> {
     let body = small_body();
     let (mut nginx, mut gateway) = (Vec::new(), Vec::new());
     for _ in 0..times {
@@ -282,7 +284,7 @@ fn starts(stage: &Stage, times: usize) -> Result<Row> {
         }
     }
     let (nginx, gateway) = (median(nginx), median(gateway));
-    Ok(Row {
+    Ok(FigureRow {
         what: "start to first answer, ms".into(),
         direct: None,
         ratio: divide(gateway, nginx),
@@ -292,17 +294,17 @@ fn starts(stage: &Stage, times: usize) -> Result<Row> {
     })
 }
 
-fn memory(what: &str, nginx: &Server, gateway: &Server, goal: Goal) -> Result<Row> {
+fn memory(what: &str, nginx: &Server, gateway: &Server, goal: Goal) -> Result<FigureRow> {
     let nginx = Some(usage::memory(nginx.running.id())?);
     let gateway = Some(usage::memory(gateway.running.id())?);
     let ratio = divide(gateway, nginx);
-    Ok(Row { what: what.into(), direct: None, nginx, gateway, ratio, goal: Some(goal) })
+    Ok(FigureRow { what: what.into(), direct: None, nginx, gateway, ratio, goal: Some(goal) })
 }
 
-/// One round: every load on every target. Who goes first changes with the round, so that none of
-/// them always meets a machine that has just been busy with another.
+/// Runs one round: every load on every target. The first target changes with the round, so that
+/// none always follows the same one.
 fn measure(
-    stage: &Stage,
+    stage: &BenchStage,
     nginx: &Server,
     gateway: &Server,
     time: Duration,
@@ -328,7 +330,7 @@ fn measure(
 }
 
 fn one(
-    stage: &Stage,
+    stage: &BenchStage,
     target: Target,
     probe: &Probe,
     address: SocketAddr,
@@ -337,7 +339,7 @@ fn one(
 ) -> Result<Figures> {
     let request = stage.request(target, probe.model, address, &probe.body());
     let ending = probe.ending();
-    let load = Load { address, request: &request, ending, connections: probe.connections, time };
+    let load = LoadRun { address, request: &request, ending, connections: probe.connections, time };
     let mut before = None;
     let tally = load.run(|| before = process.map(usage::processor_time))?;
     let used = match (before, process) {
@@ -359,13 +361,18 @@ fn one(
     })
 }
 
-/// The lines a load adds to the table.
-fn judge(probe: &Probe, direct: &[Figures], nginx: &[Figures], gateway: &[Figures]) -> Vec<Row> {
+/// Returns the rows of a load.
+fn rows_of_load(
+    probe: &Probe,
+    direct: &[Figures],
+    nginx: &[Figures],
+    gateway: &[Figures],
+) -> Vec<FigureRow> {
     let row = |what: &str, goal: Option<Goal>, figure: fn(&Figures) -> Option<f64>| {
         let over_rounds = |rounds: &[Figures]| median(rounds.iter().filter_map(figure).collect());
         let pairs = gateway.iter().zip(nginx);
         let ratios = pairs.filter_map(|(ours, theirs)| divide(figure(ours), figure(theirs)));
-        Row {
+        FigureRow {
             what: format!("{}: {what}", probe.name),
             direct: over_rounds(direct),
             nginx: over_rounds(nginx),
@@ -379,7 +386,7 @@ fn judge(probe: &Probe, direct: &[Figures], nginx: &[Figures], gateway: &[Figure
             let pairs = rounds.iter().zip(direct);
             median(pairs.map(|(through, without)| figure(through) - figure(without)).collect())
         };
-        Row {
+        FigureRow {
             what: format!("{}: {what}", probe.name),
             direct: median(direct.iter().map(figure).collect()),
             nginx: over_rounds(nginx),
@@ -397,8 +404,8 @@ fn judge(probe: &Probe, direct: &[Figures], nginx: &[Figures], gateway: &[Figure
     }
     vec![
         row("processor µs/request", probe.processor, |f| f.processor_us),
-        // Judged by what a fully used processor would do, not by what was seen: the load and the
-        // upstream tire before a good proxy does, and then the seen figures of both are alike.
+        // Computed for a fully used processor: the load generator and the upstream saturate before
+        // a good proxy does, so that the observed figures of both proxies are alike.
         row("requests/s per processor", probe.rate, |f| f.processor_us.map(|us| 1e6 / us)),
         row("requests/s seen", None, |f| Some(f.per_second)),
         row("share of its processor used", None, |f| f.busy),
@@ -440,9 +447,9 @@ mod tests {
         let direct = [round(0.0, 1.0), round(0.0, 1.0), round(0.0, 3.0)];
         let nginx = [round(10.0, 1.5), round(20.0, 1.5), round(40.0, 3.5)];
         let gateway = [round(15.0, 1.2), round(30.0, 1.2), round(60.0, 3.2)];
-        let rows = judge(&PROBES[0], &direct, &nginx, &gateway);
+        let rows = rows_of_load(&PROBES[0], &direct, &nginx, &gateway);
         assert_eq!((rows[0].gateway, rows[0].ratio), (Some(30.0), Some(1.5)));
-        let rows = judge(&PROBES[1], &direct, &nginx, &gateway);
+        let rows = rows_of_load(&PROBES[1], &direct, &nginx, &gateway);
         assert!((rows[0].gateway.unwrap() - 0.2).abs() < 1e-9);
     }
 

@@ -1,7 +1,8 @@
-//! Other gateways under the same load on the same processor, for `cargo xtask bench --rivals`.
+//! Measurements of other gateways under the same load on the same processor (`cargo xtask bench
+//! --rivals`).
 //!
-//! Each does less than ours while it is measured: LiteLLM checks one key and keeps no accounts
-//! (that takes a database it does not bring along), Portkey checks none and counts nothing.
+//! Each does less work than Portunus: LiteLLM checks one key and keeps no accounts, which would
+//! need a database. Portkey checks no key and counts nothing.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,18 +13,18 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::load::{Load, percentile};
-use super::targets::{SAME, Stage};
+use super::load::{LoadRun, percentile};
+use super::targets::{BenchStage, SAME_FORMAT};
 use super::{PROBES, Probe, milliseconds, usage};
 use crate::gateway::{free_address, pinned};
 use crate::http::Client;
-use crate::process::{Running, Signal};
+use crate::process::{ChildServer, Signal};
 use crate::suite::node;
 use crate::{tools, workspace};
 
-/// How long one may take from its start to its first answer.
-const START: Duration = Duration::from_secs(120);
-/// How many callers at once: enough to keep them busy, few enough for their queues.
+/// Timeout from start to first answer.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// Number of concurrent callers: enough to keep the gateways busy, few enough for their queues.
 const CONNECTIONS: usize = 16;
 const KEY: &str = "sk-bench";
 
@@ -34,22 +35,22 @@ enum Rival {
     Portkey,
 }
 
-/// What was seen of one.
-pub(super) struct Seen {
+/// Figures of one gateway.
+pub(super) struct RivalFigures {
     /// Its name and version.
     pub(super) name: String,
-    /// Processor microseconds per request of each kind of load, in the order of [`loads`]; none
-    /// where it answered with errors.
+    /// Processor microseconds per request, in the order of [`loads`]; `None` if it answered with
+    /// errors.
     pub(super) processor_us: Vec<Option<f64>>,
-    /// To the first byte of an answer, in milliseconds, one caller at a time.
+    /// Time to the first byte of an answer in milliseconds, with one caller.
     pub(super) first_ms: f64,
     /// Memory after the load, in megabytes.
     pub(super) memory_mb: f64,
-    /// From its start to its first answer, in milliseconds.
+    /// Time from start to first answer, in milliseconds.
     pub(super) start_ms: f64,
 }
 
-impl Seen {
+impl RivalFigures {
     pub(super) fn json(&self) -> Value {
         json!({
             "name": self.name,
@@ -61,28 +62,28 @@ impl Seen {
     }
 }
 
-/// The loads they are put under: a small chat, a large prompt, a burst stream.
+/// Returns the loads: a small chat, a large prompt, a burst stream.
 pub(super) fn loads() -> impl Iterator<Item = &'static Probe> {
-    PROBES.iter().filter(|probe| probe.connections > 1 && probe.model == SAME)
+    PROBES.iter().filter(|probe| probe.connections > 1 && probe.model == SAME_FORMAT)
 }
 
-/// Measures each in turn.
-pub(super) fn measure(stage: &Stage, time: Duration) -> Result<Vec<Seen>> {
+/// Measures each gateway in turn.
+pub(super) fn measure(stage: &BenchStage, time: Duration) -> Result<Vec<RivalFigures>> {
     [Rival::LiteLlm, Rival::Portkey].into_iter().map(|rival| rival.measure(stage, time)).collect()
 }
 
 impl Rival {
-    fn measure(self, stage: &Stage, time: Duration) -> Result<Seen> {
+    fn measure(self, stage: &BenchStage, time: Duration) -> Result<RivalFigures> {
         let folder = folder();
         let address = free_address()?;
         let (name, mut command) = self.command(stage, address)?;
         println!("measuring {name}");
         let log = workspace::target().join(format!("bench/{self:?}.log"));
         let begin = Instant::now();
-        let mut running = Running::start(&name, command.current_dir(&folder), &log)?;
+        let mut running = ChildServer::start(&name, command.current_dir(&folder), &log)?;
         let small = loads().next().map(Probe::body).unwrap_or_default();
         let request = self.request(stage, address, &small);
-        running.wait_until(START, || {
+        running.wait_until(START_TIMEOUT, || {
             let answer = |mut client: Client| client.exchange(&request, &mut Vec::new()).ok();
             Client::open(address).ok().and_then(answer).is_some_and(|answer| answer.status == 200)
         })?;
@@ -90,7 +91,7 @@ impl Rival {
         let mut processor_us = Vec::new();
         for probe in loads() {
             let request = self.request(stage, address, &probe.body());
-            let load = Load {
+            let load = LoadRun {
                 address,
                 request: &request,
                 ending: probe.ending(),
@@ -110,17 +111,17 @@ impl Rival {
                 }
             });
         }
-        let alone = Load { address, request: &request, ending: "}", connections: 1, time };
+        let alone = LoadRun { address, request: &request, ending: "}", connections: 1, time };
         let first_ms = milliseconds(percentile(&alone.run(|| ())?.first, 0.5));
         let memory_mb = usage::memory(running.id())?;
-        // One that has to be killed has been measured all the same.
+        // The figures of a gateway that has to be killed are still valid.
         if let Err(e) = running.stop(Signal::Term) {
             println!("{e:#}");
         }
-        Ok(Seen { name, processor_us, first_ms, memory_mb, start_ms })
+        Ok(RivalFigures { name, processor_us, first_ms, memory_mb, start_ms })
     }
 
-    fn command(self, stage: &Stage, address: SocketAddr) -> Result<(String, Command)> {
+    fn command(self, stage: &BenchStage, address: SocketAddr) -> Result<(String, Command)> {
         let source = folder();
         Ok(match self {
             Self::LiteLlm => {
@@ -131,8 +132,8 @@ impl Rival {
                 fs::write(
                     &config,
                     format!(
-                        "model_list:\n  - model_name: {SAME}\n    litellm_params: {{ model: \
-                         openai/{SAME}, api_base: \"http://{upstream}/v1\", api_key: none }}\n\
+                        "model_list:\n  - model_name: {SAME_FORMAT}\n    litellm_params: {{ model: \
+                         openai/{SAME_FORMAT}, api_base: \"http://{upstream}/v1\", api_key: none }}\n\
                          general_settings: {{ master_key: {KEY} }}\n"
                     ),
                 )?;
@@ -159,7 +160,7 @@ impl Rival {
         })
     }
 
-    fn request(self, stage: &Stage, address: SocketAddr, body: &str) -> Vec<u8> {
+    fn request(self, stage: &BenchStage, address: SocketAddr, body: &str) -> Vec<u8> {
         let more = match self {
             Self::LiteLlm => String::new(),
             Self::Portkey => format!(

@@ -1,5 +1,6 @@
-//! What is measured: the simulated upstream itself, nginx in front of it, the gateway in front of
-//! it. Both proxies run on one processor; the upstream and the load share another.
+//! Targets of the measurements: the bare simulated upstream, nginx in front of it, and the gateway
+//! in front of it. Both proxies run on one processor; the upstream and the load generator share
+//! another.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,50 +12,50 @@ use anyhow::{Context, Result, ensure};
 
 use crate::gateway::{Binary, Server, free_address, pinned};
 use crate::http::{self, Client};
-use crate::process::{Running, Scratch, Signal};
+use crate::process::{ChildServer, Signal, TempFolder};
 use crate::tools;
 
 /// A model served in the caller's own format.
-pub(super) const SAME: &str = "m";
-/// A model served in another one.
-pub(super) const OTHER: &str = "t";
-/// The same two, an event at a time.
-pub(super) const SAME_PACED: &str = "p";
-pub(super) const OTHER_PACED: &str = "q";
-/// A model whose streams can be told to fall silent.
-pub(super) const IDLE: &str = "i";
+pub(super) const SAME_FORMAT: &str = "m";
+/// A model served in another format.
+pub(super) const OTHER_FORMAT: &str = "t";
+/// The same two models with paced streams.
+pub(super) const SAME_FORMAT_PACED: &str = "p";
+pub(super) const OTHER_FORMAT_PACED: &str = "q";
+/// A model whose streams can stall.
+pub(super) const IDLE_STREAMS_MODEL: &str = "i";
 /// The pause before each event of a paced stream.
-const PACE: &str = "5ms";
+const EVENT_PAUSE: &str = "5ms";
 /// The cap of the key: more than any load costs.
-const CAP: &str = "1000000";
-/// How long a proxy may take from its start to its first answer.
-const START: Duration = Duration::from_secs(30);
+const KEY_CAP_USD: &str = "1000000";
+/// Timeout of a proxy from start to first answer.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The places a request can be sent to.
+/// A server that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// The upstream, with nothing between.
+    /// The upstream without a proxy.
     Direct,
     /// A plain reverse proxy.
     Nginx,
-    /// The gateway, with everything switched on.
+    /// The gateway with all features enabled.
     Gateway,
 }
 
 impl Target {
-    /// All of them.
+    /// All targets.
     pub(super) const ALL: [Self; 3] = [Self::Direct, Self::Nginx, Self::Gateway];
 }
 
 /// The two processors of a measurement.
-pub(super) struct Cores {
+pub(super) struct CorePair {
     proxy: Option<String>,
     load: Option<String>,
 }
 
-impl Cores {
-    /// Takes the first two processors there are and moves this process to the second. A machine
-    /// with one has nothing to choose.
+impl CorePair {
+    /// Uses the first two processors and moves this process to the second. A machine with one
+    /// processor uses it for everything.
     pub(super) fn take(processors: &[usize]) -> Result<Self> {
         let [proxy, load, ..] = processors else { return Ok(Self { proxy: None, load: None }) };
         let (proxy, load) = (proxy.to_string(), load.to_string());
@@ -64,8 +65,8 @@ impl Cores {
         Ok(Self { proxy: Some(proxy), load: Some(load) })
     }
 
-    /// How they are used, in words.
-    pub(super) fn told(&self) -> String {
+    /// Describes the use of the processors.
+    pub(super) fn describe(&self) -> String {
         match (&self.proxy, &self.load) {
             (Some(proxy), Some(load)) => {
                 format!("proxy on processor {proxy}, load and upstream on processor {load}")
@@ -75,9 +76,9 @@ impl Cores {
     }
 }
 
-/// Where everything is that the targets need.
-pub(super) struct Stage {
-    scratch: Scratch,
+/// Programs, keys and upstreams of the measurements.
+pub(super) struct BenchStage {
+    scratch: TempFolder,
     gateway: Binary,
     nginx: PathBuf,
     key: String,
@@ -86,13 +87,13 @@ pub(super) struct Stage {
     idle: Server,
 }
 
-impl Stage {
+impl BenchStage {
     /// Starts the upstream and prepares a data folder with a key.
-    pub(super) fn set(binary: &Path, cores: &Cores) -> Result<Self> {
+    pub(super) fn set(binary: &Path, cores: &CorePair) -> Result<Self> {
         let nginx = tools::nginx()?;
-        let scratch = Scratch::new("bench")?;
+        let scratch = TempFolder::new("bench")?;
         let gateway = Binary { path: binary.into(), cores: cores.proxy.clone() };
-        let key = gateway.create_capped_key(&scratch.path().join("data"), CAP)?;
+        let key = gateway.create_capped_key(&scratch.path().join("data"), KEY_CAP_USD)?;
         let simulator = Binary { path: binary.into(), cores: cores.load.clone() };
         let simulate = |name: &str, flags: &[&str]| {
             let address = free_address()?;
@@ -101,7 +102,7 @@ impl Stage {
             Server::start("portunus simulate", &mut command, address, "/", &log)
         };
         let upstream = simulate("upstream", &["--canned"])?;
-        let paced = simulate("paced", &["--canned", "--pace", PACE])?;
+        let paced = simulate("paced", &["--canned", "--pace", EVENT_PAUSE])?;
         let idle = simulate("idle", &[])?;
         Ok(Self { scratch, gateway, nginx, key, upstream, paced, idle })
     }
@@ -114,8 +115,8 @@ impl Stage {
     /// The address of the upstream that serves a model.
     pub(super) fn upstream_of(&self, model: &str) -> SocketAddr {
         match model {
-            SAME_PACED | OTHER_PACED => self.paced.address,
-            IDLE => self.idle.address,
+            SAME_FORMAT_PACED | OTHER_FORMAT_PACED => self.paced.address,
+            IDLE_STREAMS_MODEL => self.idle.address,
             _ => self.upstream.address,
         }
     }
@@ -125,7 +126,7 @@ impl Stage {
         self.gateway.cores.as_deref()
     }
 
-    /// A request of the caller. nginx is told by the path which upstream is meant.
+    /// Returns a request of the caller. For nginx the path selects the upstream.
     pub(super) fn request(
         &self,
         target: Target,
@@ -134,14 +135,14 @@ impl Stage {
         body: &str,
     ) -> Vec<u8> {
         let path = match (target, model) {
-            (Target::Nginx, SAME_PACED | OTHER_PACED) => "/paced/v1/chat/completions",
-            (Target::Nginx, IDLE) => "/idle/v1/chat/completions",
+            (Target::Nginx, SAME_FORMAT_PACED | OTHER_FORMAT_PACED) => "/paced/v1/chat/completions",
+            (Target::Nginx, IDLE_STREAMS_MODEL) => "/idle/v1/chat/completions",
             _ => "/v1/chat/completions",
         };
         http::post(address, path, &self.key, body)
     }
 
-    /// Starts a proxy; also tells how long it took to its first good answer to `body`.
+    /// Starts a proxy. Also returns the time to its first good answer to `body`.
     pub(super) fn start(&self, target: Target, body: &str) -> Result<(Server, Duration)> {
         let address = free_address()?;
         let (name, mut command) = match target {
@@ -149,12 +150,12 @@ impl Stage {
             Target::Gateway => ("portunus serve", self.serve(address)?),
             Target::Direct => anyhow::bail!("the upstream runs already"),
         };
-        let request = self.request(target, SAME, address, body);
+        let request = self.request(target, SAME_FORMAT, address, body);
         let log = self.scratch.path().join(format!("{}.log", address.port()));
         let begin = Instant::now();
-        let mut running = Running::start(name, &mut command, &log)?;
+        let mut running = ChildServer::start(name, &mut command, &log)?;
         let mut answered = Duration::ZERO;
-        running.wait_until(START, || {
+        running.wait_until(START_TIMEOUT, || {
             let good = answers(address, &request);
             answered = begin.elapsed();
             good
@@ -162,7 +163,7 @@ impl Stage {
         Ok((Server { running, address }, answered))
     }
 
-    /// Ends the upstreams.
+    /// Stops the upstreams.
     pub(super) fn clear(self) -> Result<()> {
         for server in [self.upstream, self.paced, self.idle] {
             server.running.stop(Signal::Term)?;
@@ -192,14 +193,14 @@ fn answers(address: SocketAddr, request: &[u8]) -> bool {
     client.exchange(request, &mut Vec::new()).is_ok_and(|answer| answer.status == 200)
 }
 
-/// Every model with a provider of its own, of the format it is served in.
-fn gateway_config(stage: &Stage) -> String {
+/// Returns a configuration with one provider per model, in the format of the model.
+fn gateway_config(stage: &BenchStage) -> String {
     let served = [
-        (SAME, "chat"),
-        (OTHER, "messages"),
-        (SAME_PACED, "chat"),
-        (OTHER_PACED, "messages"),
-        (IDLE, "chat"),
+        (SAME_FORMAT, "chat"),
+        (OTHER_FORMAT, "messages"),
+        (SAME_FORMAT_PACED, "chat"),
+        (OTHER_FORMAT_PACED, "messages"),
+        (IDLE_STREAMS_MODEL, "chat"),
     ];
     let entry = |(model, speaks): (&str, &str)| {
         let upstream = stage.upstream_of(model);
@@ -219,11 +220,12 @@ price = {{ input = "1.00", output = "2.00" }}
     served.into_iter().map(entry).collect()
 }
 
-/// One process without a master, so that its processor time is the proxy's; connections are kept
-/// on both sides; streams are passed on as they come.
-fn nginx_config(address: SocketAddr, stage: &Stage, folder: &Path) -> String {
+/// Returns a configuration with one process and no master, so that its processor time is the
+/// proxy's. Connections are kept alive on both sides, and streams are not buffered.
+fn nginx_config(address: SocketAddr, stage: &BenchStage, folder: &Path) -> String {
     let folder = folder.display();
-    let [upstream, paced, idle] = [SAME, SAME_PACED, IDLE].map(|model| stage.upstream_of(model));
+    let [upstream, paced, idle] =
+        [SAME_FORMAT, SAME_FORMAT_PACED, IDLE_STREAMS_MODEL].map(|model| stage.upstream_of(model));
     format!(
         "daemon off;
 master_process off;

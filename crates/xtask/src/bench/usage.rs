@@ -1,23 +1,23 @@
-//! What a process has used so far, as the kernel tells it: processor time with all its threads,
-//! and memory.
+//! Resource usage of a process from `/proc`: processor time of all threads, and memory.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// The kernel counts processor time for other programs to read in hundredths of a second, on
-/// every architecture it runs on today.
-const TICK: Duration = Duration::from_millis(10);
+/// Unit of processor time in `/proc/<pid>/stat`
+/// (<https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>); 10 ms on all current
+/// architectures.
+const CLOCK_TICK: Duration = Duration::from_millis(10);
 
-/// Processor time used so far, all threads together, the ended ones included.
+/// Returns the processor time of all threads so far, including ended ones.
 pub(super) fn processor_time(process: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    ticks(&stat).map(|ticks| TICK * ticks).context("an unknown form of /proc/…/stat")
+    ticks(&stat).map(|ticks| CLOCK_TICK * ticks).context("an unknown form of /proc/…/stat")
 }
 
-/// User and system time. The second field, a name, may hold anything; what follows its closing
-/// parenthesis is plain.
+/// Parses user and system time. The second field is a name that may contain anything; the fields
+/// after its closing parenthesis are numbers.
 fn ticks(stat: &str) -> Option<u32> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
@@ -26,7 +26,7 @@ fn ticks(stat: &str) -> Option<u32> {
     Some(user + system)
 }
 
-/// Memory in use now, in megabytes.
+/// Returns the resident memory in megabytes.
 pub(super) fn memory(process: u32) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     resident(&status).context("an unknown form of /proc/…/status")
@@ -38,29 +38,29 @@ fn resident(status: &str) -> Option<f64> {
     Some(kilobytes * 1024.0 / 1e6)
 }
 
-/// How many threads wanted to run at a time during the last minute. Asked before a measurement,
-/// it tells what else the machine is doing.
-pub(super) fn others() -> Result<f64> {
+/// Returns the load average of the last minute. Before a measurement, it shows the other load of
+/// the machine.
+pub(super) fn load_average() -> Result<f64> {
     let text = fs::read_to_string("/proc/loadavg")?;
     let first = text.split_whitespace().next().and_then(|figure| figure.parse().ok());
     first.context("an unknown form of /proc/loadavg")
 }
 
-/// What the machine's processors call themselves.
+/// Returns the model name of the processor.
 pub(super) fn processor_name() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// The processors this process may use.
+/// Returns the processors that this process may use.
 pub(super) fn processors() -> Result<Vec<usize>> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     Ok(line.map(expand).unwrap_or_default())
 }
 
-/// `0-2,5` in full.
+/// Expands a list such as `0-2,5`.
 fn expand(list: &str) -> Vec<usize> {
     list.trim()
         .split(',')

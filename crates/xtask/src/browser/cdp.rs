@@ -1,5 +1,6 @@
-//! A browser that is driven through a pair of pipes: Chromium reads commands from one and writes
-//! answers to the other, a JSON object each with a zero byte behind it. No driver, no socket.
+//! Chromium, controlled through a pair of pipes with the DevTools protocol
+//! (<https://chromedevtools.github.io/devtools-protocol/>). Commands and answers are JSON objects,
+//! each followed by a zero byte. There is no driver and no socket.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,20 +14,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::process::Running;
+use crate::process::ChildServer;
 use crate::tools;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running browser.
 pub(crate) struct Browser {
     commands: File,
     answers: Receiver<Value>,
-    /// What came before its time.
-    early: VecDeque<Value>,
+    /// Recent events, kept for debugging.
+    recent_events: VecDeque<Value>,
     next: u64,
-    _running: Running,
+    _running: ChildServer,
 }
 
 impl Browser {
@@ -40,14 +41,15 @@ impl Browser {
             tools::run(Command::new("mkfifo").arg(pipe))?;
         }
         let mut command = Command::new("sh");
-        // The shell opens the pipes under the numbers Chromium looks for, then becomes Chromium.
+        // The shell opens the pipes under the file descriptors that Chromium expects, then becomes
+        // Chromium.
         command.args(["-c", r#"exec "$0" "$@" 3<"$DOWN" 4>"$UP""#, "chromium"]);
         command.args(["--headless", "--remote-debugging-pipe", "--no-first-run", "--no-sandbox"]);
         command.args(["--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]);
         command.args(["--disable-background-networking", "--disable-component-update"]);
         command.arg(format!("--user-data-dir={}", folder.join("profile").display()));
         command.arg("about:blank").env("DOWN", &down).env("UP", &up);
-        let running = Running::start("chromium", &mut command, &folder.join("chromium.log"))?;
+        let running = ChildServer::start("chromium", &mut command, &folder.join("chromium.log"))?;
         let commands = File::options().write(true).open(&down)?;
         let incoming = BufReader::new(File::open(&up)?);
         let (tell, answers) = mpsc::channel();
@@ -59,10 +61,10 @@ impl Browser {
                 }
             }
         });
-        Ok(Self { commands, answers, early: VecDeque::new(), next: 0, _running: running })
+        Ok(Self { commands, answers, recent_events: VecDeque::new(), next: 0, _running: running })
     }
 
-    /// Asks the browser, or a page of it, to do something.
+    /// Calls a method of the browser or of a page.
     pub(crate) fn call(&mut self, page: Option<&str>, method: &str, asked: Value) -> Result<Value> {
         self.next += 1;
         let id = self.next;
@@ -74,13 +76,13 @@ impl Browser {
         bytes.push(0);
         self.commands.write_all(&bytes)?;
         loop {
-            let answer = self.answers.recv_timeout(PATIENCE);
+            let answer = self.answers.recv_timeout(ANSWER_TIMEOUT);
             let mut answer =
                 answer.with_context(|| format!("the browser is silent at {method}"))?;
             if answer.get("id").and_then(Value::as_u64) != Some(id) {
-                // Events, of which nothing here makes use; a few are kept for whoever debugs.
-                self.early.push_back(answer);
-                self.early.truncate(100);
+                // Events are not used; a few are kept for debugging.
+                self.recent_events.push_back(answer);
+                self.recent_events.truncate(100);
                 continue;
             }
             if let Some(error) = answer.get("error") {

@@ -1,19 +1,19 @@
-//! Texts that would be scripts if any page took them for more than text: as names of keys, as a
-//! model, in addresses and search fields. On no page does one run, break a page's rules or bring
-//! anything in but its letters.
+//! Script injection: texts that would run if a page did not escape them, as names of keys, as a
+//! model, in URLs and in search fields. No page may run one, violate its content security policy or
+//! show anything but its letters.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::Stage;
+use super::BrowserStage;
 use super::journeys::{PASSWORD, sign_in};
 use super::page::Page;
 
-/// The model that the gateway of these tests serves under a name like these.
+/// Model with a hostile name.
 pub(super) const MODEL: &str = "odd/<img src=x onerror=alert(1)>'\"&";
 
-/// No longer than a key's name may be.
-const TEXTS: [&str; 40] = [
+/// Hostile texts, within the maximum length of a key's name.
+const HOSTILE_TEXTS: [&str; 40] = [
     "<script>alert(1)</script>",
     "<ScRiPt>alert(1)</sCrIpT>",
     "</title><script>alert(1)</script>",
@@ -56,15 +56,15 @@ const TEXTS: [&str; 40] = [
     "&lt;script&gt;alert(1)&lt;/script&gt;",
 ];
 
-/// Runs before anything of a page does, and remembers what must not happen.
-const WATCH: &str = "window.happened = [];\
+/// Script that runs before the page and records forbidden events.
+const RECORD_FORBIDDEN: &str = "window.happened = [];\
     for (const name of ['alert', 'confirm', 'prompt', 'open', 'print'])\
       window[name] = () => { window.happened.push(name); return null };\
     document.addEventListener('securitypolicyviolation',\
       (e) => window.happened.push(e.violatedDirective + ' ' + e.blockedURI));";
 
-/// What no text of ours may bring into a page.
-const STRANGE: &str = "[...document.querySelectorAll('iframe, object, embed, base, marquee, video, \
+/// Script that lists elements no text may add to a page.
+const LIST_FORBIDDEN: &str = "[...document.querySelectorAll('iframe, object, embed, base, marquee, video, \
      math, style, meta[http-equiv], [onerror], [onload], [onfocus], [onbegin], [ontoggle], \
      [onstart], [onmouseover]')].map((e) => e.outerHTML)\
     .concat([...document.scripts].filter((s) => !s.src.startsWith(location.origin + '/') && \
@@ -73,28 +73,28 @@ const STRANGE: &str = "[...document.querySelectorAll('iframe, object, embed, bas
      .filter((e) => /^(javascript:|vbscript:|data:text)/i.test(e.href || e.src || e.action || ''))\
      .map((e) => e.outerHTML)).join('\\n')";
 
-/// Goes to a page and finds nothing but text on it.
-fn harmless(page: &mut Page<'_>, url: &str) -> Result<()> {
+/// Opens a page and fails if a text had an effect.
+fn expect_harmless(page: &mut Page<'_>, url: &str) -> Result<()> {
     page.go(url)?;
     let happened = page.text("JSON.stringify(window.happened)")?;
     ensure!(happened == "[]", "{url}: {happened}");
-    let strange = page.text(STRANGE)?;
+    let strange = page.text(LIST_FORBIDDEN)?;
     ensure!(strange.is_empty(), "{url}: {strange}");
     Ok(())
 }
 
-/// A text as part of an address.
+/// Percent-encodes a text.
 fn escaped(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-pub(super) fn texts(stage: &mut Stage) -> Result<()> {
-    let Stage { browser, url, .. } = stage;
+pub(super) fn texts(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, url, .. } = stage;
     let mut page = Page::open(browser)?;
-    page.call("Page.addScriptToEvaluateOnNewDocument", json!({ "source": WATCH }))?;
+    page.call("Page.addScriptToEvaluateOnNewDocument", json!({ "source": RECORD_FORBIDDEN }))?;
     sign_in(&mut page, url, "olga", PASSWORD)?;
     page.says("Overview")?;
-    // The forms' own addresses, with the session of the page.
+    // Calls the endpoints of the forms with the session of the page.
     let make = format!(
         "(async () => {{ const made = []; for (const name of {}) {{\
            const got = await fetch('/console/keys', {{ method: 'POST',\
@@ -109,16 +109,16 @@ pub(super) fn texts(stage: &mut Stage) -> Result<()> {
              messages: [{{ role: 'user', content: '<script>alert(1)</script>' }}] }}) }});\
          if (!call.ok) return await call.text();\
          return made.map((key) => key.split('-')[2]).join(' '); }})()",
-        json!(TEXTS.as_slice()),
+        json!(HOSTILE_TEXTS.as_slice()),
         json!(MODEL)
     );
     let made = page.text(&make)?;
     let ids: Vec<&str> = made.split(' ').collect();
-    ensure!(ids.len() == TEXTS.len(), "{made}");
+    ensure!(ids.len() == HOSTILE_TEXTS.len(), "{made}");
 
     let model = escaped(MODEL);
-    harmless(&mut page, &format!("{url}/console"))?;
-    // Settled calls are shown once they are posted.
+    expect_harmless(&mut page, &format!("{url}/console"))?;
+    // Settled calls appear after they are posted to the store.
     page.go(&format!("{url}/console/calls"))?;
     page.wait(&format!(
         "document.body.textContent.includes({}) || (location.reload(), false)",
@@ -135,16 +135,16 @@ pub(super) fn texts(stage: &mut Stage) -> Result<()> {
         "/models",
         "/docs",
     ] {
-        harmless(&mut page, &format!("{url}{path}"))?;
+        expect_harmless(&mut page, &format!("{url}{path}"))?;
     }
-    harmless(&mut page, &format!("{url}/models/{model}"))?;
-    harmless(&mut page, &format!("{url}/console/playground?model={model}"))?;
-    harmless(&mut page, &format!("{url}/console/usage?model={model}"))?;
+    expect_harmless(&mut page, &format!("{url}/models/{model}"))?;
+    expect_harmless(&mut page, &format!("{url}/console/playground?model={model}"))?;
+    expect_harmless(&mut page, &format!("{url}/console/usage?model={model}"))?;
     page.go(&format!("{url}/console/calls"))?;
     page.follow(".calls a.id")?;
     let receipt = page.text("location.href")?;
-    harmless(&mut page, &receipt)?;
-    for (id, name) in ids.iter().zip(TEXTS) {
+    expect_harmless(&mut page, &receipt)?;
+    for (id, name) in ids.iter().zip(HOSTILE_TEXTS) {
         let text = escaped(name);
         for path in [
             format!("/console/keys/{id}/edit"),
@@ -154,15 +154,15 @@ pub(super) fn texts(stage: &mut Stage) -> Result<()> {
             format!("/login?next={text}"),
             format!("/console/{text}"),
         ] {
-            harmless(&mut page, &format!("{url}{path}"))?;
+            expect_harmless(&mut page, &format!("{url}{path}"))?;
         }
-        harmless(&mut page, &format!("{url}/console/keys/{id}/revoke"))?;
+        expect_harmless(&mut page, &format!("{url}/console/keys/{id}/revoke"))?;
         page.wait(&format!("document.body.textContent.includes({})", json!(name)))?;
     }
     revoke(&mut page, &ids).context("the keys of this journey are revoked")
 }
 
-/// Leaves the page of keys as it was found, but for names that are crossed out.
+/// Revokes the keys; only their crossed-out names remain.
 fn revoke(page: &mut Page<'_>, ids: &[&str]) -> Result<()> {
     let done = page.eval(&format!(
         "(async () => {{ for (const id of {}) \

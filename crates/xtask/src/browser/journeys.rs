@@ -1,17 +1,17 @@
-//! The journeys, in the order they build on each other.
+//! The journeys. Later ones build on earlier ones.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::Stage;
+use super::BrowserStage;
 use super::office;
 use super::page::Page;
 
-type Journey = fn(&mut Stage) -> Result<()>;
+type Journey = fn(&mut BrowserStage) -> Result<()>;
 
-/// Every journey with its name.
+/// All journeys with their names.
 pub(super) const ALL: [(&str, Journey); 14] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
@@ -30,7 +30,7 @@ pub(super) const ALL: [(&str, Journey); 14] = [
 ];
 
 pub(super) const PASSWORD: &str = "three harbour lights";
-pub(super) const NEW: &str = "four quiet lanterns";
+pub(super) const NEW_PASSWORD: &str = "four quiet lanterns";
 
 /// Signs in on the sign-in page.
 pub(super) fn sign_in(page: &mut Page<'_>, url: &str, login: &str, password: &str) -> Result<()> {
@@ -40,8 +40,8 @@ pub(super) fn sign_in(page: &mut Page<'_>, url: &str, login: &str, password: &st
     page.send("Sign in")
 }
 
-fn first_call(stage: &mut Stage) -> Result<()> {
-    let Stage { browser, url, shots, axe, setup, .. } = stage;
+fn first_call(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, url, shots, axe, setup, .. } = stage;
     let mut page = Page::open(browser)?;
     page.go(setup)?;
     page.inspect("setup", shots, axe)?;
@@ -78,9 +78,9 @@ pub(super) fn call_as_shown(page: &mut Page<'_>) -> Result<()> {
     Ok(())
 }
 
-fn confirm(stage: &mut Stage) -> Result<()> {
+fn confirm(stage: &mut BrowserStage) -> Result<()> {
     let link = stage.mailbox.link("olga@example.com")?;
-    let Stage { browser, url, shots, axe, .. } = stage;
+    let BrowserStage { browser, url, shots, axe, .. } = stage;
     let mut page = Page::open(browser)?;
     page.go(&link)?;
     ensure!(!page.text("location.href")?.contains("/link/"), "the word stays in the address");
@@ -90,8 +90,8 @@ fn confirm(stage: &mut Stage) -> Result<()> {
     page.says("Overview")
 }
 
-fn playground(stage: &mut Stage) -> Result<()> {
-    let Stage { browser, url, shots, axe, .. } = stage;
+fn playground(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, url, shots, axe, .. } = stage;
     let mut page = Page::open(browser)?;
     sign_in(&mut page, url, "olga", PASSWORD)?;
     page.go(&format!("{url}/console/playground?model=demo-chat"))?;
@@ -120,8 +120,8 @@ fn playground(stage: &mut Stage) -> Result<()> {
     page.inspect("reference", shots, axe)
 }
 
-fn keys(stage: &mut Stage) -> Result<()> {
-    let Stage { browser, url, shots, axe, .. } = stage;
+fn keys(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, url, shots, axe, .. } = stage;
     let mut page = Page::open(browser)?;
     sign_in(&mut page, url, "olga", PASSWORD)?;
     page.follow("a[href$='/edit']")?;
@@ -143,9 +143,9 @@ fn keys(stage: &mut Stage) -> Result<()> {
     page.says("Revoked")
 }
 
-fn sign_up(stage: &mut Stage) -> Result<()> {
+fn sign_up(stage: &mut BrowserStage) -> Result<()> {
     {
-        let Stage { browser, url, shots, axe, .. } = stage;
+        let BrowserStage { browser, url, shots, axe, .. } = stage;
         let mut page = Page::open(browser)?;
         sign_in(&mut page, url, "olga", PASSWORD)?;
         page.go(&format!("{url}/console/people"))?;
@@ -164,7 +164,7 @@ fn sign_up(stage: &mut Stage) -> Result<()> {
         page.inspect("signup-sent", shots, axe)?;
     }
     let link = stage.mailbox.link("mia@example.com")?;
-    let Stage { browser, shots, axe, .. } = stage;
+    let BrowserStage { browser, shots, axe, .. } = stage;
     let mut page = Page::open(browser)?;
     page.go(&link)?;
     page.inspect("signup-new", shots, axe)?;
@@ -180,9 +180,9 @@ fn sign_up(stage: &mut Stage) -> Result<()> {
     page.inspect("link-dead", shots, axe)
 }
 
-fn reset(stage: &mut Stage) -> Result<()> {
+fn reset(stage: &mut BrowserStage) -> Result<()> {
     {
-        let Stage { browser, url, shots, axe, .. } = stage;
+        let BrowserStage { browser, url, shots, axe, .. } = stage;
         let mut page = Page::open(browser)?;
         sign_in(&mut page, url, "mia", "not my password")?;
         page.says("do not go together")?;
@@ -194,21 +194,21 @@ fn reset(stage: &mut Stage) -> Result<()> {
         page.says("Look into your mail")?;
     }
     let link = stage.mailbox.link("mia@example.com")?;
-    let Stage { browser, url, shots, axe, .. } = stage;
+    let BrowserStage { browser, url, shots, axe, .. } = stage;
     let mut page = Page::open(browser)?;
     page.go(&link)?;
     page.inspect("reset-new", shots, axe)?;
-    page.fill("#password", NEW)?;
-    page.fill("#again", NEW)?;
+    page.fill("#password", NEW_PASSWORD)?;
+    page.fill("#again", NEW_PASSWORD)?;
     page.send("Set the password")?;
     page.says("Overview")?;
     page.send("Sign out")?;
-    sign_in(&mut page, url, "mia", NEW)?;
+    sign_in(&mut page, url, "mia", NEW_PASSWORD)?;
     page.says("Overview")
 }
 
-fn identity(stage: &mut Stage) -> Result<()> {
-    let Stage { browser, url, shots, axe, .. } = stage;
+fn identity(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, url, shots, axe, .. } = stage;
     let mut page = Page::open(browser)?;
     page.go(&format!("{url}/login"))?;
     page.inspect("login", shots, axe)?;
@@ -224,8 +224,8 @@ fn identity(stage: &mut Stage) -> Result<()> {
     page.inspect("account-linked", shots, axe)
 }
 
-/// The code an app would show, worked out by the page itself.
-const CODE: &str = r"(async (secret) => {
+/// Script that computes the code of an authenticator app (RFC 6238).
+const TOTP_SCRIPT: &str = r"(async (secret) => {
   const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567';
   const bits = [...secret].map((c) => letters.indexOf(c).toString(2).padStart(5, '0')).join('');
   const bytes = Uint8Array.from(bits.match(/.{8}/g), (b) => parseInt(b, 2));
@@ -239,13 +239,13 @@ const CODE: &str = r"(async (secret) => {
 })";
 
 fn code(page: &mut Page<'_>, secret: &str, ahead: u8) -> Result<String> {
-    page.text(&format!("{}({})", CODE.replace("ahead", &ahead.to_string()), json!(secret)))
+    page.text(&format!("{}({})", TOTP_SCRIPT.replace("ahead", &ahead.to_string()), json!(secret)))
 }
 
-fn totp(stage: &mut Stage) -> Result<()> {
-    let Stage { browser, url, shots, axe, .. } = stage;
+fn totp(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, url, shots, axe, .. } = stage;
     let mut page = Page::open(browser)?;
-    sign_in(&mut page, url, "mia", NEW)?;
+    sign_in(&mut page, url, "mia", NEW_PASSWORD)?;
     page.go(&format!("{url}/console/account"))?;
     page.inspect("account", shots, axe)?;
     page.send("Add an app with codes")?;
@@ -258,18 +258,18 @@ fn totp(stage: &mut Stage) -> Result<()> {
     page.inspect("recovery-codes", shots, axe)?;
     page.send("I have kept them")?;
     page.send("Sign out")?;
-    sign_in(&mut page, url, "mia", NEW)?;
+    sign_in(&mut page, url, "mia", NEW_PASSWORD)?;
     page.says("One more step")?;
     page.inspect("second", shots, axe)?;
-    // The code of now was used to add the app; the next one is good already.
+    // The current code was used to add the app; the next one is already valid.
     let next = code(&mut page, &secret, 1)?;
     page.fill("#code", &next)?;
     page.send("Go on")?;
     page.says("Overview")
 }
 
-fn passkey(stage: &mut Stage) -> Result<()> {
-    let Stage { browser, url, shots, axe, binary, data, .. } = stage;
+fn passkey(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, url, shots, axe, binary, data, .. } = stage;
     let made = binary
         .command()
         .args(["users", "create", "nora", "--json", "--data"])

@@ -1,4 +1,4 @@
-//! A real mail server that keeps what it is sent in a folder, and somebody who reads it.
+//! A mail server that stores mails in a folder, and a reader for them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
-use crate::process::Running;
+use crate::process::ChildServer;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A mail server with its mails.
 pub(crate) struct Mailbox {
     folder: PathBuf,
     read: HashSet<PathBuf>,
-    _running: Running,
+    _running: ChildServer,
 }
 
 impl Mailbox {
@@ -28,12 +28,12 @@ impl Mailbox {
         let mut command = Command::new(python);
         command.args(["-m", "aiosmtpd", "-n", "-l", &address.to_string()]);
         command.args(["-c", "aiosmtpd.handlers.Mailbox"]).arg(&mails);
-        let mut running = Running::start("aiosmtpd", &mut command, &folder.join("mail.log"))?;
-        running.wait_until(PATIENCE, || TcpStream::connect(address).is_ok())?;
+        let mut running = ChildServer::start("aiosmtpd", &mut command, &folder.join("mail.log"))?;
+        running.wait_until(PAGE_TIMEOUT, || TcpStream::connect(address).is_ok())?;
         Ok(Self { folder: mails, read: HashSet::new(), _running: running })
     }
 
-    /// The link in the next mail to an address: both parts of the mail must have it.
+    /// Returns the link in the next mail to an address. Both parts of the mail must contain it.
     pub(crate) fn link(&mut self, to: &str) -> Result<String> {
         let begin = Instant::now();
         loop {
@@ -44,7 +44,7 @@ impl Mailbox {
                 if !ours || !self.read.insert(path) {
                     continue;
                 }
-                // Long lines are cut, and the equals sign is the knife.
+                // Quoted-printable breaks long lines with an equals sign (RFC 2045, section 6.7).
                 let plain = mail.replace("=\r\n", "").replace("=\n", "").replace("=3D", "=");
                 let links: Vec<&str> = plain
                     .match_indices("http://localhost:")
@@ -57,7 +57,7 @@ impl Mailbox {
                 ensure!(links.iter().all(|link| link == first), "two links in\n{plain}");
                 return Ok((*first).to_owned());
             }
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > PAGE_TIMEOUT {
                 bail!("no mail with a link came to {to}");
             }
             thread::sleep(Duration::from_millis(20));

@@ -1,6 +1,5 @@
-//! The console in a real browser, with a real mail server and a real provider of identities: every
-//! journey a person makes to get in and to get a key. Pictures of the pages are left in
-//! `target/shots`.
+//! Tests of the console in a real browser, with a real mail server and a real identity provider:
+//! every journey of a person to an account and a key. Screenshots are left in `target/shots`.
 
 mod cdp;
 mod hostile;
@@ -16,7 +15,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::gateway::{Binary, Server, free_address};
-use crate::process::Scratch;
+use crate::process::TempFolder;
 use crate::suite::node;
 use crate::tools::{self, cargo};
 use crate::workspace;
@@ -24,28 +23,28 @@ use cdp::Browser;
 use mailbox::Mailbox;
 
 /// Everything the journeys need.
-struct Stage {
+struct BrowserStage {
     browser: Browser,
     mailbox: Mailbox,
     binary: Binary,
     data: PathBuf,
     /// The gateway's address.
     url: String,
-    /// Where pictures go.
+    /// Folder of the screenshots.
     shots: PathBuf,
-    /// The script that checks pages for accessibility.
+    /// Accessibility checker (<https://github.com/dequelabs/axe-core>).
     axe: String,
-    /// The first line of the gateway's greeting that holds the set-up link.
+    /// The set-up link that the gateway prints at its first start.
     setup: String,
     _gateway: Server,
     _provider: Server,
-    _scratch: Scratch,
+    _scratch: TempFolder,
 }
 
-/// Runs every journey. Whatever fails is told by the journey's name.
+/// Runs every journey. An error names the journey.
 pub(crate) fn run() -> Result<()> {
     tools::run(&mut cargo(&["build", "--workspace", "--bin", "portunus"]))?;
-    let mut stage = Stage::start()?;
+    let mut stage = BrowserStage::start()?;
     for (name, journey) in journeys::ALL {
         println!("    {name}");
         journey(&mut stage).with_context(|| format!("journey: {name}"))?;
@@ -54,13 +53,13 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-impl Stage {
+impl BrowserStage {
     fn start() -> Result<Self> {
         let source = workspace::root().join("tests/browser");
         let python = tools::python("browser", &source.join("requirements.txt"))?;
         let node = node::install("browser", &source)?;
         let axe = fs::read_to_string(node.folder.join("node_modules/axe-core/axe.min.js"))?;
-        let scratch = Scratch::new("browser")?;
+        let scratch = TempFolder::new("browser")?;
         let folder = scratch.path();
 
         let (gateway, provider, mail) = (free_address()?, free_address()?, free_address()?);
@@ -118,7 +117,7 @@ admits = "member"
 lanes = ["demo/demo-chat"]
 price = {{ input = "1.00", output = "2.00" }}
 "#,
-        // A text of JSON is one of TOML too.
+        // A JSON string is also a TOML string.
         odd = serde_json::json!(hostile::MODEL)
     )
 }

@@ -1,27 +1,27 @@
-//! The journeys of an administrator.
+//! Journeys of an administrator.
 
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::Stage;
+use super::BrowserStage;
 use super::journeys::{PASSWORD, sign_in};
 use super::page::Page;
 use crate::gateway::{Server, free_address};
 use crate::http::{self, Client};
 
-/// A page that keeps itself fresh is to hold still for its picture.
+/// Stops the automatic refresh of a page for its screenshot.
 fn still(page: &mut Page<'_>) -> Result<()> {
     page.wait("document.querySelector('[data-live] input').checked")?;
     page.press("[data-live] input")
 }
 
-pub(super) fn look_around(stage: &mut Stage) -> Result<()> {
-    let Stage { browser, url, shots, axe, .. } = stage;
+pub(super) fn look_around(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, url, shots, axe, .. } = stage;
     let mut page = Page::open(browser)?;
     sign_in(&mut page, url, "olga", PASSWORD)?;
     page.go(&format!("{url}/console/providers"))?;
-    // It mends itself, without a new page.
+    // The refresh restores the content without a new page.
     page.eval("document.getElementById('providers').textContent = 'gone'")?;
     page.says("demo/demo-chat")?;
     still(&mut page)?;
@@ -57,8 +57,8 @@ pub(super) fn look_around(stage: &mut Stage) -> Result<()> {
     page.wait("document.querySelector('.brand').textContent === 'Harbour'")
 }
 
-pub(super) fn person(stage: &mut Stage) -> Result<()> {
-    let Stage { browser, url, shots, axe, .. } = stage;
+pub(super) fn person(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, url, shots, axe, .. } = stage;
     let mut page = Page::open(browser)?;
     sign_in(&mut page, url, "olga", PASSWORD)?;
     page.go(&format!("{url}/console/people"))?;
@@ -83,9 +83,9 @@ pub(super) fn person(stage: &mut Stage) -> Result<()> {
     page.says("Who you are")
 }
 
-/// A provider and a model of it, made in the console and served at once.
-pub(super) fn provider(stage: &mut Stage) -> Result<()> {
-    let Stage { browser, binary, data, url, shots, axe, .. } = stage;
+/// Creates a provider and a model in the console and calls the model at once.
+pub(super) fn provider(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, binary, data, url, shots, axe, .. } = stage;
     let house = free_address()?;
     let mut command = binary.simulate(house, &[]);
     let log = data.join("house.log");

@@ -1,4 +1,4 @@
-//! A page in a browser that shares nothing with other pages, as a person would use it.
+//! A browser page in a context of its own, used as a person would.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::cdp::Browser;
 
-/// How long a page may take until it is as expected.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of an expected state of a page.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A page.
 pub(crate) struct Page<'a> {
@@ -22,32 +22,33 @@ pub(crate) struct Page<'a> {
     context: String,
 }
 
-/// How a page is looked at.
+/// Screen size and colour scheme of a screenshot.
 #[derive(Clone, Copy)]
-pub(crate) struct Look {
-    /// Its name in the name of the picture.
+pub(crate) struct ScreenProfile {
+    /// Name in the file name of the screenshot.
     pub(crate) name: &'static str,
     width: u32,
     height: u32,
     scheme: &'static str,
 }
 
-/// How a page is looked at first.
-const FIRST: Look = Look { name: "light", width: 1280, height: 800, scheme: "light" };
+/// Default screen.
+const DEFAULT_SCREEN: ScreenProfile =
+    ScreenProfile { name: "light", width: 1280, height: 800, scheme: "light" };
 
-/// Every way a page is looked at.
-pub(crate) const LOOKS: [Look; 3] = [
-    FIRST,
-    Look { name: "dark", width: 1280, height: 800, scheme: "dark" },
-    Look { name: "phone", width: 390, height: 844, scheme: "light" },
+/// All screens.
+pub(crate) const SCREENS: [ScreenProfile; 3] = [
+    DEFAULT_SCREEN,
+    ScreenProfile { name: "dark", width: 1280, height: 800, scheme: "dark" },
+    ScreenProfile { name: "phone", width: 390, height: 844, scheme: "light" },
 ];
 
 impl<'a> Page<'a> {
-    /// An empty page without any cookies.
+    /// Opens an empty page without cookies.
     pub(crate) fn open(browser: &'a mut Browser) -> Result<Self> {
         let text = |value: &Value, field: &str| {
             let text = value.get(field).and_then(Value::as_str).map(str::to_owned);
-            text.with_context(|| format!("the browser told no {field}"))
+            text.with_context(|| format!("the browser returned no {field}"))
         };
         let made = browser.call(None, "Target.createBrowserContext", json!({}))?;
         let context = text(&made, "browserContextId")?;
@@ -57,7 +58,7 @@ impl<'a> Page<'a> {
         let session = text(&browser.call(None, "Target.attachToTarget", asked)?, "sessionId")?;
         let mut page = Self { browser, session, context };
         page.call("Page.enable", json!({}))?;
-        page.look(FIRST)?;
+        page.look(DEFAULT_SCREEN)?;
         Ok(page)
     }
 
@@ -65,19 +66,19 @@ impl<'a> Page<'a> {
         self.browser.call(Some(&self.session), method, asked)
     }
 
-    /// Goes to an address and waits until its page is there.
+    /// Opens a URL and waits until the page is loaded.
     pub(crate) fn go(&mut self, url: &str) -> Result<()> {
         self.eval("void (window.left = true)").ok();
         self.call("Page.navigate", json!({ "url": url }))?;
         self.arrive()
     }
 
-    /// Waits for the page after the one that was left.
+    /// Waits for the next page.
     fn arrive(&mut self) -> Result<()> {
         self.wait("!window.left && document.readyState === 'complete'")
     }
 
-    /// The value of an expression.
+    /// Returns the value of an expression.
     pub(crate) fn eval(&mut self, script: &str) -> Result<Value> {
         let asked = json!({ "expression": script, "returnByValue": true, "awaitPromise": true });
         let mut told = self.call("Runtime.evaluate", asked)?;
@@ -87,7 +88,7 @@ impl<'a> Page<'a> {
         Ok(told.pointer_mut("/result/value").map(Value::take).unwrap_or_default())
     }
 
-    /// The text of an expression.
+    /// Returns the value of an expression as text.
     pub(crate) fn text(&mut self, script: &str) -> Result<String> {
         let value = self.eval(script)?;
         value.as_str().map(str::to_owned).with_context(|| format!("`{script}` is no text: {value}"))
@@ -96,24 +97,24 @@ impl<'a> Page<'a> {
     /// Waits until an expression is true.
     pub(crate) fn wait(&mut self, script: &str) -> Result<()> {
         let begin = Instant::now();
-        // While a page gives way to the next there is nothing to ask.
+        // Between two pages the evaluation fails.
         while self.eval(script).ok() != Some(Value::Bool(true)) {
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > PAGE_TIMEOUT {
                 let place = self.text("location.href").unwrap_or_default();
                 let seen = self.text("document.body.innerText").unwrap_or_default();
-                bail!("waited in vain for `{script}` at {place}:\n{seen}");
+                bail!("timeout waiting for `{script}` at {place}:\n{seen}");
             }
             thread::sleep(Duration::from_millis(10));
         }
         Ok(())
     }
 
-    /// Waits until the page says something.
+    /// Waits until the page contains a text.
     pub(crate) fn says(&mut self, text: &str) -> Result<()> {
         self.wait(&format!("document.body.innerText.includes({})", json!(text)))
     }
 
-    /// Types into a field, in place of what was there.
+    /// Replaces the content of a field.
     pub(crate) fn fill(&mut self, field: &str, text: &str) -> Result<()> {
         let focus = format!(
             "(() => {{ const f = document.querySelector({}); f.focus(); f.select(); return true }})()",
@@ -124,22 +125,22 @@ impl<'a> Page<'a> {
         Ok(())
     }
 
-    /// Presses something that stays on the page.
+    /// Clicks an element that stays on the page.
     pub(crate) fn press(&mut self, what: &str) -> Result<()> {
         self.eval(&format!("document.querySelector({}).click()", json!(what)))?;
         Ok(())
     }
 
-    /// Presses something that leads to another page, and waits for it.
+    /// Clicks an element that leads to another page, and waits for that page.
     pub(crate) fn follow(&mut self, what: &str) -> Result<()> {
         let script =
             format!("window.left = true; document.querySelector({}).click(); true", json!(what));
-        // The answer may be lost with the page that was asked.
+        // The answer may be lost together with the page.
         self.eval(&script).ok();
         self.arrive()
     }
 
-    /// Presses the button with that text and waits for the page behind it.
+    /// Clicks the button with that text and waits for the next page.
     pub(crate) fn send(&mut self, label: &str) -> Result<()> {
         let find = format!(
             "[...document.querySelectorAll('button, a.button')].find((b) => \
@@ -151,25 +152,25 @@ impl<'a> Page<'a> {
         self.arrive()
     }
 
-    /// Looks at the page on another screen or in other light.
-    pub(crate) fn look(&mut self, look: Look) -> Result<()> {
-        let Look { width, height, scheme, .. } = look;
+    /// Changes the screen size and colour scheme.
+    pub(crate) fn look(&mut self, look: ScreenProfile) -> Result<()> {
+        let ScreenProfile { width, height, scheme, .. } = look;
         let screen =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", screen)?;
         let media = json!({ "features": [
             { "name": "prefers-color-scheme", "value": scheme },
-            // A colour on its way to another is neither.
+            // Transitions would show intermediate colours.
             { "name": "prefers-reduced-motion", "value": "reduce" },
         ] });
         self.call("Emulation.setEmulatedMedia", media)?;
         Ok(())
     }
 
-    /// Looks at the page in every way: keeps a picture of each, and fails if it cannot be used by
-    /// everyone or does not fit the screen.
+    /// Takes a screenshot on every screen. Fails if the page has an accessibility violation or does
+    /// not fit the screen.
     pub(crate) fn inspect(&mut self, name: &str, shots: &Path, axe: &str) -> Result<()> {
-        for look in LOOKS {
+        for look in SCREENS {
             self.look(look)?;
             let wide = self.eval("document.documentElement.scrollWidth > innerWidth")?;
             let metrics = self.call("Page.getLayoutMetrics", json!({}))?;
@@ -182,7 +183,7 @@ impl<'a> Page<'a> {
             let data = shot.get("data").and_then(Value::as_str).context("no picture")?;
             fs::create_dir_all(shots)?;
             fs::write(shots.join(format!("{name}-{}.png", look.name)), STANDARD.decode(data)?)?;
-            ensure!(wide == Value::Bool(false), "{name}: wider than a {} screen", look.name);
+            ensure!(wide == Value::Bool(false), "{name}: wider than the {} screen", look.name);
             if self.eval("typeof axe")? == "undefined" {
                 self.eval(&format!("{axe}; 0"))?;
             }
@@ -190,9 +191,9 @@ impl<'a> Page<'a> {
                 "axe.run().then((told) => told.violations.map((v) => `${v.id}: ${v.help}\\n` + \
                  v.nodes.map((n) => `  ${n.html}\\n  ${n.failureSummary}`).join('\\n')).join('\\n'))",
             )?;
-            ensure!(told.is_empty(), "{name}, {}: not for everyone:\n{told}", look.name);
+            ensure!(told.is_empty(), "{name}, {}: accessibility violations:\n{told}", look.name);
         }
-        self.look(FIRST)
+        self.look(DEFAULT_SCREEN)
     }
 }
 

@@ -1,15 +1,15 @@
-//! The journey of a team: somebody makes it, somebody else is added and makes a key in it, and both
-//! see what was spent.
+//! Journey of a team: one person creates it, another is added and creates a key in it, and both see
+//! the cost.
 
 use anyhow::Result;
 use serde_json::Value;
 
-use super::Stage;
-use super::journeys::{NEW, PASSWORD, call_as_shown, sign_in};
+use super::BrowserStage;
+use super::journeys::{NEW_PASSWORD, PASSWORD, call_as_shown, sign_in};
 use super::page::Page;
 
-pub(super) fn journey(stage: &mut Stage) -> Result<()> {
-    let Stage { browser, url, shots, axe, .. } = stage;
+pub(super) fn journey(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, url, shots, axe, .. } = stage;
     let mut page = Page::open(browser)?;
     sign_in(&mut page, url, "olga", PASSWORD)?;
     page.go(&format!("{url}/console/teams"))?;
@@ -39,7 +39,7 @@ pub(super) fn journey(stage: &mut Stage) -> Result<()> {
     page.wait("document.querySelector(\"[aria-label='Role of olga']\").value === 'manager'")?;
     page.send("Sign out")?;
 
-    sign_in(&mut page, url, "mia", NEW)?;
+    sign_in(&mut page, url, "mia", NEW_PASSWORD)?;
     page.says("Acting for")?;
     page.follow(".acting a[href*='for=']")?;
     page.says("Keys and calls of Night shift")?;
@@ -76,7 +76,7 @@ pub(super) fn journey(stage: &mut Stage) -> Result<()> {
     page.send("Cancel")
 }
 
-/// From the page of a team to its usage, where the call is as soon as it is on the books.
+/// Opens the usage of a team and waits for the settled call.
 fn used(page: &mut Page<'_>) -> Result<()> {
     page.send("Usage")?;
     let place = page.text("location.href")?;

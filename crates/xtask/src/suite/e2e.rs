@@ -1,6 +1,6 @@
-//! The official clients against a real gateway: a process of its own on a free port, with an empty
-//! data folder, and behind it an upstream of each format, so that every request but those in the
-//! upstream's own format is translated. What works is written down as `docs/compatibility.md`.
+//! Tests of the official clients against a real gateway: a process on a free port with an empty
+//! data folder, and one upstream per format, so that requests in every other format are translated.
+//! The results are documented in `docs/compatibility.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,30 +10,30 @@ use anyhow::{Context, Result, ensure};
 
 use super::node;
 use crate::gateway::{Binary, Server, free_address};
-use crate::process::{Scratch, Signal};
+use crate::process::{Signal, TempFolder};
 use crate::tools::{self, cargo};
 use crate::workspace;
 
-/// A gateway with its upstreams. Dropping it ends all of them.
-pub(super) struct Stage {
-    /// The gateway; the upstreams behind it end after it.
+/// A gateway with its upstreams. Dropping it stops all of them.
+pub(super) struct GatewayStage {
+    /// The gateway. It is dropped before the upstreams.
     gateway: Server,
     _upstreams: Vec<Server>,
     binary: Binary,
     data: PathBuf,
-    /// The key of the tests.
+    /// API key of the tests.
     key: String,
-    /// Keys with limits nobody reaches, and with one that is reached at once.
-    roomy: String,
+    /// Keys with a limit that is never reached, and with one that is reached at once.
+    unreached_limit_key: String,
     tight: String,
-    scratch: Scratch,
+    scratch: TempFolder,
 }
 
-impl Stage {
+impl GatewayStage {
     /// Builds the gateway and starts everything.
     pub(super) fn start(python: &Path) -> Result<Self> {
         tools::run(&mut cargo(&["build", "--workspace", "--bin", "portunus"]))?;
-        let scratch = Scratch::new("e2e")?;
+        let scratch = TempFolder::new("e2e")?;
         let folder = scratch.path();
         let binary = Binary { path: workspace::target().join("debug/portunus"), cores: None };
 
@@ -60,7 +60,8 @@ impl Stage {
 
         let data = folder.join("data");
         let key = binary.create_key(&data)?;
-        let roomy = binary.create_key_with(&data, &["--rpm", "1000", "--tpm", "1000000"])?;
+        let unreached_limit_key =
+            binary.create_key_with(&data, &["--rpm", "1000", "--tpm", "1000000"])?;
         let tight = binary.create_key_with(&data, &["--rpm", "1"])?;
         let address = free_address()?;
         let mut serve = binary.serve(address, &data, Some(&config));
@@ -72,33 +73,33 @@ impl Stage {
             binary,
             data,
             key,
-            roomy,
+            unreached_limit_key,
             tight,
             scratch,
         })
     }
 
-    /// A folder for what the tests leave; it goes with the gateway.
+    /// Folder for output of the tests, removed with the gateway.
     pub(super) fn folder(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Tells a command where the gateway is. It leaves nothing behind in the tree.
+    /// Sets the environment of a command: URL, key, and no files in the source tree.
     pub(super) fn tell<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("GATEWAY_URL", format!("http://{}", self.gateway.address))
             .env("GATEWAY_KEY", &self.key)
             .env("GATEWAY_BINARY", &self.binary.path)
-            .env("GATEWAY_ROOMY_KEY", &self.roomy)
+            .env("GATEWAY_ROOMY_KEY", &self.unreached_limit_key)
             .env("GATEWAY_TIGHT_KEY", &self.tight)
             .env("PYTHONDONTWRITEBYTECODE", "1")
     }
 
-    /// Asks the gateway to end and checks its books, whatever the tests did.
+    /// Stops the gateway and verifies its ledger, regardless of the tests' result.
     pub(super) fn end(self, tested: Result<()>) -> Result<()> {
-        let said = self.gateway.running.last_words();
+        let said = self.gateway.running.log_tail();
         let ended = self.gateway.running.stop(Signal::Term);
-        tested.with_context(|| format!("the gateway's last words:\n{said}"))?;
+        tested.with_context(|| format!("the end of the gateway's log:\n{said}"))?;
         let status = ended?;
         let good = status.code() == Some(0);
         ensure!(good, "the gateway ended with {status} when asked to stop\n{said}");
@@ -108,17 +109,17 @@ impl Stage {
     }
 }
 
-/// The Python the tests run on, with the official clients.
+/// Returns a Python with the official clients.
 pub(super) fn python() -> Result<PathBuf> {
     tools::python("e2e", &workspace::root().join("tests/e2e/requirements.txt"))
 }
 
-/// Starts everything, runs the tests of both languages, compares what works with what is told.
+/// Runs the tests of both languages and compares the results with the documented ones.
 pub(super) fn run() -> Result<()> {
     let root = workspace::root();
     let python = python()?;
     let node = node::install("e2e", &root.join("tests/e2e/node"))?;
-    let stage = Stage::start(&python)?;
+    let stage = GatewayStage::start(&python)?;
     let cells = stage.folder().join("cells");
     fs::create_dir_all(&cells)?;
 
@@ -136,11 +137,11 @@ pub(super) fn run() -> Result<()> {
     let in_node = tools::run(stage.tell(&mut tests));
 
     let compared = compare(&python, &cells);
-    // Whatever failed first is told first, but nothing hides what comes after it.
+    // The first failure is returned; later steps still run.
     stage.end(first_of([in_python, in_node, compared]))
 }
 
-/// Writes the table into `target`, and checks the committed one against the same cells.
+/// Writes the table into `target` and compares the committed one with it.
 fn compare(python: &Path, cells: &Path) -> Result<()> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(cells)?.flatten().map(|entry| entry.path()).collect();
@@ -156,7 +157,7 @@ fn compare(python: &Path, cells: &Path) -> Result<()> {
     matrix("check", workspace::root().join("docs/compatibility.md"))
 }
 
-/// The first failure; the others are printed.
+/// Returns the first failure and prints the others.
 fn first_of(results: [Result<()>; 3]) -> Result<()> {
     let mut failures = results.into_iter().filter_map(Result::err);
     let Some(first) = failures.next() else { return Ok(()) };

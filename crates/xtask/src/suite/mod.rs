@@ -1,7 +1,7 @@
-//! `cargo xtask test`: the whole test suite, step by step, with a table and a count at the end.
+//! `cargo xtask test`: the complete test suite in steps, with a summary at the end.
 //!
-//! A failed step does not keep the next ones from running, so that one run shows everything that
-//! is wrong; only when the build breaks is there nothing left to try.
+//! A failed step does not stop the next ones, so that one run shows all failures. Only a failed
+//! build ends the run.
 
 mod agents;
 mod e2e;
@@ -20,7 +20,7 @@ use clap::ValueEnum;
 use crate::tools::{self, cargo};
 use crate::{browser, tidy, workspace};
 
-/// One step of the suite, in the order they run: what is quick to check comes first.
+/// One step of the suite, in order. Quick checks come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Step {
     /// The code is formatted
@@ -48,50 +48,55 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Whether the step runs without being named: what is heavy waits until it is.
-    fn is_usual(self) -> bool {
+    /// Returns true if the step runs by default. Heavy steps run only by name.
+    fn runs_by_default(self) -> bool {
         self != Self::Agents
     }
 }
 
-/// How a step ended.
+/// Result of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum StepResult {
     Passed,
     Failed,
     NotRun,
 }
 
-/// Runs the suite, or one step of it. True when everything passed.
+/// Runs the suite or one step of it. Returns true if everything passed.
 pub(crate) fn run(only: Option<Step>) -> bool {
     let steps = Step::value_variants().iter().filter(|step| match only {
         Some(one) => one == **step,
-        None => step.is_usual(),
+        None => step.runs_by_default(),
     });
-    let mut rows: Vec<(Step, Outcome, Duration)> = Vec::new();
+    let mut rows: Vec<(Step, StepResult, Duration)> = Vec::new();
     let mut broken = false;
     for step in steps.copied() {
         if broken {
-            rows.push((step, Outcome::NotRun, Duration::ZERO));
+            rows.push((step, StepResult::NotRun, Duration::ZERO));
             continue;
         }
         println!("\n==> {}: {}", name(step), about(step));
         let begin = Instant::now();
-        let outcome = match perform(step) {
-            Ok(()) => Outcome::Passed,
+        let outcome = match run_step(step) {
+            Ok(()) => StepResult::Passed,
             Err(error) => {
                 println!("{error:#}");
-                Outcome::Failed
+                StepResult::Failed
             }
         };
-        println!("<== {}: {} in {}", name(step), word(outcome), clock(begin.elapsed()));
+        println!(
+            "<== {}: {} in {}",
+            name(step),
+            result_word(outcome),
+            format_time(begin.elapsed())
+        );
         rows.push((step, outcome, begin.elapsed()));
-        broken = step == Step::Build && outcome == Outcome::Failed;
+        broken = step == Step::Build && outcome == StepResult::Failed;
     }
     summary(&rows)
 }
 
-fn perform(step: Step) -> Result<()> {
+fn run_step(step: Step) -> Result<()> {
     match step {
         Step::Fmt => tools::run(&mut cargo(&["fmt", "--all", "--check"])),
         Step::Tidy => {
@@ -113,8 +118,8 @@ fn perform(step: Step) -> Result<()> {
     }
 }
 
-/// Licences, bans and sources are facts of the lock file. Advisories live on another site: they
-/// are checked where it can be reached, and where it cannot that is said.
+/// Checks licences, bans and sources offline. Advisories need a network and are checked if it is
+/// available.
 fn deny() -> Result<()> {
     let mut command = Command::new(tools::cargo_deny()?);
     command.current_dir(workspace::root()).args(["check", "--hide-inclusion-graph"]);
@@ -126,29 +131,29 @@ fn deny() -> Result<()> {
     tools::run(command.args(["licenses", "bans", "sources"]))
 }
 
-/// Whether a connection can be made soon. Asked on a thread of its own: looking up a name may
-/// take its time where there is no network.
+/// Returns true if a connection can be made within a few seconds. It runs on a thread of its own,
+/// because a name lookup may hang without a network.
 fn reachable(place: &'static str) -> bool {
     let limit = Duration::from_secs(3);
-    let (tell, told) = mpsc::channel();
+    let (tell, received) = mpsc::channel();
     thread::spawn(move || {
         let address = place.to_socket_addrs().ok().and_then(|mut found| found.next());
         let open = address.is_some_and(|at| TcpStream::connect_timeout(&at, limit).is_ok());
-        // Nobody listens any more when this took too long.
+        // The receiver is gone after the timeout.
         tell.send(open).ok();
     });
-    told.recv_timeout(limit).unwrap_or(false)
+    received.recv_timeout(limit).unwrap_or(false)
 }
 
-fn summary(rows: &[(Step, Outcome, Duration)]) -> bool {
+fn summary(rows: &[(Step, StepResult, Duration)]) -> bool {
     println!("\n{:<16} {:<8} {:>8}", "step", "result", "time");
     for (step, outcome, took) in rows {
-        println!("{:<16} {:<8} {:>8}", name(*step), word(*outcome), clock(*took));
+        println!("{:<16} {:<8} {:>8}", name(*step), result_word(*outcome), format_time(*took));
     }
-    let passed = rows.iter().filter(|(_, outcome, _)| *outcome == Outcome::Passed).count();
+    let passed = rows.iter().filter(|(_, outcome, _)| *outcome == StepResult::Passed).count();
     let failed = rows.len() - passed;
     let total = rows.iter().map(|(_, _, took)| *took).sum();
-    println!("{:<16} {:<8} {:>8}\n", "all", "", clock(total));
+    println!("{:<16} {:<8} {:>8}\n", "all", "", format_time(total));
     println!("{passed} passed, {failed} failed");
     failed == 0
 }
@@ -162,15 +167,15 @@ fn about(step: Step) -> String {
     value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
 }
 
-fn word(outcome: Outcome) -> &'static str {
+fn result_word(outcome: StepResult) -> &'static str {
     match outcome {
-        Outcome::Passed => "passed",
-        Outcome::Failed => "FAILED",
-        Outcome::NotRun => "not run",
+        StepResult::Passed => "passed",
+        StepResult::Failed => "FAILED",
+        StepResult::NotRun => "not run",
     }
 }
 
-fn clock(took: Duration) -> String {
+fn format_time(took: Duration) -> String {
     let seconds = took.as_secs();
     match seconds {
         0..10 => format!("{:.1} s", took.as_secs_f64()),
@@ -185,10 +190,10 @@ mod tests {
 
     #[test]
     fn a_step_that_did_not_run_is_no_success() {
-        let passed = (Step::Fmt, Outcome::Passed, Duration::ZERO);
+        let passed = (Step::Fmt, StepResult::Passed, Duration::ZERO);
         assert!(summary(&[passed]));
-        assert!(!summary(&[passed, (Step::Unit, Outcome::NotRun, Duration::ZERO)]));
-        assert!(!summary(&[passed, (Step::Unit, Outcome::Failed, Duration::ZERO)]));
+        assert!(!summary(&[passed, (Step::Unit, StepResult::NotRun, Duration::ZERO)]));
+        assert!(!summary(&[passed, (Step::Unit, StepResult::Failed, Duration::ZERO)]));
     }
 
     #[test]
@@ -201,8 +206,8 @@ mod tests {
 
     #[test]
     fn times_are_told_as_people_tell_them() {
-        assert_eq!(clock(Duration::from_millis(1_240)), "1.2 s");
-        assert_eq!(clock(Duration::from_secs(59)), "59 s");
-        assert_eq!(clock(Duration::from_secs(125)), "2:05 min");
+        assert_eq!(format_time(Duration::from_millis(1_240)), "1.2 s");
+        assert_eq!(format_time(Duration::from_secs(59)), "59 s");
+        assert_eq!(format_time(Duration::from_secs(125)), "2:05 min");
     }
 }

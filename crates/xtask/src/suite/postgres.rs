@@ -1,5 +1,5 @@
-//! What needs a PostgreSQL of its own: a new cluster in a scratch folder, on a free
-//! port, gone afterwards whatever the tests say.
+//! Tests with a PostgreSQL server: a new cluster in a temporary folder on a free port, always
+//! removed afterwards.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -10,27 +10,27 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::process::{Running, Scratch, Signal, free_port};
+use crate::process::{ChildServer, Signal, TempFolder, free_port};
 use crate::tools::{self, cargo};
 use crate::workspace;
 
-/// The user that exists for running PostgreSQL, which refuses to run as root.
-const USER: &str = "postgres";
+/// User account of PostgreSQL, which refuses to run as root.
+const POSTGRES_USER: &str = "postgres";
 
-/// A server with nothing in it.
+/// An empty server.
 pub(crate) struct Postgres {
-    running: Running,
-    /// Its address.
+    running: ChildServer,
+    /// Connection URL.
     pub(crate) url: String,
-    _scratch: Scratch,
+    _scratch: TempFolder,
 }
 
 impl Postgres {
-    /// Starts one.
+    /// Starts a server.
     pub(crate) fn start() -> Result<Self> {
         let programs = tools::postgres()?;
-        let scratch = Scratch::new("postgres")?;
-        let owner = if tools::is_root() { Some(account(USER)?) } else { None };
+        let scratch = TempFolder::new("postgres")?;
+        let owner = if tools::is_root() { Some(user_ids(POSTGRES_USER)?) } else { None };
         if let Some((user, group)) = owner {
             chown(scratch.path(), Some(user), Some(group))?;
         }
@@ -46,14 +46,14 @@ impl Postgres {
         let cluster = scratch.path().join("cluster");
         let mut initdb = program("initdb");
         initdb.args(["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]);
-        initdb.args(["--username", USER, "-D"]).arg(&cluster);
+        initdb.args(["--username", POSTGRES_USER, "-D"]).arg(&cluster);
         let made = initdb.output().context("starting initdb")?;
         ensure!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
 
         let port = free_port()?.to_string();
         let mut server = program("postgres");
         server.arg("-D").arg(&cluster).args(["-p", &port, "-k"]).arg(scratch.path());
-        // The cluster does not outlive the tests, so nothing has to survive a power cut.
+        // The cluster does not outlive the tests, so it needs no durability.
         for setting in [
             "listen_addresses=127.0.0.1",
             "fsync=off",
@@ -62,17 +62,17 @@ impl Postgres {
         ] {
             server.args(["-c", setting]);
         }
-        let mut running = Running::start("postgres", &mut server, &scratch.path().join("log"))?;
+        let mut running = ChildServer::start("postgres", &mut server, &scratch.path().join("log"))?;
         running.wait_until(Duration::from_secs(30), || {
             let mut ask = Command::new(programs.join("pg_isready"));
             ask.args(["-q", "-h", "127.0.0.1", "-p", &port]).status().is_ok_and(|s| s.success())
         })?;
         println!("PostgreSQL listens on port {port}");
-        let url = format!("postgres://{USER}@127.0.0.1:{port}/postgres");
+        let url = format!("postgres://{POSTGRES_USER}@127.0.0.1:{port}/postgres");
         Ok(Self { running, url, _scratch: scratch })
     }
 
-    /// Stops it; whatever the tests said comes first.
+    /// Stops the server. An error of the tests takes precedence.
     pub(crate) fn end(self, tested: Result<()>) -> Result<()> {
         let ended = self.running.stop(Signal::Int);
         tested?;
@@ -81,19 +81,19 @@ impl Postgres {
     }
 }
 
-/// The store's tests.
+/// Runs the tests of the store.
 pub(super) fn run() -> Result<()> {
     let postgres = Postgres::start()?;
-    // Of the whole workspace: by itself a crate wants other features of its dependencies, and all
-    // of them would be built once more.
+    // For the whole workspace: a single crate would select other features and rebuild its
+    // dependencies.
     let store = ["test", "--workspace", "--features", "store/postgres-tests", "--test", "store"];
     let mut tests = cargo(&store);
     let tested = tools::run(tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url));
     postgres.end(tested)
 }
 
-/// Several gateways on one database, with a Valkey and an S3 server each test starts and breaks for
-/// itself.
+/// Runs the tests with several gateways on one database. Each test starts and breaks its own Valkey
+/// and S3 server.
 pub(super) fn run_nodes() -> Result<()> {
     let valkey = tools::valkey()?;
     let python = tools::python("s3", &workspace::root().join("tests/s3/requirements.txt"))?;
@@ -109,13 +109,13 @@ pub(super) fn run_nodes() -> Result<()> {
     postgres.end(tested)
 }
 
-/// The numbers of a user and its group.
-fn account(name: &str) -> Result<(u32, u32)> {
+/// Returns user id and group id.
+fn user_ids(name: &str) -> Result<(u32, u32)> {
     let text = fs::read_to_string(Path::new("/etc/passwd"))?;
-    numbers(&text, name).with_context(|| format!("there is no user `{name}`"))
+    account_ids(&text, name).with_context(|| format!("there is no user `{name}`"))
 }
 
-fn numbers(passwd: &str, name: &str) -> Option<(u32, u32)> {
+fn account_ids(passwd: &str, name: &str) -> Option<(u32, u32)> {
     let mut fields = passwd.lines().map(|line| line.split(':'));
     let mut entry = fields.find(|entry| entry.clone().next() == Some(name))?.skip(2);
     Some((entry.next()?.parse().ok()?, entry.next()?.parse().ok()?))
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_user_is_found_by_its_whole_name() {
         let text = "postgres2:x:7:8::/:\npostgres:x:104:111:,,,:/var/lib/postgresql:/bin/bash\n";
-        assert_eq!(numbers(text, "postgres"), Some((104, 111)));
-        assert_eq!(numbers(text, "nobody"), None);
+        assert_eq!(account_ids(text, "postgres"), Some((104, 111)));
+        assert_eq!(account_ids(text, "nobody"), None);
     }
 }

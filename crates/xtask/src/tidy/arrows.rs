@@ -1,5 +1,7 @@
-//! Which crate may know which, and what every manifest must say. The compiler refuses cycles;
-//! this table also refuses the arrows that would compile but were not designed.
+//! Dependencies between the crates, and the facts every manifest must state.
+//!
+//! The compiler refuses cycles. The order below also refuses dependencies that would compile but
+//! were not designed.
 
 use std::collections::BTreeSet;
 
@@ -8,41 +10,24 @@ use toml::{Table, Value};
 use super::Finding;
 use crate::workspace::Source;
 
-/// The crates of the house, each with those it may depend on.
-const ARROWS: [(&str, &[&str]); 11] = [
-    ("canon", &[]),
-    ("catalog", &["canon"]),
-    ("console", &["canon", "catalog", "ledger", "store"]),
-    ("demo", &["canon", "dialects"]),
-    ("dialects", &["canon"]),
-    ("ledger", &["canon"]),
-    (
-        "portunus",
-        &["canon", "catalog", "console", "demo", "dialects", "ledger", "store", "upstream"],
-    ),
-    ("store", &["canon", "ledger"]),
-    (
-        "testkit",
-        &[
-            "canon", "catalog", "console", "demo", "dialects", "ledger", "portunus", "store",
-            "upstream",
-        ],
-    ),
-    ("upstream", &["canon"]),
-    ("xtask", &[]),
+/// The crates of the workspace. Arrows point only upwards in this list: a crate may depend on the
+/// crates that stand before it.
+const ORDER: [&str; 11] = [
+    "canon", "ledger", "dialects", "catalog", "upstream", "store", "demo", "console", "portunus",
+    "testkit", "xtask",
 ];
 
-/// Every crate's manifest: its arrows, its description, its lints.
+/// Checks every crate's manifest: its dependencies, its description, its lints.
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
-    let manifests = sources.iter().filter_map(|source| Some((member(&source.path)?, source)));
+    let manifests = sources.iter().filter_map(|source| Some((manifest_of(&source.path)?, source)));
     let manifests: Vec<_> = manifests.collect();
     let members: BTreeSet<&str> = manifests.iter().map(|(name, _)| *name).collect();
     let mut findings = Vec::new();
     for (name, source) in &manifests {
         match source.text.parse::<Table>() {
             Ok(manifest) => {
-                findings.extend(facts(name, &manifest, source));
-                findings.extend(turns_back(name, &manifest, source, &members));
+                findings.extend(missing_facts(name, &manifest, source));
+                findings.extend(forbidden_dependencies(name, &manifest, source, &members));
             }
             Err(error) => findings.push(Finding::new(&source.path, 1, error.message())),
         }
@@ -50,13 +35,13 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// The folder name when this is the manifest of a crate of the workspace.
-fn member(path: &str) -> Option<&str> {
+/// The name of the crate's folder, if the path is the manifest of a crate.
+fn manifest_of(path: &str) -> Option<&str> {
     let name = path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?;
     (!name.contains('/')).then_some(name)
 }
 
-fn facts(folder: &str, manifest: &Table, source: &Source) -> Vec<Finding> {
+fn missing_facts(folder: &str, manifest: &Table, source: &Source) -> Vec<Finding> {
     let text = |key: &str| manifest.get("package")?.get(key)?.as_str();
     let lints = manifest.get("lints").and_then(|lints| lints.get("workspace"));
     let mut broken = Vec::new();
@@ -72,21 +57,22 @@ fn facts(folder: &str, manifest: &Table, source: &Source) -> Vec<Finding> {
     broken.into_iter().map(|rule| Finding::new(&source.path, 1, rule)).collect()
 }
 
-fn turns_back(
+fn forbidden_dependencies(
     name: &str,
     manifest: &Table,
     source: &Source,
     members: &BTreeSet<&str>,
 ) -> Vec<Finding> {
-    let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| *from == name) else {
-        let rule = format!("`{name}` is not in the table of arrows; draw it there first");
+    let place = |name: &str| ORDER.iter().position(|ordered| *ordered == name);
+    let Some(own) = place(name) else {
+        let rule = format!("`{name}` is not in the order of the crates; add it there first");
         return vec![Finding::new(&source.path, 1, rule)];
     };
     dependencies(manifest)
         .into_iter()
         .filter(|(to, _)| members.contains(to.as_str()))
-        // Tests of any crate may use the kit made for them: nothing shipped depends on it.
-        .filter(|(to, dev)| !(allowed.contains(&to.as_str()) || *dev && to == "testkit"))
+        // The tests of any crate may use the testkit: nothing that ships depends on it.
+        .filter(|(to, dev)| !(place(to) < Some(own) || *dev && to == "testkit"))
         .map(|(to, _)| {
             let starts = |line: &str| line.split(['=', '.', ' ']).next() == Some(to.as_str());
             let line = source.text.lines().position(starts).map_or(1, |at| at + 1);
@@ -95,7 +81,7 @@ fn turns_back(
         .collect()
 }
 
-/// The names of all dependencies, and whether only tests see them.
+/// The names of all dependencies, each with true if only tests see it.
 fn dependencies(manifest: &Table) -> Vec<(String, bool)> {
     let targets = manifest.get("target").and_then(Value::as_table);
     let targets = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -126,22 +112,22 @@ mod tests {
         Source { path: format!("crates/{name}/Cargo.toml"), text }
     }
 
-    fn told(sources: &[Source]) -> Vec<String> {
+    fn reported(sources: &[Source]) -> Vec<String> {
         check(sources).iter().map(Finding::to_string).collect()
     }
 
     #[test]
-    fn designed_arrows_are_fine() {
+    fn upward_dependencies_are_fine() {
         let ledger =
             manifest("ledger", "[dependencies]\ncanon = { workspace = true }\nserde = \"1\"\n");
-        assert_eq!(told(&[manifest("canon", ""), ledger]), [""; 0]);
+        assert_eq!(reported(&[manifest("canon", ""), ledger]), [""; 0]);
     }
 
     #[test]
-    fn an_arrow_that_turns_back_is_found_on_its_line() {
+    fn an_arrow_that_forbidden_dependencies_is_found_on_its_line() {
         let canon = manifest("canon", "[dependencies]\nledger = { workspace = true }\n");
         let want = "crates/canon/Cargo.toml:7: `canon` may not depend on `ledger`";
-        assert_eq!(told(&[canon, manifest("ledger", "")]), [want]);
+        assert_eq!(reported(&[canon, manifest("ledger", "")]), [want]);
     }
 
     #[test]
@@ -151,7 +137,7 @@ mod tests {
             "[build-dependencies]\nledger = { workspace = true }\n",
             "[target.'cfg(unix)'.dependencies]\nledger = { workspace = true }\n",
         ] {
-            let found = told(&[manifest("canon", rest), manifest("ledger", "")]);
+            let found = reported(&[manifest("canon", rest), manifest("ledger", "")]);
             assert_eq!(found.len(), 1, "{rest}");
         }
     }
@@ -160,29 +146,25 @@ mod tests {
     fn only_tests_may_use_the_testkit() {
         let kit = || manifest("testkit", "");
         let dev = manifest("canon", "[dev-dependencies]\ntestkit = { workspace = true }\n");
-        assert_eq!(told(&[dev, kit()]), [""; 0]);
+        assert_eq!(reported(&[dev, kit()]), [""; 0]);
         let shipped = manifest("canon", "[dependencies]\ntestkit = { workspace = true }\n");
-        assert_eq!(told(&[shipped, kit()]).len(), 1);
+        assert_eq!(reported(&[shipped, kit()]).len(), 1);
     }
 
     #[test]
-    fn a_manifest_says_what_the_crate_is_and_takes_the_lints() {
+    fn a_manifest_needs_name_description_and_lints() {
         let bare = Source { path: "crates/canon/Cargo.toml".into(), text: "[package]\n".into() };
-        assert_eq!(told(&[bare]).len(), 3);
+        assert_eq!(reported(&[bare]).len(), 3);
     }
 
     #[test]
-    fn a_crate_nobody_designed_is_found() {
-        assert_eq!(told(&[manifest("shed", "")]).len(), 1);
+    fn a_dependency_on_itself_is_found() {
+        let canon = manifest("canon", "[dependencies]\ncanon = { workspace = true }\n");
+        assert_eq!(reported(&[canon]).len(), 1);
     }
 
     #[test]
-    fn the_table_itself_never_turns_back() {
-        for (from, to) in ARROWS {
-            for target in to {
-                let (_, onward) = ARROWS.iter().find(|(name, _)| name == target).unwrap();
-                assert!(!onward.contains(&from), "{from} and {target} know each other");
-            }
-        }
+    fn a_crate_outside_the_order_is_found() {
+        assert_eq!(reported(&[manifest("shed", "")]).len(), 1);
     }
 }

@@ -1,11 +1,11 @@
-//! The relative links and images of the documents lead somewhere.
+//! Relative links and images in documents must exist.
 
 use std::path::Path;
 
 use super::Finding;
 use crate::workspace::Source;
 
-/// Relative targets in a document that do not exist beside it.
+/// Reports relative targets that do not exist.
 pub(super) fn broken(source: &Source, root: &Path) -> Vec<Finding> {
     let folder = root.join(&source.path);
     let folder = folder.parent().unwrap_or(root);
@@ -28,14 +28,14 @@ pub(super) fn broken(source: &Source, root: &Path) -> Vec<Finding> {
     findings
 }
 
-/// What a line links to, in Markdown (`](…)`) and in HTML (`src="…"`, `href="…"`).
+/// Returns the link targets of a line, in Markdown (`](…)`) and in HTML (`src="…"`, `href="…"`).
 fn targets(line: &str) -> Vec<&str> {
     let marks = [("](", ')'), ("src=\"", '"'), ("href=\"", '"')];
     let mut found = Vec::new();
     for (open, close) in marks {
         for rest in line.split(open).skip(1) {
             if let Some((target, _)) = rest.split_once(close) {
-                // A Markdown title may follow the address.
+                // A Markdown title may follow the URL.
                 found.extend(target.split_whitespace().next());
             }
         }
@@ -43,7 +43,8 @@ fn targets(line: &str) -> Vec<&str> {
     found
 }
 
-/// The path of a target inside the project; `None` for another site or a heading on the page.
+/// Returns the path of a target inside the project; `None` for another site or a heading on the
+/// page.
 fn local(target: &str) -> Option<&str> {
     let elsewhere = target.contains("://") || target.starts_with("mailto:");
     let path = target.split('#').next().unwrap_or(target);

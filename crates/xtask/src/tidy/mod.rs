@@ -1,9 +1,16 @@
-//! The house rules as code: each rule is a small function from files to findings, with a test of
-//! its own, and the whole of them runs as a test too, so that `cargo test` notices.
+//! House rules as code. Each rule is a function from files to findings and has a test of its own.
+//! A test runs all of them, so that `cargo test` fails where `cargo xtask tidy` would.
 
 mod arrows;
+mod circles;
+mod code;
+mod imports;
+mod limits;
 mod links;
+mod names;
+mod prose;
 mod rules;
+mod spawns;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -33,25 +40,38 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks everything and prints what it found. True when there was nothing.
+/// Prints all findings and the measured figures. Returns true if there is no finding.
 pub(crate) fn run() -> Result<bool> {
-    let findings = check(&workspace::root())?;
+    let root = workspace::root();
+    let sources = workspace::sources(&root)?;
+    let findings = check(&root, &sources);
+    println!("tidy: {}", figures(&sources, &code::product_files(&sources)));
     for finding in &findings {
         println!("{finding}");
     }
     match findings.len() {
-        0 => println!("tidy: nothing to mend"),
+        0 => println!("tidy: no findings"),
         1 => println!("tidy: 1 finding"),
         n => println!("tidy: {n} findings"),
     }
     Ok(findings.is_empty())
 }
 
-/// All findings in the workspace at `root`, in order of their place.
-pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
-    let sources = workspace::sources(root)?;
+/// The measured figures, to compare with [`limits::LIMITS`].
+fn figures(sources: &[Source], product: &[Source]) -> String {
+    format!(
+        "largest circle {}, relative clauses {}, untracked spawns {}, {}",
+        circles::circles(product).first().map_or(0, Vec::len),
+        prose::relative_clauses(sources).len(),
+        spawns::untracked(product).len(),
+        names::figures(product),
+    )
+}
+
+/// All findings in the workspace at `root`, sorted by place.
+fn check(root: &Path, sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for source in &sources {
+    for source in sources {
         findings.extend(rules::leftovers(source));
         if is_rust(source) {
             findings.extend(rules::length(source));
@@ -64,9 +84,14 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     }
     let paths: BTreeSet<&str> = sources.iter().map(|source| source.path.as_str()).collect();
     findings.extend(rules::missing_files(&paths));
-    findings.extend(arrows::check(&sources));
+    findings.extend(arrows::check(sources));
+    let product = code::product_files(sources);
+    findings.extend(circles::check(&product));
+    findings.extend(names::check(&product));
+    findings.extend(prose::check(sources));
+    findings.extend(spawns::check(&product));
     findings.sort();
-    Ok(findings)
+    findings
 }
 
 fn is_rust(source: &Source) -> bool {
@@ -78,14 +103,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_house_is_tidy() {
-        let findings = check(&workspace::root()).unwrap();
-        let told: Vec<String> = findings.iter().map(Finding::to_string).collect();
-        assert!(told.is_empty(), "\n{}\n", told.join("\n"));
+    fn the_workspace_has_no_findings() {
+        let root = workspace::root();
+        let findings = check(&root, &workspace::sources(&root).unwrap());
+        let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
+        assert!(lines.is_empty(), "\n{}\n", lines.join("\n"));
     }
 
     #[test]
-    fn a_finding_is_one_line_an_editor_can_jump_to() {
+    fn a_finding_is_one_line_that_editors_can_open() {
         let finding = Finding::new("crates/a/src/lib.rs", 7, "too long");
         assert_eq!(finding.to_string(), "crates/a/src/lib.rs:7: too long");
     }

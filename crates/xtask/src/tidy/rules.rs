@@ -1,18 +1,18 @@
-//! Rules that look at one file at a time, and the files that must be there.
+//! Rules for single files, and the list of required files.
 
 use std::collections::BTreeSet;
 
 use super::Finding;
 use crate::workspace::Source;
 
-/// A file that grows beyond this holds more than one thing.
+/// Maximum length of a file. A longer file has more than one purpose.
 const MAX_LINES: usize = 600;
 
-/// Files a newcomer, a reproducible build or the checks rely on.
+/// Files that newcomers, reproducible builds or the checks rely on.
 const MUST_EXIST: [&str; 5] = ["Cargo.lock", "README.md", "deny.toml", ".ci/run", "docs/losses.md"];
 
-/// Words of unfinished work, and paths that exist on one machine only. They are written in two
-/// halves so that this list does not find itself.
+/// Words of unfinished work, and paths of a single machine. Each is written in two halves, so that
+/// this list does not report itself.
 const FORBIDDEN: [(&str, &str); 10] = [
     (concat!("to", "do!("), "unfinished code"),
     (concat!("unimpl", "emented!("), "unfinished code"),
@@ -26,7 +26,7 @@ const FORBIDDEN: [(&str, &str); 10] = [
     (concat!("/wo", "rk/"), "a path of one machine"),
 ];
 
-/// The file is short enough to be one thing.
+/// Reports a file that is too long.
 pub(super) fn length(source: &Source) -> Option<Finding> {
     let lines = source.text.lines().count();
     (lines > MAX_LINES).then(|| {
@@ -35,14 +35,13 @@ pub(super) fn length(source: &Source) -> Option<Finding> {
     })
 }
 
-/// The file opens by saying what it is.
+/// Reports a file without an opening paragraph.
 pub(super) fn opening(source: &Source) -> Option<Finding> {
     (!source.text.starts_with("//!"))
         .then(|| Finding::new(&source.path, 1, "does not open with a `//!` paragraph"))
 }
 
-/// No leftovers. A word counts only when it stands alone: a link's path or a checksum may well
-/// hold the same letters.
+/// Reports leftovers. Only whole words count: a URL or a checksum may contain the same letters.
 pub(super) fn leftovers(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, text) in (1..).zip(source.text.lines()) {
@@ -61,13 +60,13 @@ fn stands_alone(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, found)| {
         let before = text.get(..at).and_then(|head| head.chars().next_back());
         let after = text.get(at + found.len()..).and_then(|tail| tail.chars().next());
-        // Before a path, a dot or dash means that it continues a relative path or a host name.
+        // A dot or dash before the word continues a relative path or a host name.
         let inside = |c: char| part_of_word(c) || (word.starts_with('/') && "-.}".contains(c));
         !(before.is_some_and(inside) || ends_open && after.is_some_and(part_of_word))
     })
 }
 
-/// No `From` between a wire format and canon: it could not say what was lost on the way.
+/// Reports `From` between a wire format and canon, because `From` cannot report losses.
 pub(super) fn no_from(source: &Source) -> Vec<Finding> {
     if !source.path.starts_with("crates/dialects/") {
         return Vec::new();
@@ -86,7 +85,7 @@ pub(super) fn no_from(source: &Source) -> Vec<Finding> {
         .collect()
 }
 
-/// The two types of a line that begins `impl From<A> for B` or the same with `TryFrom`.
+/// Returns the two types of `impl From<A> for B` or `impl TryFrom<A> for B`.
 fn from_impl(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start();
     if !line.starts_with("impl") {
@@ -97,8 +96,8 @@ fn from_impl(line: &str) -> Option<(&str, &str)> {
     Some((from.trim_start_matches('&'), to))
 }
 
-/// The names that `use canon::…;` brings into a file. What stands between `use canon::` and the
-/// semicolon is cut at everything that is not part of a name, which is more than enough here.
+/// Returns the names that `use canon::…;` imports. The text up to the semicolon is split at every
+/// character that is not part of a name, which is precise enough.
 fn names_from_canon(text: &str) -> BTreeSet<&str> {
     text.split("use canon::")
         .skip(1)
@@ -112,7 +111,7 @@ fn head(name: &str) -> &str {
     name.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(name)
 }
 
-/// What must be in the root of the workspace is there.
+/// Reports required files that are missing.
 pub(super) fn missing_files(paths: &BTreeSet<&str>) -> Vec<Finding> {
     let missing = MUST_EXIST.iter().filter(|path| !paths.contains(**path));
     missing.map(|path| Finding::new(path, 1, "this file must exist")).collect()

@@ -1,0 +1,29 @@
+//! Constants that the readers and the writers of the chat format share.
+
+use canon::Origin;
+
+/// This format, as other formats name it.
+pub(super) const ORIGIN: Origin = Origin::Chat;
+
+/// Path of the endpoint, <https://platform.openai.com/docs/api-reference/chat/create>.
+pub(super) const PATH: &str = "/v1/chat/completions";
+
+/// Data of the event that ends a stream.
+pub(super) const DONE_MARKER: &[u8] = b"[DONE]";
+
+/// Maximum number of stop sequences: <https://platform.openai.com/docs/api-reference/chat/create>
+/// (`stop`).
+pub(super) const MAX_STOP_SEQUENCES: usize = 4;
+
+/// Field for thinking and its signatures, an extension of OpenRouter.
+pub(super) const REASONING_DETAILS: &str = "reasoning_details";
+
+/// Extras key for message fields only the provider's format has.
+pub(super) const MESSAGE_EXTRA: &str = "message";
+
+/// Loss text for a signature on anything but a thought, a call or a text.
+pub(super) const NO_SIGNATURE_FIELD: &str =
+    "chat clients return signatures only on thinking, text and calls";
+
+/// Loss text for media other than images and one audio clip.
+pub(super) const NO_MEDIA_FIELD: &str = "the chat format has no field for this media";

@@ -1,0 +1,292 @@
+//! Pass-through from chat to chat: the caller's body with few edits, and the provider's frames
+//! unchanged.
+
+use bytes::Bytes;
+use canon::{Fault, Origin, Tier, Trouble, Usage};
+use memchr::memmem::Finder;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use super::names::{DONE_MARKER, PATH};
+use super::{Chat, fault, rules, wire};
+use crate::fields::Object;
+use crate::json::{self, Edit, Segments};
+use crate::served;
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
+
+impl Passage for Chat {
+    fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+        rules::read_facts(body)
+    }
+
+    fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
+        let marks = &peek.marks;
+        let mut edits = peek.edits.clone();
+        let replace = |at: &std::ops::Range<usize>, with| Edit { at: at.clone(), with };
+        if let Some(at) = &marks.model
+            && peek.model != lane.model
+        {
+            edits.push(replace(at, json::quoted(lane.model)));
+        }
+        let mut added = String::new();
+        if let Some(limit) = lane.limit {
+            match &marks.limit {
+                Some(at) => edits.push(replace(at, Bytes::from(limit.to_string()))),
+                None => added.push_str(&format!("\"max_completion_tokens\":{limit},")),
+            }
+        }
+        // Always asks for usage; without it, a stream is billed by an estimate.
+        if peek.stream && !peek.wants_usage {
+            let options = "{\"include_usage\":true}";
+            match &marks.stream_options {
+                Some(at) => edits.push(replace(at, Bytes::from(options))),
+                None => added.push_str(&format!("\"stream_options\":{options},")),
+            }
+        }
+        if !added.is_empty() {
+            edits.push(Edit { at: marks.open..marks.open, with: Bytes::from(added) });
+        }
+        Outgoing { path: PATH.to_owned(), body: Segments::edited(body, edits) }
+    }
+
+    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
+        #[derive(Deserialize)]
+        struct ChatReplyView<'a> {
+            #[serde(borrow, default)]
+            choices: Option<Vec<ChatReplyChoice<'a>>>,
+            #[serde(default, deserialize_with = "wire::optional_usage")]
+            usage: Option<wire::ChatUsage>,
+            #[serde(borrow, default)]
+            service_tier: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            error: Option<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        struct ChatReplyChoice<'a> {
+            #[serde(borrow, default, deserialize_with = "text::maybe")]
+            finish_reason: Option<Cow<'a, str>>,
+            #[serde(borrow, default)]
+            message: Option<&'a RawValue>,
+        }
+        let whole: ChatReplyView<'_> =
+            serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+        if let Some(error) = whole.error {
+            return Err(fault::read_object(error.get()));
+        }
+        let choices = whole.choices.ok_or_else(|| unreadable("there is no `choices`"))?;
+        let usage = whole.usage.map(wire::ChatUsage::into_canon);
+        let messages = choices.iter().filter_map(|choice| choice.message);
+        Ok(Said {
+            finished: choices.iter().all(|choice| choice.finish_reason.is_some()),
+            output_bytes: messages
+                .map(|one| Said::bytes(usage, one.get(), &CHUNK_PATTERNS.texts))
+                .sum(),
+            usage,
+            estimated: false,
+            tier: read_tier(whole.service_tier),
+        })
+    }
+
+    fn sniffer(&self, peek: &Peek) -> Box<dyn Sniffer> {
+        Box::new(ChatStreamMeter {
+            wants_usage: peek.wants_usage,
+            candidates: peek.candidates,
+            ended: Vec::new(),
+            first_chunk: Bytes::new(),
+            totals: Said::default(),
+        })
+    }
+
+    fn break_off(&self, fault: &Fault, _request_id: &str) -> Vec<u8> {
+        let (_, body) = fault::write(fault);
+        [b"data: ".as_slice(), &body, b"\n\n"].concat()
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b": keep-alive\n\n"
+    }
+}
+
+fn read_tier(raw: Option<&RawValue>) -> Option<Tier> {
+    json::word(raw).map(|word| served::read(Origin::Chat, &word))
+}
+
+fn unreadable(why: &str) -> Fault {
+    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
+        .note(format!("not a chat completion: {why}"))
+}
+
+/// Meters the chunks of a stream. Most chunks are not parsed, only searched for a few patterns.
+struct ChatStreamMeter {
+    wants_usage: bool,
+    candidates: u32,
+    /// Candidates with a finish reason.
+    ended: Vec<u32>,
+    /// A chunk with the id and the model of the stream.
+    first_chunk: Bytes,
+    totals: Said,
+}
+
+/// Fields every chunk of a stream repeats.
+#[derive(Default, Deserialize)]
+struct ChatChunkHeader {
+    #[serde(default)]
+    id: Option<Value>,
+    #[serde(default)]
+    created: Option<Value>,
+    #[serde(default)]
+    model: Option<Value>,
+}
+
+impl ChatStreamMeter {
+    /// Creates a chunk with the given choices and the repeated fields of the stream.
+    fn chunk(&self, choices: Vec<Value>) -> Object {
+        let ChatChunkHeader { id, created, model } =
+            serde_json::from_slice(&self.first_chunk).unwrap_or_default();
+        Object::new()
+            .maybe("id", id)
+            .set("object", "chat.completion.chunk")
+            .maybe("created", created)
+            .maybe("model", model)
+            .set("choices", choices)
+    }
+}
+
+fn write_chunk(chunk: Object, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("data: {}\n\n", Value::from(chunk)).as_bytes());
+}
+
+/// Patterns to search chunks for. They are compiled once because building a finder costs more than
+/// searching a chunk.
+struct ChunkPatterns {
+    unfinished: Finder<'static>,
+    error: Finder<'static>,
+    usage: Finder<'static>,
+    no_usage: Finder<'static>,
+    texts: [Finder<'static>; 4],
+}
+
+static CHUNK_PATTERNS: LazyLock<ChunkPatterns> = LazyLock::new(|| ChunkPatterns {
+    unfinished: Finder::new("\"finish_reason\":null"),
+    error: Finder::new("\"error\""),
+    usage: Finder::new("\"usage\""),
+    no_usage: Finder::new("\"usage\":null"),
+    texts: ["\"content\":", "\"reasoning_content\":", "\"arguments\":", "\"name\":"]
+        .map(Finder::new),
+});
+
+/// Estimates the output bytes of a chunk. Most of a chunk is framing; the output is in one of the
+/// text fields.
+fn output_bytes(data: &[u8]) -> u64 {
+    let mut texts = CHUNK_PATTERNS.texts.iter().filter_map(|key| json::text_bytes(data, key));
+    match texts.find(|bytes| *bytes > 0) {
+        Some(bytes) => bytes,
+        None if CHUNK_PATTERNS.texts.iter().any(|key| json::text_bytes(data, key).is_some()) => 0,
+        None => data.len() as u64 / 8,
+    }
+}
+
+#[derive(Deserialize)]
+struct MeteredChunk<'a> {
+    #[serde(borrow, default)]
+    choices: Option<Vec<MeteredChoice<'a>>>,
+    #[serde(default, deserialize_with = "wire::optional_usage")]
+    usage: Option<wire::ChatUsage>,
+    #[serde(borrow, default)]
+    service_tier: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct MeteredChoice<'a> {
+    #[serde(default)]
+    index: Option<u32>,
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    finish_reason: Option<Cow<'a, str>>,
+}
+
+impl Sniffer for ChatStreamMeter {
+    fn frame(&mut self, frame: &Frame) -> Verdict {
+        let data = &frame.data[..];
+        if data == DONE_MARKER {
+            return Verdict::Last;
+        }
+        if self.first_chunk.is_empty() {
+            // Copied, because a slice would keep the whole received buffer alive.
+            self.first_chunk = Bytes::copy_from_slice(data);
+        }
+        let ChunkPatterns { unfinished, error, usage, no_usage, texts: _ } = &*CHUNK_PATTERNS;
+        let is_plain = unfinished.find(data).is_some()
+            && error.find(data).is_none()
+            && (usage.find(data).is_none() || no_usage.find(data).is_some());
+        if is_plain {
+            self.totals.output_bytes += output_bytes(data);
+            return Verdict::Forward;
+        }
+        let chunk: MeteredChunk<'_> = match serde_json::from_slice(data) {
+            Ok(chunk) => chunk,
+            Err(e) => {
+                return Verdict::Fault(
+                    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
+                        .note(format!("unreadable chat chunk: {e}")),
+                );
+            }
+        };
+        if let Some(error) = chunk.error {
+            return Verdict::Fault(fault::read_object(error.get()));
+        }
+        if chunk.choices.is_none() && chunk.usage.is_none() {
+            // An event of the provider's own. SDKs of this format expect `choices` in each chunk.
+            return Verdict::Swallow;
+        }
+        self.totals.tier = read_tier(chunk.service_tier).or(self.totals.tier.take());
+        let choices = chunk.choices.unwrap_or_default();
+        for choice in &choices {
+            if choice.finish_reason.is_some() {
+                self.ended.push(choice.index.unwrap_or(0));
+                self.totals.finished = self.ended.len() >= self.candidates as usize;
+            }
+        }
+        if let Some(counts) = chunk.usage {
+            self.totals.usage =
+                Some(self.totals.usage.unwrap_or_default().merged(counts.into_canon()));
+            if choices.is_empty() && !self.wants_usage {
+                return Verdict::Swallow;
+            }
+        }
+        if !choices.is_empty() {
+            self.totals.output_bytes += output_bytes(data);
+        }
+        Verdict::Forward
+    }
+
+    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+        frame.write_data(out);
+    }
+
+    fn write_end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+        let open = (0..self.candidates).filter(|index| !self.ended.contains(index));
+        let choices = open.map(|index| {
+            let choice = Object::new().set("index", index).set("delta", Object::new());
+            choice.set("logprobs", Value::Null).set("finish_reason", "length").into()
+        });
+        write_chunk(self.chunk(choices.collect()), out);
+        if self.wants_usage {
+            write_chunk(self.chunk(Vec::new()).set("usage", wire::write_usage(usage)), out);
+        }
+        self.totals.finished = true;
+        self.write_end(out);
+    }
+
+    fn said(&self) -> &Said {
+        &self.totals
+    }
+}

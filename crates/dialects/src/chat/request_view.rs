@@ -1,0 +1,331 @@
+//! Borrowed view of a chat request. Rules that concern a message are checked while it is parsed.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+use crate::heads::{self, AnyObject, Outline};
+use crate::text;
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "the body must be a JSON object")]
+pub(super) struct ChatRequestView<'a> {
+    #[serde(borrow, default)]
+    pub(super) model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) messages: Option<ChatMessageList<'a>>,
+    #[serde(default)]
+    pub(super) stream: Option<bool>,
+    #[serde(borrow, default)]
+    pub(super) stream_options: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) max_tokens: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) max_completion_tokens: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(super) n: Option<i64>,
+    #[serde(default)]
+    pub(super) temperature: Option<f64>,
+    #[serde(default)]
+    pub(super) top_p: Option<f64>,
+    #[serde(default)]
+    pub(super) presence_penalty: Option<f64>,
+    #[serde(default)]
+    pub(super) frequency_penalty: Option<f64>,
+    #[serde(default)]
+    pub(super) top_logprobs: Option<i64>,
+    #[serde(default)]
+    pub(super) logprobs: Option<bool>,
+    #[serde(default)]
+    pub(super) seed: Option<i64>,
+    #[serde(borrow, default)]
+    pub(super) stop: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) tools: Option<Vec<ChatToolView<'a>>>,
+    #[serde(borrow, default)]
+    pub(super) tool_choice: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) functions: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) logit_bias: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) metadata: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) response_format: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) reasoning_effort: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) parallel_tool_calls: Option<bool>,
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) user: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) service_tier: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(super) web_search_options: Option<IgnoredAny>,
+    #[serde(default)]
+    pub(super) search_parameters: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ChatToolView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) function: Option<ChatNameView<'a>>,
+    #[serde(borrow, default)]
+    pub(super) custom: Option<ChatNameView<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ChatNameView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) name: Option<Cow<'a, str>>,
+}
+
+/// The conversation. Each message is checked while it is parsed, so that only the ids of tool calls
+/// and results are kept.
+#[derive(Debug, Default)]
+pub(super) struct ChatMessageList<'a> {
+    pub(super) count: usize,
+    /// True if any message has a list of parts as its content.
+    pub(super) has_parts: bool,
+    pub(super) problem: Option<(String, String)>,
+    pub(super) calls: Vec<Cow<'a, str>>,
+    pub(super) results: Vec<(usize, Cow<'a, str>)>,
+}
+
+impl<'de> Outline<'de> for ChatMessageList<'de> {
+    const EXPECTED: &'static str = "a list of messages";
+
+    fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+        let mut all = Self::default();
+        while let Some(message) = items.next_element::<ChatMessageView<'de>>()? {
+            all.has_parts |= matches!(message.content, ChatContentView::Parts { .. });
+            all.check(message);
+            all.count += 1;
+        }
+        Ok(Some(all))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for ChatMessageList<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        heads::read::<ChatMessageList<'de>, D>(from)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "a message object")]
+pub(super) struct ChatMessageView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) role: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) content: ChatContentView<'a>,
+    #[serde(borrow, default)]
+    pub(super) tool_calls: Option<Vec<ChatCallView<'a>>>,
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) tool_call_id: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) function_call: Option<IgnoredAny>,
+    #[serde(default)]
+    pub(super) refusal: Option<IgnoredAny>,
+    #[serde(default)]
+    pub(super) audio: Option<IgnoredAny>,
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) name: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ChatCallView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) function: Option<ChatNameView<'a>>,
+    #[serde(borrow, default)]
+    pub(super) custom: Option<ChatNameView<'a>>,
+}
+
+/// Content of a message: absent, text, or parts with the first invalid one.
+#[derive(Debug, Default)]
+pub(super) enum ChatContentView<'a> {
+    #[default]
+    Absent,
+    Text,
+    Parts {
+        count: usize,
+        problem: Option<(usize, Cow<'a, str>)>,
+    },
+}
+
+impl<'de> Outline<'de> for ChatContentView<'de> {
+    const EXPECTED: &'static str = "a string or a list of parts";
+
+    fn text(_text: &str) -> Option<Self> {
+        Some(Self::Text)
+    }
+
+    fn nothing() -> Option<Self> {
+        Some(Self::Absent)
+    }
+
+    fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+        let (mut count, mut problem) = (0, None);
+        while let Some(part) = items.next_element::<ChatPartView<'de>>()? {
+            if problem.is_none() {
+                problem = part.problem().map(|why| (count, why));
+            }
+            count += 1;
+        }
+        Ok(Some(Self::Parts { count, problem }))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for ChatContentView<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        heads::read::<ChatContentView<'de>, D>(from)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "a part object with a `type`")]
+pub(super) struct ChatPartView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) text: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) image_url: Option<ChatImageUrlView<'a>>,
+    #[serde(default)]
+    pub(super) input_audio: Option<AnyObject>,
+    #[serde(default)]
+    pub(super) file: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with a `url`")]
+pub(super) struct ChatImageUrlView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) url: Option<Cow<'a, str>>,
+}
+
+impl ChatPartView<'_> {
+    fn problem(&self) -> Option<Cow<'static, str>> {
+        let why = match self.r#type.as_deref() {
+            None => "needs a `type`",
+            Some("text") if self.text.is_none() => "needs a `text`",
+            Some("image_url") => match &self.image_url {
+                None => "needs an `image_url`",
+                Some(ChatImageUrlView { url: None }) => "needs an `image_url.url`",
+                Some(ChatImageUrlView { url: Some(url) }) => {
+                    return url_problem(url).map(Cow::Borrowed);
+                }
+            },
+            Some("input_audio") if self.input_audio.is_none() => "needs an `input_audio`",
+            Some("file") if self.file.is_none() => "needs a `file`",
+            Some(_) => return None,
+        };
+        Some(Cow::Borrowed(why))
+    }
+}
+
+fn url_problem(url: &str) -> Option<&'static str> {
+    if url.starts_with("data:") || url.starts_with("https://") || url.starts_with("http://") {
+        None
+    } else {
+        Some("has an `image_url.url` that is neither an https URL nor a data URI")
+    }
+}
+
+impl<'a> ChatMessageList<'a> {
+    fn check(&mut self, message: ChatMessageView<'a>) {
+        if self.problem.is_some() {
+            return;
+        }
+        let index = self.count;
+        if let Some((field, why)) = self.find_problem(&message) {
+            let path = if field.is_empty() {
+                format!("messages[{index}]")
+            } else {
+                format!("messages[{index}].{field}")
+            };
+            self.problem = Some((path, why));
+        }
+        for (at, call) in message.tool_calls.into_iter().flatten().enumerate() {
+            let named = [&call.function, &call.custom]
+                .into_iter()
+                .flatten()
+                .any(|tool| tool.name.as_deref().is_some_and(|name| !name.is_empty()));
+            match call.id {
+                Some(id) if named => self.calls.push(id),
+                _ if self.problem.is_none() => {
+                    let path = format!("messages[{index}].tool_calls[{at}]");
+                    self.problem = Some((path, "needs an `id` and a function `name`".to_owned()));
+                }
+                _ => {}
+            }
+        }
+        if let Some(id) = message.tool_call_id {
+            self.results.push((index, id));
+        }
+    }
+
+    fn find_problem(&self, message: &ChatMessageView<'_>) -> Option<(&'static str, String)> {
+        let problem = |field, why: &str| Some((field, why.to_owned()));
+        let Some(role) = message.role.as_deref() else {
+            return problem("role", "is required");
+        };
+        if let Some(name) = message.name.as_deref()
+            && (name.len() > 256 || name.chars().any(char::is_control))
+        {
+            return problem("name", "must be at most 256 bytes without control characters");
+        }
+        match &message.content {
+            ChatContentView::Parts { count: 0, .. } => {
+                return problem("content", "must not be an empty list");
+            }
+            ChatContentView::Parts { problem: Some((at, why)), .. } => {
+                return Some(("content", format!("part {at} {why}")));
+            }
+            ChatContentView::Absent
+            | ChatContentView::Text
+            | ChatContentView::Parts { problem: None, .. } => {}
+        }
+        let is_empty = matches!(message.content, ChatContentView::Absent);
+        match role {
+            "system" | "developer" | "user" if is_empty => problem("content", "is required"),
+            "system" | "developer" | "user" => None,
+            "assistant" => {
+                let has_other_content = message.tool_calls.is_some()
+                    || message.function_call.is_some()
+                    || message.refusal.is_some()
+                    || message.audio.is_some();
+                if is_empty && !has_other_content {
+                    return problem("content", "is required unless there are `tool_calls`");
+                }
+                None
+            }
+            "tool" => match (&message.tool_call_id, is_empty) {
+                (None, _) => problem("tool_call_id", "is required in a tool message"),
+                (Some(_), true) => problem("content", "is required"),
+                (Some(id), false) if !self.calls.contains(id) => problem(
+                    "tool_call_id",
+                    "answers no call: no earlier assistant message has a `tool_calls` entry \
+                     with this id",
+                ),
+                (Some(id), false) if self.results.iter().any(|(_, seen)| seen == id) => {
+                    problem("tool_call_id", "was answered before")
+                }
+                (Some(_), false) => None,
+            },
+            "function" if message.name.is_none() => {
+                problem("name", "is required in a function message")
+            }
+            "function" => None,
+            _ => problem(
+                "role",
+                "must be one of `system`, `developer`, `user`, `assistant`, `tool`, `function`",
+            ),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! An embeddings request, independent of the format.
+
+use canon::Extras;
+use std::ops::Range;
+
+/// An embeddings request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embed {
+    /// Requested model.
+    pub model: String,
+    /// Inputs, one vector each.
+    pub inputs: Vec<Input>,
+    /// Requested vector length.
+    pub dimensions: Option<u64>,
+    /// Task type in the native format's words. In a batch, the first one.
+    pub task: Option<String>,
+    /// Title of the document. In a batch, the first one.
+    pub title: Option<String>,
+    /// Requested encoding of the vectors.
+    pub encoding: VectorEncoding,
+    /// End user id.
+    pub user: Option<String>,
+    /// Fields only the caller's format has.
+    pub extras: Extras,
+}
+
+/// One input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A text.
+    Text(String),
+    /// A text as token ids of the model.
+    Tokens(Vec<u64>),
+}
+
+/// Encoding of vectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VectorEncoding {
+    /// JSON numbers.
+    #[default]
+    Float,
+    /// Base64 of little-endian 32-bit floats, the default of the official SDKs.
+    Base64,
+}
+
+/// Facts about a request that routing and billing need.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Glimpse {
+    /// Requested model.
+    pub model: String,
+    /// Bytes of the inputs without JSON syntax, to estimate usage the provider does not report.
+    pub weight: u64,
+    /// Byte ranges of the model name.
+    pub named: Vec<Range<usize>>,
+}

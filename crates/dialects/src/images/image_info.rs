@@ -1,0 +1,169 @@
+//! Detects the type and size of an image from its first bytes. Pixels are never decoded.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::engine::{DecodePaddingMode, DecodePaddingMode::Indifferent};
+use canon::{Made, Source};
+
+/// Properties found in the header of an image file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageInfo {
+    /// File format in the API's words: `png`, `jpeg`, `webp` or `gif`.
+    pub format: &'static str,
+    /// Width and height, if the header has them.
+    pub size: Option<(u32, u32)>,
+    /// True if the image may have transparent pixels.
+    pub alpha: bool,
+}
+
+impl ImageInfo {
+    /// Returns the media type.
+    pub fn mime(&self) -> String {
+        format!("image/{}", self.format)
+    }
+}
+
+/// Number of bytes examined. A JPEG may have large metadata before its size.
+const MAX_HEADER_BYTES: usize = 256 << 10;
+
+/// Reads the header of an image. `None` for an unsupported format.
+pub fn measure(bytes: &[u8]) -> Option<ImageInfo> {
+    let bytes = bytes.get(..MAX_HEADER_BYTES.min(bytes.len()))?;
+    if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+        return Some(png(bytes));
+    }
+    if bytes.starts_with(b"\xff\xd8\xff") {
+        return Some(ImageInfo { format: "jpeg", size: jpeg(bytes), alpha: false });
+    }
+    if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+        return Some(webp(bytes));
+    }
+    if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
+        let side = |at| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)));
+        let size = side(6).zip(side(8));
+        return Some(ImageInfo { format: "gif", size, alpha: false });
+    }
+    None
+}
+
+/// Reads the header of a base64-encoded image.
+pub fn base64_image_info(data: &str) -> Option<ImageInfo> {
+    // Four characters encode three bytes, and only whole groups can be decoded (RFC 4648).
+    let most = (MAX_HEADER_BYTES / 3 * 4).min(data.len()) / 4 * 4;
+    let head = data.get(..most)?;
+    measure(&LENIENT_BASE64.decode(head).ok()?)
+}
+
+/// Standard alphabet, with optional padding.
+const LENIENT_BASE64: GeneralPurpose =
+    GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT_CONFIG);
+const LENIENT_CONFIG: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(OPTIONAL_PADDING);
+const OPTIONAL_PADDING: DecodePaddingMode = Indifferent;
+
+/// Decodes base64. `None` if it is invalid.
+pub fn decode(data: &str) -> Option<Vec<u8>> {
+    LENIENT_BASE64.decode(data).ok()
+}
+
+/// Encodes bytes as base64.
+pub fn encode(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// Measures a generated image if it is inline.
+pub fn generated_image_info(made: &Made) -> Option<ImageInfo> {
+    match made {
+        Made::Picture { source: Source::Inline { data, .. }, .. } => base64_image_info(data),
+        Made::Picture { .. } | Made::Failed { .. } => None,
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn png(bytes: &[u8]) -> ImageInfo {
+    let side = |at| Some(u32::from_be_bytes(array(bytes, at)?));
+    let kind = bytes.get(25).copied().unwrap_or_default();
+    // A `tRNS` chunk makes palette and RGB images transparent. See
+    // <https://www.w3.org/TR/png-3/#11tRNS>.
+    let chunk = memchr::memmem::find(bytes, b"tRNS").is_some();
+    ImageInfo { format: "png", size: side(16).zip(side(20)), alpha: matches!(kind, 4 | 6) || chunk }
+}
+
+/// Returns the size from the first frame header, after segments that each state their length.
+fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
+    let mut at = 2_usize;
+    loop {
+        let [mark, kind] = array(bytes, at)?;
+        if mark != 0xff {
+            return None;
+        }
+        match kind {
+            0xff => at += 1,
+            0xd8 | 0x01 | 0xd0..=0xd7 => at += 2,
+            0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
+                let height = u16::from_be_bytes(array(bytes, at + 5)?);
+                let width = u16::from_be_bytes(array(bytes, at + 7)?);
+                return Some((width.into(), height.into()));
+            }
+            _ => at += 2 + usize::from(u16::from_be_bytes(array(bytes, at + 2)?)),
+        }
+    }
+}
+
+fn webp(bytes: &[u8]) -> ImageInfo {
+    let wide = |at| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)) & 0x3fff);
+    let long = |at| {
+        let [a, b, c] = array(bytes, at)?;
+        Some(u32::from_le_bytes([a, b, c, 0]) + 1)
+    };
+    let (size, alpha) = match bytes.get(12..16) {
+        Some(b"VP8 ") => (wide(26).zip(wide(28)), false),
+        Some(b"VP8L") => {
+            let bits = array(bytes, 21).map(u32::from_le_bytes);
+            let size = bits.map(|bits| ((bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1));
+            (size, bits.is_some_and(|bits| bits >> 28 & 1 == 1))
+        }
+        Some(b"VP8X") => {
+            let flags = bytes.get(20).copied().unwrap_or_default();
+            (long(24).zip(long(27)), flags & 0x10 != 0)
+        }
+        _ => (None, false),
+    };
+    ImageInfo { format: "webp", size, alpha }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_format_and_size() {
+        let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x04\0\0\0\x03\0\x08\x06".to_vec();
+        let expected = ImageInfo { format: "png", size: Some((1_024, 768)), alpha: true };
+        assert_eq!(measure(&png), Some(expected));
+        assert_eq!(base64_image_info(&encode(&png)), Some(expected));
+        png[25] = 2;
+        assert!(!measure(&png).unwrap().alpha);
+        let jpeg = b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08\x01\0\x02\0";
+        assert_eq!(measure(jpeg).unwrap().size, Some((512, 256)));
+        let webp = b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\x10\0\0\0\x3f\0\0\x1f\0\0";
+        let expected = ImageInfo { format: "webp", size: Some((64, 32)), alpha: true };
+        assert_eq!(measure(webp), Some(expected));
+        assert_eq!(measure(b"GIF89a\x02\0\x01\0").unwrap().size, Some((2, 1)));
+        assert_eq!(measure(b"<svg/>"), None);
+        assert_eq!(measure(b"MM\0*"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_on_arbitrary_bytes(front in 0_usize..4, rest in prop::collection::vec(any::<u8>(), 0..64)) {
+            let fronts: [&[u8]; 4] =
+                [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF\0\0\0\0WEBPVP8L", b"GIF89a"];
+            measure(&[fronts[front], &rest].concat());
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Pass-through from messages to messages: patches the caller's bytes and meters the provider's
+//! events.
+
+use bytes::Bytes;
+use canon::{Fault, Trouble, Usage};
+use memchr::memmem::Finder;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use super::names::{BETA, PATH};
+use super::thinking::MIN_BUDGET_TOKENS;
+use super::{Messages, fault, read_stream, rules, wire, write_stream};
+use crate::json::{self, Edit, Segments};
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
+
+impl Passage for Messages {
+    fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+        rules::read_facts(body, target.interleaved)
+    }
+
+    fn patch(&self, body: &Bytes, facts: &Peek, lane: &Lane<'_>) -> Outgoing {
+        let marks = &facts.marks;
+        let mut edits = facts.edits.clone();
+        if let Some(at) = &marks.model
+            && facts.model != lane.model
+        {
+            edits.push(Edit { at: at.clone(), with: json::quoted(lane.model) });
+        }
+        if let (Some(limit), Some(at)) = (lane.limit, &marks.limit) {
+            edits.push(Edit { at: at.clone(), with: Bytes::from(limit.to_string()) });
+            edits.extend(lower_budget(body, limit));
+        }
+        Outgoing { path: PATH.to_owned(), body: Segments::edited(body, edits) }
+    }
+
+    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
+        #[derive(Deserialize)]
+        struct MessagesReplyView<'a> {
+            #[serde(borrow, default)]
+            content: Option<&'a RawValue>,
+            #[serde(borrow, default, deserialize_with = "text::maybe")]
+            stop_reason: Option<Cow<'a, str>>,
+            #[serde(borrow, default)]
+            usage: Option<&'a RawValue>,
+            #[serde(default)]
+            error: Option<Value>,
+        }
+        let whole: MessagesReplyView<'_> =
+            serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+        if let Some(error) = whole.error {
+            return Err(fault::read_object(&error));
+        }
+        let content = whole.content.ok_or_else(|| unreadable("there is no `content`"))?;
+        let counts = whole.usage.and_then(wire::MessagesUsage::of);
+        let usage = counts.as_ref().map(wire::MessagesUsage::read);
+        Ok(Said {
+            tier: counts.as_ref().and_then(wire::MessagesUsage::tier),
+            finished: whole.stop_reason.is_some(),
+            output_bytes: Said::bytes(usage, content.get(), &*TEXT_KEYS),
+            usage,
+            estimated: false,
+        })
+    }
+
+    fn sniffer(&self, _facts: &Peek) -> Box<dyn Sniffer> {
+        Box::new(MessagesStreamMeter::default())
+    }
+
+    fn break_off(&self, fault: &Fault, request_id: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        write_stream::write_error(&fault::write(fault, Some(request_id)).1, &mut out);
+        out
+    }
+
+    fn hands_on(&self) -> &'static [&'static str] {
+        &["anthropic-version", BETA]
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b"event: ping\ndata: {\"type\": \"ping\"}\n\n"
+    }
+}
+
+fn unreadable(why: &str) -> Fault {
+    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
+        .note(format!("not a message: {why}"))
+}
+
+/// Lowers the thinking budget below a lowered output limit; the format refuses a larger budget.
+fn lower_budget(body: &Bytes, limit: u64) -> Option<Edit> {
+    #[derive(Deserialize)]
+    struct ThinkingOnlyView<'a> {
+        #[serde(borrow, default)]
+        thinking: Option<&'a RawValue>,
+    }
+    #[derive(Deserialize)]
+    struct BudgetView<'a> {
+        #[serde(borrow, default)]
+        budget_tokens: Option<&'a RawValue>,
+    }
+    let text = std::str::from_utf8(body).ok()?;
+    let whole = serde_json::from_str::<ThinkingOnlyView<'_>>(text).ok()?.thinking?;
+    let inner: BudgetView<'_> = serde_json::from_str(whole.get()).ok()?;
+    let budget = inner.budget_tokens?;
+    if budget.get().parse::<u64>().ok()? < limit {
+        return None;
+    }
+    let (at, with): (Range<usize>, String) = if limit > MIN_BUDGET_TOKENS {
+        (json::range_of(text, budget), (limit - 1).to_string())
+    } else {
+        (json::range_of(text, whole), r#"{"type":"disabled"}"#.to_owned())
+    };
+    Some(Edit { at, with: Bytes::from(with) })
+}
+
+/// Meters the events of a messages stream. Most events are block deltas, of which only the text
+/// length is counted.
+#[derive(Default)]
+struct MessagesStreamMeter {
+    begun: bool,
+    /// The index of the open block.
+    open: Option<u64>,
+    counts: Option<wire::MessagesUsage>,
+    said: Said,
+    /// The usage that the current event lacks, and the position to insert it. The official client
+    /// fails on an event without usage.
+    missing: Option<(usize, String)>,
+}
+
+/// The keys under which a model's output text stands.
+static TEXT_KEYS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
+    ["\"text\":", "\"thinking\":", "\"partial_json\":", "\"name\":"].map(Finder::new)
+});
+
+#[derive(Deserialize)]
+struct MessagesEventView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    message: Option<StartedMessageView<'a>>,
+    #[serde(borrow, default)]
+    delta: Option<StopDeltaView<'a>>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(default)]
+    index: Option<Value>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct StartedMessageView<'a> {
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+}
+
+/// The message of a `message_start` event, verbatim.
+#[derive(Deserialize)]
+struct MessageStartView<'a> {
+    #[serde(borrow)]
+    message: &'a RawValue,
+}
+
+/// Returns the position for usage in a `message_start` event: before the closing brace of its
+/// message.
+fn message_end(data: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(data).ok()?;
+    let MessageStartView { message } = serde_json::from_str(text).ok()?;
+    let end = object_end(message.get().as_bytes())?;
+    Some(json::range_of(text, message).start + end)
+}
+
+/// Returns the position behind the last field of an object; `None` if the object is empty.
+fn object_end(object: &[u8]) -> Option<usize> {
+    let end = object.iter().rposition(|byte| *byte == b'}')?;
+    object.get(..end)?.contains(&b':').then_some(end)
+}
+
+#[derive(Deserialize)]
+struct StopDeltaView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    stop_reason: Option<Cow<'a, str>>,
+}
+
+impl MessagesStreamMeter {
+    fn count(&mut self, later: Option<wire::MessagesUsage>) {
+        if let Some(later) = later {
+            let counts = self.counts.take().unwrap_or_default().then(later);
+            self.said.usage = Some(counts.read());
+            self.said.tier = counts.tier();
+            self.counts = Some(counts);
+        }
+    }
+}
+
+impl Sniffer for MessagesStreamMeter {
+    fn frame(&mut self, frame: &Frame) -> Verdict {
+        let data = &frame.data[..];
+        self.missing = None;
+        let plain = data.starts_with(b"{\"type\":\"content_block_delta\"")
+            || data.starts_with(b"{\"type\": \"content_block_delta\"");
+        if plain {
+            self.said.output_bytes += json::said_bytes(data, &*TEXT_KEYS);
+            return Verdict::Forward;
+        }
+        let event: MessagesEventView<'_> = match serde_json::from_slice(data) {
+            Ok(event) => event,
+            Err(e) => {
+                return Verdict::Fault(
+                    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
+                        .note(format!("unreadable messages event: {e}")),
+                );
+            }
+        };
+        let named = frame.event.as_deref().map(String::from_utf8_lossy);
+        match event.r#type.or(named).as_deref() {
+            Some("message_start") if self.begun => {
+                return Verdict::Fault(read_stream::second_start_error());
+            }
+            Some("message_start") => {
+                self.begun = true;
+                let usage = event.message.and_then(|message| message.usage);
+                if usage.is_none() {
+                    let none = r#","usage":{"input_tokens":0,"output_tokens":0}"#;
+                    self.missing = message_end(data).map(|at| (at, none.to_owned()));
+                }
+                self.count(
+                    usage.and_then(wire::MessagesUsage::of).map(wire::MessagesUsage::opening),
+                );
+            }
+            Some("message_delta") => {
+                if event.usage.is_none() {
+                    let guess = self.said.output_bytes.div_ceil(4);
+                    let guess = format!(r#","usage":{{"output_tokens":{guess}}}"#);
+                    self.missing = object_end(data).map(|at| (at, guess));
+                }
+                self.count(event.usage.and_then(wire::MessagesUsage::of));
+                self.said.finished |= event.delta.is_some_and(|delta| delta.stop_reason.is_some());
+            }
+            Some("message_stop") => return Verdict::Last,
+            Some("error") => {
+                return Verdict::Fault(fault::read_object(&event.error.unwrap_or_default()));
+            }
+            Some("content_block_stop") => self.open = None,
+            Some("content_block_start" | "content_block_delta") => {
+                self.open = event.index.as_ref().and_then(Value::as_u64);
+                self.said.output_bytes += json::said_bytes(data, &*TEXT_KEYS);
+            }
+            _ => {}
+        }
+        Verdict::Forward
+    }
+
+    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+        // Clients ignore an event without an `event:` line.
+        let name = match &frame.event {
+            Some(name) => Some(Cow::Borrowed(&name[..])),
+            None => event_type(&frame.data).map(|kind| Cow::Owned(kind.into_bytes())),
+        };
+        if let Some(name) = name {
+            out.extend_from_slice(b"event: ");
+            out.extend_from_slice(&name);
+            out.push(b'\n');
+        }
+        let complete = self.missing.as_ref().and_then(|(at, with)| {
+            let (head, tail) = frame.data.split_at_checked(*at)?;
+            Some([head, with.as_bytes(), tail].concat())
+        });
+        match complete {
+            Some(data) => Frame::data(data).write_data(out),
+            None => frame.write_data(out),
+        }
+    }
+
+    fn write_end(&self, out: &mut Vec<u8>) {
+        write_stream::write_stop(out);
+    }
+
+    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+        write_stream::write_truncated(self.open.take(), usage, out);
+        self.said.finished = true;
+    }
+
+    fn said(&self) -> &Said {
+        &self.said
+    }
+}
+
+/// Returns the type in the data, if it fits on one line.
+fn event_type(data: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct TypeOnlyView {
+        r#type: String,
+    }
+    let TypeOnlyView { r#type } = serde_json::from_slice(data).ok()?;
+    r#type.chars().all(|c| c.is_ascii_graphic()).then_some(r#type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_usage_is_added_and_nothing_else_changes() {
+        let events = [
+            (r#"{"type":"message_start","message":{"id":"m","content":[]} }"#, true),
+            (
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}"#,
+                false,
+            ),
+            (r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}, "usage":null}"#, true),
+            (r#"{"type":"message_delta","delta":{},"usage":{"output_tokens":3}}"#, false),
+        ];
+        let mut meter = MessagesStreamMeter::default();
+        for (event, lacks) in events {
+            let frame = Frame::data(event);
+            assert_eq!(meter.frame(&frame), Verdict::Forward);
+            let mut out = Vec::new();
+            meter.write(&frame, &mut out);
+            let out = String::from_utf8(out).unwrap();
+            let data = out.split_once("data: ").unwrap().1.trim_end();
+            assert_eq!(data == event, !lacks, "{data}");
+            let written: Value = serde_json::from_str(data).unwrap();
+            let counted = match written["type"].as_str() {
+                Some("message_start") => &written["message"]["usage"]["input_tokens"],
+                Some("message_delta") => &written["usage"]["output_tokens"],
+                _ => continue,
+            };
+            assert!(counted.is_u64(), "{data}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Signatures in the two fields that a client of this format returns unchanged,
+//! <https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking>.
+//!
+//! `thinking.signature` and `redacted_thinking.data` hold this format's own signatures verbatim. A
+//! foreign signature of a thought stands in the same field inside an envelope (`crate::envelope`).
+//!
+//! A signature of any other part, such as a native one on a function call, has no field. It travels
+//! in an extra `redacted_thinking` block, the carrier. The `data` of a carrier is an envelope of
+//! the signature's own origin around `SEPARATOR target SEPARATOR token`. The target names the part
+//! of the turn that the signature belongs to:
+//!
+//! | target     | part                                                                    |
+//! | -          | -                                                                       |
+//! | `call ID`  | the tool call with that id, anywhere in the turn                        |
+//! | `next`     | the part right after the carrier                                        |
+//! | `text`     | an empty text in the place of the carrier                               |
+//! | `text:A:B` | these characters of the text before the carrier, see `crate::stretch`   |
+//!
+//! The carrier stands before its part, because clients cut thinking off the end of a turn. Only a
+//! signature that arrived after its text had begun follows the text: a text that continues stays
+//! one block, and [`OpenText`] keeps the signatures of its spans until something else follows. If
+//! nothing follows, they are not written at all, because clients take the last block for the answer
+//! (Claude Code prints it). The signature cache (`crate::keepsake`) restores those. `restore` puts
+//! the others back when the history is read, and drops a signature whose part the client left out.
+//! Carriers never reach a provider.
+
+use canon::{Kind, Media, MediaKind, Part, Seal, Source, Thought};
+use serde_json::Value;
+
+use super::names::ORIGIN;
+use super::tool_names;
+use crate::fields::Object;
+use crate::{envelope, stretch};
+
+/// Separates target and token in a carrier; no provider's token contains it.
+const SEPARATOR: char = '\u{1}';
+
+/// The prefix of every envelope. It is the same in both base64 alphabets.
+pub(super) const ENVELOPE_PREFIX: &str = "pttQVDF";
+
+/// Returns true if a token is an envelope of the gateway and not a provider's token.
+pub(super) fn is_wrapped(token: &str) -> bool {
+    is_carrier(token).is_some()
+}
+
+/// Returns true for the envelope of a carrier, false for that of a thought, `None` for any other
+/// token.
+pub(super) fn is_carrier(token: &str) -> Option<bool> {
+    let seal = envelope::unwrap(token, ORIGIN);
+    (seal != Seal::new(ORIGIN, token)).then(|| seal.open().1.starts_with(SEPARATOR))
+}
+
+/// The author of the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BlockAuthor {
+    /// A client, which may return foreign signatures.
+    History,
+    /// A provider. Its tokens are its own, even if they look like an envelope.
+    Answer,
+}
+
+/// Reads the signature of a token in one of the two fields.
+pub(super) fn read(token: String, side: BlockAuthor) -> Option<Seal> {
+    if token.is_empty() {
+        return None;
+    }
+    Some(match side {
+        BlockAuthor::History => envelope::unwrap(&token, ORIGIN),
+        BlockAuthor::Answer => Seal::new(ORIGIN, token),
+    })
+}
+
+/// Returns the token for a signature shown to a client.
+pub(super) fn write(seal: &Seal) -> String {
+    match seal.for_origin(ORIGIN) {
+        Some(token) => token.to_owned(),
+        None => envelope::wrap(seal),
+    }
+}
+
+/// The part of a turn that a carried signature belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SignatureTarget<'a> {
+    Call(&'a str),
+    /// The part after the carrier.
+    Next,
+    /// An empty text in the carrier's place.
+    Text,
+    /// A span of the text before the carrier: start and length in characters.
+    Span(usize, usize),
+}
+
+/// A text block that may continue, and the signatures that arrived after it had begun.
+#[derive(Debug, Default)]
+pub(super) struct OpenText {
+    /// The number of characters so far.
+    chars: usize,
+    seals: Vec<(Seal, SignatureTarget<'static>)>,
+}
+
+impl OpenText {
+    /// Returns true if the next text continues this one, because a signature alone split them.
+    pub(super) const fn continues_with(&self, sealed: bool) -> bool {
+        sealed || !self.seals.is_empty()
+    }
+
+    /// Adds text and the signature that covers it.
+    pub(super) fn add(&mut self, text: &str, seal: Option<Seal>) {
+        let (start, length) = (self.chars, text.chars().count());
+        self.chars += length;
+        self.seals.extend(seal.map(|seal| (seal, SignatureTarget::Span(start, length))));
+    }
+
+    /// Returns the carriers to write when something follows.
+    pub(super) fn carriers(self) -> impl Iterator<Item = Value> {
+        self.seals.into_iter().map(|(seal, target)| carrier(&seal, &target))
+    }
+}
+
+/// Returns the carrier of a signature.
+pub(super) fn carrier(seal: &Seal, target: &SignatureTarget<'_>) -> Value {
+    let (origin, token) = seal.open();
+    let target = match target {
+        SignatureTarget::Call(id) => format!("call {}", tool_names::write(id)),
+        SignatureTarget::Next => "next".to_owned(),
+        SignatureTarget::Text => "text".to_owned(),
+        SignatureTarget::Span(start, length) => stretch::name(*start, *length),
+    };
+    let inside = Seal::new(origin, format!("{SEPARATOR}{target}{SEPARATOR}{token}"));
+    Object::new().set("type", "redacted_thinking").set("data", envelope::wrap(&inside)).into()
+}
+
+/// Puts the carried signatures of a turn back on their parts.
+pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
+    if !parts.iter().any(|part| carried_signature(part).is_some()) {
+        return parts;
+    }
+    let mut all: Vec<Part> = Vec::with_capacity(parts.len());
+    let mut calls: Vec<(String, Seal)> = Vec::new();
+    let mut spans: Vec<(String, Seal)> = Vec::new();
+    let mut next = None;
+    for mut part in parts {
+        match carried_signature(&part) {
+            None => {
+                split_signed_spans(&mut all, &mut spans);
+                if let Some(seal) = next.take() {
+                    part.kind = image_from_markdown(part.kind);
+                    part.seal = Some(seal);
+                }
+                all.push(part);
+            }
+            Some((target, seal)) => match target.as_str() {
+                "next" => next = Some(seal),
+                "text" => all.push(Part::text("").sealed(Some(seal))),
+                other if stretch::is_name(other) => spans.push((target, seal)),
+                other => {
+                    if let Some(id) = other.strip_prefix("call ") {
+                        calls.push((tool_names::read(id.to_owned()), seal));
+                    }
+                }
+            },
+        }
+    }
+    split_signed_spans(&mut all, &mut spans);
+    for part in &mut all {
+        if let Kind::ToolCall(call) = &part.kind
+            && let Some(at) = calls.iter().position(|(id, _)| *id == call.id)
+        {
+            part.seal = Some(calls.swap_remove(at).1);
+        }
+    }
+    all
+}
+
+/// Splits the last text, so that each signed span is a part of its own.
+fn split_signed_spans(all: &mut Vec<Part>, seals: &mut Vec<(String, Seal)>) {
+    let seals = std::mem::take(seals);
+    if seals.is_empty() {
+        return;
+    }
+    if let Some(text) = all.pop_if(|last| matches!(last.kind, Kind::Text { .. })) {
+        all.extend(stretch::cut_part(text, stretch::named(seals)));
+    }
+}
+
+/// Reads an image from its markdown form. The signature is valid only on the image.
+fn image_from_markdown(kind: Kind) -> Kind {
+    let Kind::Text { text, .. } = &kind else { return kind };
+    let inside = text.strip_prefix("![image](data:").and_then(|rest| rest.strip_suffix(')'));
+    let Some((mime, data)) = inside.and_then(|rest| rest.split_once(";base64,")) else {
+        return kind;
+    };
+    let source = Source::Inline { mime: mime.to_owned(), data: data.to_owned() };
+    let kind = MediaKind::Image;
+    Kind::Media(Media { kind, source, name: None, detail: None, clip: None })
+}
+
+/// Returns target and signature of a carrier; `None` for any other part.
+fn carried_signature(part: &Part) -> Option<(String, Seal)> {
+    let Kind::Thought(Thought { redacted: true, .. }) = &part.kind else { return None };
+    let (origin, inside) = part.seal.as_ref()?.open();
+    let (target, token) = inside.strip_prefix(SEPARATOR)?.split_once(SEPARATOR)?;
+    Some((target.to_owned(), Seal::new(origin, token)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{read_blocks, write_reply_blocks};
+    use super::*;
+    use crate::fields::Path;
+    use canon::{Losses, Origin, ToolCall};
+
+    fn call(id: &str) -> Part {
+        let (id, name) = (id.to_owned(), "f".to_owned());
+        let arguments = r#"{"a":1}"#.to_owned();
+        Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }))
+    }
+
+    fn round_trip(parts: &[Part]) -> Vec<Part> {
+        let mut losses = Losses::new();
+        let blocks =
+            write_reply_blocks::ReplyBlocks::new("x").write_all(parts.to_vec(), &mut losses);
+        assert!(losses.is_empty(), "{losses:?}");
+        let read = |value| read_blocks::read(value, &Path::Root, BlockAuthor::History).unwrap();
+        restore(blocks.into_iter().map(read).collect())
+    }
+
+    #[test]
+    fn every_signature_is_restored_to_its_part() {
+        let seal = |origin, token: &str| Some(Seal::new(origin, token));
+        let thought = |text: &str, redacted| {
+            Part::new(Kind::Thought(Thought { text: text.to_owned(), redacted }))
+        };
+        let parts = vec![
+            thought("hm", false).sealed(seal(Origin::Messages, "own")),
+            thought("", true).sealed(seal(Origin::Messages, "own, hidden")),
+            thought("so", false).sealed(seal(Origin::Native, "native")),
+            thought("", true).sealed(seal(Origin::Responses, "responses")),
+            Part::text("let me see").sealed(seal(Origin::Native, "on text")),
+            call("one").sealed(seal(Origin::Native, "on the first")),
+            call("two"),
+            call("th:ree").sealed(seal(Origin::Native, "on the third")),
+            Part::text("").sealed(seal(Origin::Native, "on nothing")),
+        ];
+        assert_eq!(round_trip(&parts), parts);
+    }
+
+    #[test]
+    fn signature_finds_its_call_in_a_reordered_turn() {
+        let carried = carrier(&Seal::new(Origin::Native, "s"), &SignatureTarget::Call("two"));
+        let part = read_blocks::read(carried, &Path::Root, BlockAuthor::History).unwrap();
+        let restored = restore(vec![call("two"), call("one"), part]);
+        assert_eq!(restored[0].seal, Some(Seal::new(Origin::Native, "s")));
+        assert_eq!((restored.len(), restored[1].seal.as_ref()), (2, None));
+    }
+
+    #[test]
+    fn every_envelope_has_the_same_prefix() {
+        for origin in Origin::ALL {
+            let wrapped = envelope::wrap(&Seal::new(origin, "s"));
+            assert!(wrapped.starts_with(ENVELOPE_PREFIX) && is_wrapped(&wrapped), "{origin}");
+        }
+        assert!(!is_wrapped("EqQBCgIYAg==") && !is_wrapped(ENVELOPE_PREFIX));
+    }
+
+    #[test]
+    fn provider_tokens_are_never_unwrapped() {
+        let wrapped = envelope::wrap(&Seal::new(Origin::Native, "s"));
+        let read = read(wrapped.clone(), BlockAuthor::Answer);
+        assert_eq!(read, Some(Seal::new(Origin::Messages, wrapped)));
+    }
+}

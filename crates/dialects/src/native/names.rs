@@ -1,0 +1,15 @@
+//! Constants that the readers and the writers of the native format share.
+
+use canon::Origin;
+
+/// This format, as other formats name it.
+pub(super) const ORIGIN: Origin = Origin::Native;
+
+/// The extra that marks a caller who wants its stream as one JSON array.
+pub(super) const JSON_ARRAY_EXTRA: &str = "portunus.alt";
+
+/// The extra that marks a part which came from a native history without a signature.
+pub(super) const UNSIGNED_EXTRA: &str = "portunus.unsealed";
+
+/// The loss reason of a signature that another provider issued.
+pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";

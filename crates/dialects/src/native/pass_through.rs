@@ -1,0 +1,288 @@
+//! Pass-through from native to native: patches the caller's bytes and meters the provider's chunks.
+
+use bytes::Bytes;
+use canon::{Extras, Fault, Losses, Trouble, Usage};
+use memchr::memmem::Finder;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::cell::Cell;
+use std::sync::LazyLock;
+
+use super::read_stream::is_end_marker;
+use super::{Native, fault, rules, wire};
+use crate::fields::Object;
+use crate::json::{self, Edit, Segments};
+use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
+
+impl Passage for Native {
+    fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+        rules::read_facts(target, body)
+    }
+
+    fn patch(&self, body: &Bytes, facts: &Peek, lane: &Lane<'_>) -> Outgoing {
+        let marks = &facts.marks;
+        let mut edits = Vec::with_capacity(facts.edits.len() + 2);
+        if let Some(limit) = lane.limit {
+            edits.push(limit_edit(body, facts, limit));
+        }
+        // The path names the model. A model in the body must agree with it.
+        if let Some(at) = &marks.model {
+            let name = lane.model.strip_prefix("models/").unwrap_or(lane.model);
+            edits.push(Edit { at: at.clone(), with: json::quoted(&format!("models/{name}")) });
+        }
+        edits.extend(facts.edits.iter().cloned());
+        Outgoing { path: wire::path(lane.model, facts.stream), body: Segments::edited(body, edits) }
+    }
+
+    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
+        let chunk: NativeChunkView<'_> =
+            serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+        if let Some(error) = chunk.error {
+            return Err(read_error(error));
+        }
+        if chunk.candidates.is_none() && chunk.feedback.is_none() && chunk.usage.is_none() {
+            return Err(unreadable("there is neither a candidate nor usage"));
+        }
+        let mut state = NativeMeterState::default();
+        state.observe(&chunk);
+        state.store_searches();
+        Ok(state.said)
+    }
+
+    fn sniffer(&self, facts: &Peek) -> Box<dyn Sniffer> {
+        Box::new(NativeStreamMeter {
+            array: facts.array,
+            expected: facts.candidates as usize,
+            begun: Cell::new(false),
+            closed: Cell::new(false),
+            state: NativeMeterState::default(),
+        })
+    }
+
+    fn break_off(&self, fault: &Fault, _request_id: &str) -> Vec<u8> {
+        let (_, body) = fault::write(fault);
+        [b"data: ".as_slice(), &body, b"\n\n"].concat()
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b"\n\n"
+    }
+}
+
+/// Writes the lowered limit over the caller's limit, into its object, or together with a new
+/// object.
+fn limit_edit(body: &Bytes, facts: &Peek, limit: u64) -> Edit {
+    let marks = &facts.marks;
+    match &marks.limit {
+        Some(at) if !at.is_empty() => Edit { at: at.clone(), with: limit.to_string().into() },
+        Some(at) => {
+            let rest = body.get(at.start..).unwrap_or_default();
+            let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'"');
+            let comma = if more { "," } else { "" };
+            Edit { at: at.clone(), with: format!("\"maxOutputTokens\":{limit}{comma}").into() }
+        }
+        None => {
+            let comma = if marks.empty { "" } else { "," };
+            let config = format!("\"generationConfig\":{{\"maxOutputTokens\":{limit}}}{comma}");
+            Edit { at: marks.open..marks.open, with: config.into() }
+        }
+    }
+}
+
+fn unreadable(why: &str) -> Fault {
+    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
+        .note(format!("not a native answer: {why}"))
+}
+
+fn read_error(error: &RawValue) -> Fault {
+    let value: Value = serde_json::from_str(error.get()).unwrap_or_default();
+    fault::read_object(&value)
+}
+
+/// The view of a whole reply or a stream chunk that metering needs.
+#[derive(Deserialize)]
+struct NativeChunkView<'a> {
+    #[serde(borrow, default)]
+    candidates: Option<Vec<CandidateView<'a>>>,
+    #[serde(default, rename = "promptFeedback")]
+    feedback: Option<PromptFeedbackView>,
+    #[serde(default, rename = "usageMetadata")]
+    usage: Option<wire::NativeUsage>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct CandidateView<'a> {
+    #[serde(default)]
+    index: Option<u32>,
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+    #[serde(default, rename = "finishReason")]
+    finish: Option<IgnoredAny>,
+    #[serde(default, rename = "groundingMetadata")]
+    grounding: Option<GroundingView>,
+}
+
+#[derive(Deserialize)]
+struct PromptFeedbackView {
+    #[serde(default, rename = "blockReason")]
+    reason: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct GroundingView {
+    #[serde(default, rename = "webSearchQueries")]
+    queries: Option<Vec<IgnoredAny>>,
+}
+
+/// The keys under which a model's output text stands.
+static TEXT_KEYS: LazyLock<[Finder<'static>; 1]> = LazyLock::new(|| [Finder::new("\"text\":")]);
+static CALL_KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"functionCall\""));
+
+/// Running totals of a reply.
+#[derive(Default)]
+struct NativeMeterState {
+    said: Said,
+    /// The candidates seen so far, each with a flag that is set when it has ended.
+    seen: Vec<(u32, bool)>,
+    blocked: bool,
+    searches: u64,
+}
+
+impl NativeMeterState {
+    fn observe(&mut self, chunk: &NativeChunkView<'_>) {
+        for (at, candidate) in chunk.candidates.iter().flatten().enumerate() {
+            let index = candidate.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
+            let ends = candidate.finish.is_some();
+            match self.seen.iter_mut().find(|(own, _)| *own == index) {
+                Some((_, ended)) => *ended |= ends,
+                None => self.seen.push((index, ends)),
+            }
+            self.said.output_bytes += candidate.content.map_or(0, |content| {
+                let content = content.get();
+                // A function call is written as an object; about half of it is syntax.
+                let call = CALL_KEY.find(content.as_bytes()).is_some();
+                let calls = if call { content.len() as u64 / 2 } else { 0 };
+                calls.max(json::said_bytes(content.as_bytes(), &*TEXT_KEYS))
+            });
+            let queries = candidate.grounding.as_ref().and_then(|found| found.queries.as_ref());
+            self.searches = self.searches.max(queries.map_or(0, |list| list.len() as u64));
+        }
+        self.blocked |= chunk.feedback.as_ref().is_some_and(|feedback| feedback.reason.is_some());
+        self.said.finished =
+            self.blocked || (!self.seen.is_empty() && self.seen.iter().all(|(_, ended)| *ended));
+        if let Some(counts) = chunk.usage.as_ref().filter(|counts| counts.has_counts()) {
+            let now = counts.read();
+            self.said.tier = counts.tier().or(self.said.tier.take());
+            // Early chunks report only some counts; the last chunk reports all of them.
+            self.said.usage = Some(match self.said.usage {
+                Some(before) if !self.said.finished => before.merged(now),
+                _ => now,
+            });
+        }
+        self.store_searches();
+    }
+
+    fn store_searches(&mut self) {
+        if let Some(usage) = &mut self.said.usage {
+            usage.searches = self.searches;
+        }
+    }
+}
+
+/// Meters the chunks of a native stream.
+struct NativeStreamMeter {
+    array: bool,
+    expected: usize,
+    begun: Cell<bool>,
+    closed: Cell<bool>,
+    state: NativeMeterState,
+}
+
+impl NativeStreamMeter {
+    /// Returns true if no chunk can follow. Only a JSON array needs to know this, to write its
+    /// closing bracket.
+    fn is_over(&self) -> bool {
+        let NativeMeterState { said, seen, blocked, .. } = &self.state;
+        said.finished && (*blocked || seen.len() >= self.expected)
+    }
+}
+
+impl Sniffer for NativeStreamMeter {
+    fn frame(&mut self, frame: &Frame) -> Verdict {
+        if is_end_marker(&frame.data) {
+            return Verdict::Swallow;
+        }
+        let chunk: NativeChunkView<'_> = match serde_json::from_slice(&frame.data) {
+            Ok(chunk) => chunk,
+            Err(e) => {
+                return Verdict::Fault(
+                    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
+                        .note(format!("unreadable native piece: {e}")),
+                );
+            }
+        };
+        if let Some(error) = chunk.error {
+            return Verdict::Fault(read_error(error));
+        }
+        // Output after the end is metered but not forwarded.
+        let late = self.is_over() && chunk.candidates.as_ref().is_some_and(|list| !list.is_empty());
+        self.state.observe(&chunk);
+        if late {
+            return Verdict::Swallow;
+        }
+        if self.array && self.is_over() { Verdict::Last } else { Verdict::Forward }
+    }
+
+    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+        let before: &[u8] = match (self.array, self.begun.replace(true)) {
+            (false, _) => b"data: ",
+            (true, false) => b"[",
+            (true, true) => b",\r\n",
+        };
+        out.extend_from_slice(before);
+        // Official clients read one line per chunk. A line break inside JSON is only white space.
+        out.extend(frame.data.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
+        out.extend_from_slice(if self.array { b"\n" } else { b"\n\n" });
+        if self.is_over() {
+            self.write_end(out);
+        }
+    }
+
+    /// Closes a JSON array once. A stream of events needs no end marker.
+    fn write_end(&self, out: &mut Vec<u8>) {
+        if self.array && !self.closed.replace(true) {
+            out.extend_from_slice(if self.begun.get() { b"]" } else { b"[]" });
+        }
+    }
+
+    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+        if self.state.seen.is_empty() {
+            self.state.seen.push((0, false));
+        }
+        let open = self.state.seen.iter_mut().filter(|(_, ended)| !*ended);
+        let ends: Vec<Value> = open
+            .map(|(index, ended)| {
+                *ended = true;
+                let parts = vec![Value::from(Object::new().set("text", ""))];
+                Object::new()
+                    .set("content", Object::new().set("parts", parts).set("role", "model"))
+                    .set("finishReason", "MAX_TOKENS")
+                    .set("index", *index)
+                    .into()
+            })
+            .collect();
+        let counts = wire::write_usage(usage, &Extras::default(), &mut Losses::new());
+        let last = Object::new().set("candidates", ends).set("usageMetadata", counts);
+        self.state.said.finished = true;
+        self.write(&Frame::data(Value::from(last).to_string()), out);
+        self.write_end(out);
+    }
+
+    fn said(&self) -> &Said {
+        &self.state.said
+    }
+}

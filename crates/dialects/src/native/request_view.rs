@@ -1,0 +1,236 @@
+//! The view of a native request that the rules need: borrowed from the body and checked while it is
+//! parsed.
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+
+use super::part_view::{AnyText, NativePartsView, ObjectOnly};
+use super::proto_json::camel;
+use super::read_tools;
+use crate::text;
+
+/// The body. Fields with rules of their own are parsed in a second step.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NativeRequestView<'a> {
+    #[serde(borrow, default)]
+    pub(super) model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) contents: NativeContentsView<'a>,
+    #[serde(borrow, default, alias = "system_instruction")]
+    pub(super) system_instruction: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) tools: Option<&'a RawValue>,
+    #[serde(borrow, default, alias = "tool_config")]
+    pub(super) tool_config: Option<&'a RawValue>,
+    #[serde(borrow, default, alias = "safety_settings")]
+    pub(super) safety_settings: Option<&'a RawValue>,
+    #[serde(borrow, default, alias = "generation_config", deserialize_with = "present")]
+    pub(super) generation_config: Option<&'a RawValue>,
+    #[serde(borrow, default, alias = "cached_content")]
+    pub(super) cached_content: Option<Cow<'a, str>>,
+    #[serde(borrow, default, alias = "service_tier")]
+    pub(super) service_tier: Option<&'a RawValue>,
+}
+
+/// Reads a present value, even if it is null.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+/// The conversation, reduced to open calls and signatures.
+#[derive(Debug, Default)]
+pub(super) struct NativeContentsView<'a> {
+    /// True if the field is present.
+    pub(super) is_present: bool,
+    pub(super) count: usize,
+    pub(super) media: usize,
+    pub(super) first_error: Option<(String, String)>,
+    pub(super) signatures: Vec<&'a RawValue>,
+    /// Calls of the model's last turn: id, name, and a flag that is set once the call is answered.
+    open_calls: Vec<(Option<Cow<'a, str>>, Cow<'a, str>, bool)>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for NativeContentsView<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct ContentsVisitor;
+        impl<'de> Visitor<'de> for ContentsVisitor {
+            type Value = NativeContentsView<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of contents")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(NativeContentsView { is_present: true, ..NativeContentsView::default() })
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut all =
+                    NativeContentsView { is_present: true, ..NativeContentsView::default() };
+                while let Some(ObjectOnly(content)) =
+                    items.next_element::<ObjectOnly<NativeContentView<'de>>>()?
+                {
+                    all.check(content);
+                    all.count += 1;
+                }
+                all.end_answering_turn();
+                Ok(all)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                let mut all =
+                    NativeContentsView { is_present: true, ..NativeContentsView::default() };
+                all.check(NativeContentView::deserialize(MapAccessDeserializer::new(map))?);
+                all.count += 1;
+                all.end_answering_turn();
+                Ok(all)
+            }
+        }
+        from.deserialize_any(ContentsVisitor)
+    }
+}
+
+/// One turn, or the system instruction.
+#[derive(Debug, Deserialize)]
+pub(super) struct NativeContentView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    role: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) parts: Option<NativePartsView<'a>>,
+}
+
+impl<'a> NativeContentsView<'a> {
+    fn record_error(&mut self, path: String, why: &str) {
+        if self.first_error.is_none() {
+            self.first_error = Some((path, why.to_owned()));
+        }
+    }
+
+    fn check(&mut self, content: NativeContentView<'a>) {
+        let index = self.count;
+        let model = match content.role.as_deref() {
+            None | Some("user" | "function") => false,
+            Some("model") => true,
+            Some(_) => {
+                self.record_error(format!("contents[{index}].role"), "must be `user` or `model`");
+                return;
+            }
+        };
+        let Some(parts) = content.parts else {
+            self.record_error(format!("contents[{index}].parts"), "is required");
+            return;
+        };
+        if parts.count == 0 {
+            self.record_error(format!("contents[{index}].parts"), "must not be empty");
+        }
+        if let Some((at, field, why)) = parts.first_error {
+            let dot = if field.is_empty() { "" } else { "." };
+            self.record_error(format!("contents[{index}].parts[{at}]{dot}{field}"), why);
+        }
+        self.media += parts.media;
+        self.signatures.extend(parts.signatures);
+        for (at, result) in parts.results {
+            let (id, name) = (result.id.as_deref(), result.name.as_deref().unwrap_or_default());
+            if let Some((field, why)) = self.match_result(id, name) {
+                let path = format!("contents[{index}].parts[{at}].functionResponse{field}");
+                self.record_error(path, why);
+            }
+        }
+        if model {
+            self.end_answering_turn();
+            for call in parts.calls {
+                self.open_calls.push((call.id, call.name.unwrap_or_default(), false));
+            }
+        }
+    }
+
+    /// Matches a result to its call: by id, or by name and order if there is no id.
+    fn match_result(
+        &mut self,
+        id: Option<&str>,
+        name: &str,
+    ) -> Option<(&'static str, &'static str)> {
+        let id = id.filter(|id| !id.is_empty());
+        let by_id = |call: &&mut (Option<Cow<'_, str>>, Cow<'_, str>, bool)| {
+            id.is_some() && call.0.as_deref() == id && !call.2
+        };
+        if let Some(call) = self.open_calls.iter_mut().find(by_id) {
+            call.2 = true;
+            let same = call.1 == name;
+            return (!same).then_some((".name", "is not the name of the call with this `id`"));
+        }
+        let by_name = |call: &&mut (Option<Cow<'_, str>>, Cow<'_, str>, bool)| {
+            call.1 == name && !call.2 && (id.is_none() || call.0.is_none())
+        };
+        match self.open_calls.iter_mut().find(by_name) {
+            Some(call) => {
+                call.2 = true;
+                None
+            }
+            None if id.is_some() => Some((".id", "answers no call of the turn before")),
+            None => Some((".name", "answers no call of the turn before")),
+        }
+    }
+
+    /// Ends a turn with results. Either all open calls or none of them must be answered in it.
+    fn end_answering_turn(&mut self) {
+        let answered = self.open_calls.iter().filter(|call| call.2).count();
+        if answered == self.open_calls.len() {
+            self.open_calls.clear();
+        } else if answered > 0 {
+            let why = "must hold one `functionResponse` for every `functionCall` before it";
+            self.record_error(format!("contents[{}].parts", self.count.saturating_sub(1)), why);
+            self.open_calls.clear();
+        }
+    }
+}
+
+/// A tool: its kinds with their settings, and the keys to rename to the provider's names.
+#[derive(Debug, Default)]
+pub(super) struct NativeToolView<'a> {
+    pub(super) kinds: Vec<(String, &'a RawValue)>,
+    pub(super) renamed: Vec<(&'a RawValue, &'static str)>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NativeFunctionView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(default, rename = "description")]
+    _description: Option<AnyText>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for NativeToolView<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct ToolVisitor;
+        impl<'de> Visitor<'de> for ToolVisitor {
+            type Value = NativeToolView<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a tool object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut tool = NativeToolView::default();
+                while let Some(key) = map.next_key::<&'de RawValue>()? {
+                    let name: Cow<'_, str> =
+                        serde_json::from_str(key.get()).map_err(serde::de::Error::custom)?;
+                    let name = camel(&name).into_owned();
+                    if let Some(own) = read_tools::own_name(&name) {
+                        tool.renamed.push((key, own));
+                    }
+                    if let Some(value) = map.next_value()? {
+                        tool.kinds.push((name, value));
+                    }
+                }
+                Ok(tool)
+            }
+        }
+        from.deserialize_map(ToolVisitor)
+    }
+}

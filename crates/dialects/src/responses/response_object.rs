@@ -1,0 +1,181 @@
+//! The response object, which repeats most fields of its request.
+//!
+//! See <https://platform.openai.com/docs/api-reference/responses/object>.
+
+use canon::{Chat, Fault, Losses, Trouble, Usage};
+use serde_json::{Map, Value};
+
+use super::names::ORIGIN;
+use super::{wire, write_request, write_tools};
+use crate::Stamp;
+use crate::fields::{Object, number};
+
+/// Fields of a response object that do not change during the response.
+#[derive(Clone, Debug)]
+pub(super) struct ResponseEcho {
+    fields: Map<String, Value>,
+}
+
+/// Fields of a response object that change during the response.
+#[derive(Debug, Default)]
+pub(super) struct ResponseState<'a> {
+    pub(super) status: &'a str,
+    /// Value of `incomplete_details.reason`.
+    pub(super) reason: Option<&'a str>,
+    pub(super) error: Option<Value>,
+    /// Items so far.
+    pub(super) output: Vec<Value>,
+    /// Usage, if known.
+    pub(super) usage: Option<Usage>,
+    /// Value of `completed_at`.
+    pub(super) completed: Option<i64>,
+}
+
+impl ResponseEcho {
+    /// Creates the echo of a request with the id of its response.
+    pub(super) fn from_request(chat: &Chat, stamp: &Stamp, created: i64) -> Self {
+        let Chat {
+            model,
+            turns,
+            tools,
+            choice,
+            sampling,
+            thinking,
+            format,
+            modalities: _,
+            canvas: _,
+            stream: _,
+            state,
+            hints,
+            extras,
+        } = chat;
+        // Losses are ignored: what this format cannot express was not in a request of this format.
+        let mut losses = Losses::new();
+        let tool_list: Vec<Value> = write_tools::write(tools, &mut losses)
+            .tools
+            .into_iter()
+            .map(write_tools::echo_tool)
+            .collect();
+        let kept = |name: &str| extras.get(ORIGIN, name).cloned();
+        let text = |text: Option<&str>| text.map_or(Value::Null, Value::from);
+        let tool_choice = kept("tool_choice").or_else(|| write_tools::write_choice(choice, tools));
+        let level = thinking.as_level();
+        let mut reasoning = match write_request::write_thinking(level, thinking.show, extras) {
+            Some(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        };
+        for name in ["effort", "summary"] {
+            reasoning.entry(name).or_insert(Value::Null);
+        }
+        let mut text_config =
+            match write_request::write_text(format, hints.verbosity.as_deref(), extras) {
+                Some(Value::Object(fields)) => fields,
+                _ => Map::new(),
+            };
+        text_config.entry("format").or_insert_with(|| Object::new().set("type", "text").into());
+        let tier = hints.tier.as_ref().and_then(wire::write_tier).filter(|word| *word != "auto");
+        let fields = Object::new()
+            .set("id", format!("resp_{}", stamp.id))
+            .set("object", "response")
+            .set("created_at", created)
+            .set("status", "in_progress")
+            .set("background", state.background.unwrap_or(false))
+            .set("completed_at", Value::Null)
+            .maybe("conversation", kept("conversation").map(conversation))
+            .set("error", Value::Null)
+            .set("incomplete_details", Value::Null)
+            .set("instructions", text(turns.first().and_then(write_request::instructions_of)))
+            .set("max_output_tokens", sampling.max_output.map_or(Value::Null, Value::from))
+            .set("max_tool_calls", kept("max_tool_calls").unwrap_or_default())
+            .set("model", model.as_str())
+            .set("output", Vec::<Value>::new())
+            .set("parallel_tool_calls", choice.parallel.unwrap_or(true))
+            .set("previous_response_id", text(state.previous.as_deref()))
+            .maybe("prompt", kept("prompt"))
+            .set("prompt_cache_key", text(hints.cache_key.as_deref()))
+            .set("prompt_cache_retention", kept("prompt_cache_retention").unwrap_or_default())
+            .set("reasoning", reasoning)
+            .set("safety_identifier", text(hints.user.as_deref()))
+            .set("service_tier", tier.unwrap_or("default"))
+            .set("store", state.store.unwrap_or(true))
+            .set("temperature", number(sampling.temperature.unwrap_or(1.0)))
+            .set("text", text_config)
+            .set("tool_choice", tool_choice.unwrap_or_else(|| "auto".into()))
+            .set("tools", tool_list)
+            .set("top_logprobs", sampling.logprobs.unwrap_or(0))
+            .set("top_p", number(sampling.top_p.unwrap_or(1.0)))
+            .set("truncation", kept("truncation").unwrap_or_else(|| "disabled".into()))
+            .set("usage", Value::Null)
+            .set("user", text(hints.user.as_deref()))
+            .set("metadata", hints.metadata.clone());
+        Self { fields: fields.into_map() }
+    }
+
+    /// Creates a response object for a stream that failed before its response was known.
+    pub(super) fn without_request(request_id: &str) -> Self {
+        let stamp = Stamp { id: request_id.to_owned(), created: 0 };
+        Self::from_request(&Chat::default(), &stamp, 0)
+    }
+
+    /// Sets a field that only the provider's response has.
+    pub(super) fn set(&mut self, name: &str, value: Value) {
+        self.fields.insert(name.to_owned(), value);
+    }
+
+    /// Returns the response object in the given state.
+    pub(super) fn with_state(&self, state: ResponseState<'_>) -> Value {
+        let ResponseState { status, reason, error, output, usage, completed } = state;
+        let mut fields = self.fields.clone();
+        let mut set = |name: &str, value: Value| {
+            fields.insert(name.to_owned(), value);
+        };
+        set("status", Value::from(status));
+        set("completed_at", completed.map_or(Value::Null, Value::from));
+        set("error", error.unwrap_or_default());
+        let details = reason.map(|reason| Value::from(Object::new().set("reason", reason)));
+        set("incomplete_details", details.unwrap_or_default());
+        set("output", Value::Array(output));
+        set("usage", usage.as_ref().map_or(Value::Null, wire::write_usage));
+        Value::Object(fields)
+    }
+}
+
+/// The request names a conversation by id or object; the response always has an object.
+fn conversation(value: Value) -> Value {
+    match value {
+        Value::String(id) => Object::new().set("id", id).into(),
+        other => other,
+    }
+}
+
+/// Writes the `error` of a failed response. SDKs of this format act on these codes.
+pub(super) fn write_error(fault: &Fault) -> Value {
+    let code = match fault.trouble() {
+        Trouble::RateLimit => "rate_limit_exceeded",
+        Trouble::Quota => "insufficient_quota",
+        Trouble::TooLong => "context_length_exceeded",
+        Trouble::Invalid
+        | Trouble::NoKey
+        | Trouble::Forbidden
+        | Trouble::NoPath
+        | Trouble::NoMethod
+        | Trouble::NoModel
+        | Trouble::NotFound
+        | Trouble::Gone
+        | Trouble::Conflict
+        | Trouble::TooLarge
+        | Trouble::MediaType
+        | Trouble::HeadTooLarge
+        | Trouble::Stale
+        | Trouble::Expectation
+        | Trouble::Upgrade
+        | Trouble::SlowCaller
+        | Trouble::Policy => "invalid_prompt",
+        Trouble::Internal
+        | Trouble::Unavailable
+        | Trouble::Overload
+        | Trouble::Timeout
+        | Trouble::Interrupted => "server_error",
+    };
+    Object::new().set("code", code).set("message", fault.say()).into()
+}

@@ -1,0 +1,103 @@
+//! Tools in namespaces, for formats with flat tool names.
+//!
+//! A tool `spawn` in the namespace `agents` becomes `agents__spawn` in canon, in declarations,
+//! calls and choices. The declaration keeps its namespace in the extras, so that calls get both
+//! names again and the group can be rebuilt. A call whose namespace equals its name stays as it is;
+//! the service sends such calls for tools found by tool search.
+
+use canon::{Extras, Tool};
+use serde_json::Value;
+
+use super::names::{NAMESPACE_EXTRA, ORIGIN};
+
+/// Returns the canon name of a tool in a namespace.
+pub(super) fn flat_name(namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(space) if space != name && !space.is_empty() => format!("{space}__{name}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Returns the name inside the namespace for a canon name.
+pub(super) fn bare_name<'a>(namespace: &str, flat: &'a str) -> &'a str {
+    flat.strip_prefix(namespace).and_then(|rest| rest.strip_prefix("__")).unwrap_or(flat)
+}
+
+/// Names of the declared tools.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ToolNames {
+    /// Pairs of flat name and namespace.
+    namespaced: Vec<(String, String)>,
+    custom: Vec<String>,
+}
+
+impl ToolNames {
+    /// Collects the names of the tools.
+    pub(super) fn new(tools: &[Tool]) -> Self {
+        let mut names = Self::default();
+        for tool in tools {
+            let (name, extras) = match tool {
+                Tool::Function(tool) => (&tool.name, &tool.extras),
+                Tool::Custom { name, extras, .. } => {
+                    names.custom.push(name.clone());
+                    (name, extras)
+                }
+                Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) | Tool::Foreign { .. } => continue,
+            };
+            if let Some(space) = namespace_of(extras) {
+                names.namespaced.push((name.clone(), space.to_owned()));
+            }
+        }
+        names
+    }
+
+    /// Returns the namespace, if any, and the name the caller declared.
+    pub(super) fn split<'a>(&'a self, flat: &'a str) -> (Option<&'a str>, &'a str) {
+        match self.namespaced.iter().find(|(name, _)| name == flat) {
+            Some((_, space)) => (Some(space), bare_name(space, flat)),
+            None => (None, flat),
+        }
+    }
+
+    /// Returns true for a custom tool.
+    pub(super) fn is_custom(&self, flat: &str) -> bool {
+        self.custom.iter().any(|name| name == flat)
+    }
+}
+
+/// Returns the namespace of a declared tool.
+pub(super) fn namespace_of(extras: &Extras) -> Option<&str> {
+    extras.get(ORIGIN, NAMESPACE_EXTRA)?.get("name").and_then(Value::as_str)
+}
+
+/// Returns the input of a custom tool that was offered as a function with one string, `input`.
+pub(super) fn unwrap_input(arguments: &str) -> String {
+    match serde_json::from_str::<Value>(arguments) {
+        Ok(Value::Object(mut object)) if object.len() == 1 => match object.remove("input") {
+            Some(Value::String(text)) => text,
+            _ => arguments.to_owned(),
+        },
+        _ => arguments.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_flat_names_again() {
+        assert_eq!(flat_name(Some("agents"), "spawn"), "agents__spawn");
+        assert_eq!(bare_name("agents", "agents__spawn"), "spawn");
+        assert_eq!(flat_name(Some("rate"), "rate"), "rate");
+        assert_eq!(bare_name("rate", "rate"), "rate");
+        assert_eq!(flat_name(None, "a__b"), "a__b");
+    }
+
+    #[test]
+    fn unwraps_only_wrapped_input() {
+        assert_eq!(unwrap_input(r#"{"input":"a\nb"}"#), "a\nb");
+        assert_eq!(unwrap_input(r#"{"input":"a","x":1}"#), r#"{"input":"a","x":1}"#);
+        assert_eq!(unwrap_input("plain"), "plain");
+    }
+}

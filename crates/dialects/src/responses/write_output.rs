@@ -1,0 +1,186 @@
+//! Writes what the model said and did as items and parts: in responses, and in requests that return
+//! a provider's own items.
+
+use canon::{
+    Citation, Code, CodeOutcome, Logprob, Losses, Media, MediaKind, Part, Search, Source,
+    TokenChance,
+};
+use serde_json::Value;
+
+use super::names::ORIGIN;
+use crate::fields::{Object, number};
+
+/// Writes code or its output as a Markdown code block.
+pub(super) fn code_block(language: &str, code: &str) -> String {
+    format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
+}
+
+/// Writes an `output_text` part. SDKs expect its lists even if they are empty.
+pub(super) fn text_part(
+    text: &str,
+    citations: &[Citation],
+    logprobs: Option<Value>,
+    losses: &mut Losses,
+) -> Value {
+    let length = text.chars().count();
+    let annotations: Vec<Value> =
+        citations.iter().map(|citation| annotation(citation, length, losses)).collect();
+    Object::new()
+        .set("type", "output_text")
+        .set("text", text)
+        .set("annotations", annotations)
+        .set("logprobs", logprobs.unwrap_or_else(|| Value::Array(Vec::new())))
+        .into()
+}
+
+/// Writes a `refusal` part.
+pub(super) fn refusal_part(text: &str) -> Value {
+    Object::new().set("type", "refusal").set("refusal", text).into()
+}
+
+/// Writes an annotation for a text of `length` characters. A citation without a span covers all of
+/// it.
+pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses) -> Value {
+    let Citation { url, title, quote, span, extras } = citation;
+    losses.add_if(
+        quote.is_some(),
+        "citation.quote",
+        "the responses format has no quotes in citations",
+    );
+    if url.is_none() && extras.get(ORIGIN, "type").is_some() {
+        return Object::new().with(extras, ORIGIN).into();
+    }
+    let (start, end) = span.unwrap_or((0, length));
+    Object::new()
+        .set("type", "url_citation")
+        .set("url", url.as_deref().unwrap_or_default())
+        .set("title", title.as_deref().unwrap_or_default())
+        .set("start_index", start)
+        .set("end_index", end)
+        .with(extras, ORIGIN)
+        .into()
+}
+
+/// Log probabilities of the tokens. Deltas have no `bytes`.
+pub(super) fn logprobs(list: &[Logprob], delta: bool) -> Value {
+    let chance = |chance: &TokenChance| {
+        let TokenChance { token, id: _, logprob, bytes } = chance;
+        let object = Object::new().set("token", token.as_str()).set("logprob", number(*logprob));
+        if delta {
+            return object;
+        }
+        let bytes = bytes.clone().unwrap_or_else(|| token.clone().into_bytes());
+        object.set("bytes", bytes)
+    };
+    let list = list.iter().map(|token| {
+        let Logprob { chosen, top } = token;
+        let top: Vec<Value> = top.iter().map(|other| chance(other).into()).collect();
+        chance(chosen).set("top_logprobs", top).into()
+    });
+    Value::Array(list.collect())
+}
+
+/// Returns true if the id is that of a search by a provider of this format.
+pub(super) fn is_own_search(id: &str) -> bool {
+    id.starts_with("ws_")
+}
+
+/// Writes a `web_search_call` item.
+pub(super) fn search_item(part: &Part, search: &Search, id: Option<String>) -> Object {
+    let Search { id: _, queries, found } = search;
+    let item = Object::new().set("type", "web_search_call").maybe("id", id);
+    let item = match part.extras.get(ORIGIN, "status") {
+        Some(status) => item.set("status", status.clone()),
+        None => item.set("status", "completed"),
+    };
+    let ours = part.extras.for_origin(ORIGIN).is_some();
+    let known = !queries.is_empty() || !found.is_empty();
+    let action = (known && !ours).then(|| {
+        let sources: Vec<Value> = found
+            .iter()
+            .map(|(url, _)| Object::new().set("type", "url").set("url", url.as_str()).into())
+            .collect();
+        Object::new()
+            .set("type", "search")
+            .set("query", queries.first().map_or("", String::as_str))
+            .set("queries", queries.as_slice())
+            .maybe("sources", (!sources.is_empty()).then_some(sources))
+    });
+    item.maybe("action", action).with(&part.extras, ORIGIN)
+}
+
+/// Writes a `web_search_call` item of a response, where `action` is required.
+pub(super) fn reply_search_item(part: &Part, search: &Search, id: String) -> Value {
+    let mut item = search_item(part, search, Some(id)).into_map();
+    item.entry("action")
+        .or_insert_with(|| Object::new().set("type", "search").set("query", "").into());
+    Value::Object(item)
+}
+
+/// Writes a `code_interpreter_call` item. `container_id` is required even if there was no
+/// container.
+pub(super) fn code_item(
+    code: Option<(&Part, &Code)>,
+    outcome: Option<&Part>,
+    id: Option<String>,
+    container: Option<String>,
+) -> Object {
+    let (source, own_id) = match code {
+        Some((_, Code { id, language: _, code })) => (Some(code.as_str()), id.clone()),
+        None => (None, None),
+    };
+    let kept = code.map(|(part, _)| &part.extras);
+    let (outputs, failed) = outcome.map_or((Value::Null, false), outputs);
+    let item = Object::new()
+        .set("type", "code_interpreter_call")
+        .maybe("id", id.or(own_id))
+        .set("status", if failed { "failed" } else { "completed" })
+        .set("code", source.map_or(Value::Null, Value::from));
+    let item = match kept.and_then(|extras| extras.get(ORIGIN, "container_id")) {
+        Some(container) => item.set("container_id", container.clone()),
+        None => item.maybe("container_id", container),
+    };
+    let item = item.set("outputs", outputs);
+    match kept {
+        Some(extras) => {
+            let status = extras.get(ORIGIN, "status").cloned();
+            item.maybe("status", status).with(extras, ORIGIN)
+        }
+        None => item,
+    }
+}
+
+fn outputs(part: &Part) -> (Value, bool) {
+    let canon::Kind::CodeOutcome(CodeOutcome { id: _, output, failed }) = &part.kind else {
+        return (Value::Null, false);
+    };
+    let outputs = match part.extras.get(ORIGIN, "outputs") {
+        Some(outputs) => outputs.clone(),
+        None => {
+            let logs = Object::new().set("type", "logs").set("logs", output.as_str());
+            Value::Array(vec![logs.into()])
+        }
+    };
+    (outputs, *failed)
+}
+
+/// Writes an `image_generation_call` item. `None` if the image is not inline.
+pub(super) fn image_item(part: &Part, media: &Media, id: Option<String>) -> Option<Object> {
+    let Media { kind, source, name: _, detail: _, clip: _ } = media;
+    let (MediaKind::Image, Source::Inline { mime, data }) = (kind, source) else { return None };
+    let format = match mime.strip_prefix("image/").unwrap_or("png") {
+        "jpg" => "jpeg",
+        "svg+xml" => "svg",
+        format => format,
+    };
+    let status = part.extras.get(ORIGIN, "status").cloned();
+    Some(
+        Object::new()
+            .set("type", "image_generation_call")
+            .maybe("id", part.extras.get(ORIGIN, "id").cloned().or(id.map(Value::from)))
+            .set("status", status.unwrap_or_else(|| "completed".into()))
+            .set("result", data.as_str())
+            .set("output_format", format)
+            .with(&part.extras, ORIGIN),
+    )
+}

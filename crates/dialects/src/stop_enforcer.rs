@@ -1,0 +1,380 @@
+//! Enforces stop sequences and output limits that a provider's format cannot express.
+//!
+//! The responses format has no stop sequences, two formats do not report which stop sequence
+//! matched, and one rejects small output limits. The enforcer removes these options from the
+//! request and applies them to the stream: it holds back text that may be the beginning of a stop
+//! sequence, cuts the answer, and lets the caller drop the provider's connection.
+
+use canon::{Chat, Event, Finish, Growth, Opening, Origin, Place, Raw, Usage, Why};
+use std::collections::BTreeMap;
+
+use crate::dialect::Ends;
+
+/// Watches a stream for the end its caller asked for.
+#[derive(Debug)]
+pub struct Brake {
+    stop_texts: Vec<String>,
+    /// Maximum output tokens, set if the provider rejects a limit this low.
+    limit: Option<u64>,
+    /// True if only one answer was requested, so that its end is the end of the stream.
+    single_candidate: bool,
+    lane: Origin,
+    scale: Scale,
+    /// Usage the provider reported so far.
+    reported: Option<Usage>,
+    candidates: BTreeMap<u32, EnforcedCandidate>,
+    /// Candidates the provider ended itself.
+    ended: Vec<u32>,
+}
+
+/// Estimates usage if the provider is dropped before it reports any.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Input tokens of the request.
+    pub input: u64,
+    /// Returns the estimated tokens of a text.
+    pub of_text: fn(&str) -> u64,
+}
+
+/// State of one candidate.
+#[derive(Debug, Default)]
+struct EnforcedCandidate {
+    /// Open parts. A text part holds the text kept back.
+    open: BTreeMap<Place, Option<String>>,
+    /// Estimated tokens forwarded so far.
+    spent_tokens: u64,
+    is_cut: bool,
+}
+
+impl Brake {
+    /// Moves the options the provider cannot handle from the request into an enforcer. Returns
+    /// `None` if the provider can handle them all.
+    pub fn take(
+        chat: &mut Chat,
+        limit: Option<u64>,
+        caller: Ends,
+        lane: (Origin, Ends),
+    ) -> Option<Self> {
+        let (origin, ends) = lane;
+        let stop_texts = &mut chat.sampling.stop;
+        let is_unsupported =
+            stop_texts.len() > ends.stop_texts || (caller.tells_stop && !ends.tells_stop);
+        let mut stop_texts = if is_unsupported { std::mem::take(stop_texts) } else { Vec::new() };
+        stop_texts.retain(|stop| !stop.is_empty());
+        let requested = limit.into_iter().chain(chat.sampling.max_output).min();
+        let limit = requested.filter(|requested| *requested < ends.least_output);
+        if stop_texts.is_empty() && limit.is_none() {
+            return None;
+        }
+        if limit.is_some() {
+            chat.sampling.max_output = Some(ends.least_output);
+        }
+        // A non-streamed answer is billed in full before it can be cut.
+        chat.stream = true;
+        Some(Self {
+            stop_texts,
+            limit,
+            single_candidate: chat.sampling.candidates.unwrap_or(1) <= 1,
+            lane: origin,
+            scale: Scale { input: 0, of_text: |text| text.len() as u64 / 4 },
+            reported: None,
+            candidates: BTreeMap::new(),
+            ended: Vec::new(),
+        })
+    }
+
+    /// Creates an enforcer that forwards everything until `cut` is called.
+    pub fn open(candidates: u32, lane: Origin) -> Self {
+        Self {
+            stop_texts: Vec::new(),
+            limit: None,
+            single_candidate: candidates <= 1,
+            lane,
+            scale: Scale { input: 0, of_text: |_| 0 },
+            reported: None,
+            candidates: BTreeMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Ends every open candidate with reason `length`. `usage` is the usage the call is billed by.
+    pub fn cut(&mut self, usage: Usage, out: &mut dyn FnMut(Event)) {
+        // The merged count must equal the usage passed in.
+        self.reported = Some(self.reported.unwrap_or_default().merged(usage));
+        let open: Vec<u32> = match self.candidates.is_empty() {
+            true => vec![0],
+            false => self.candidates.keys().copied().collect(),
+        };
+        for candidate in open {
+            if !self.is_cut(candidate) && !self.ended.contains(&candidate) {
+                self.end(candidate, Why::Length, None, out);
+            }
+        }
+        out(Event::Count(usage));
+    }
+
+    /// Returns the same enforcer with another usage estimator.
+    pub fn scaled(self, scale: Scale) -> Self {
+        Self { scale, ..self }
+    }
+
+    /// Returns true if the caller has received the whole answer, so that the provider's connection
+    /// can be dropped.
+    pub fn is_over(&self) -> bool {
+        self.single_candidate && self.candidates.values().any(|state| state.is_cut)
+    }
+
+    /// Returns true if the last usage event was estimated because the provider was dropped before
+    /// it reported any.
+    pub fn estimated(&self) -> bool {
+        self.is_over() && self.reported.is_none_or(|usage| usage.output == 0)
+    }
+
+    /// Handles the next event of the stream.
+    pub fn event(&mut self, event: Event, out: &mut dyn FnMut(Event)) {
+        match event {
+            Event::Open(place, opening) => {
+                let state = self.candidates.entry(place.candidate).or_default();
+                if state.is_cut {
+                    return;
+                }
+                let held = matches!(opening, Opening::Text).then(String::new);
+                state.open.insert(place, held);
+                out(Event::Open(place, opening));
+            }
+            Event::Grow(place, Growth::Text(text)) => self.grow(place, text, out),
+            Event::Grow(place, _) | Event::Sealed(place, _) => {
+                if !self.is_cut(place.candidate) {
+                    out(event);
+                }
+            }
+            Event::Close(place) => {
+                if self.is_cut(place.candidate) {
+                    return;
+                }
+                let state = self.candidates.entry(place.candidate).or_default();
+                if let Some(Some(held)) = state.open.remove(&place) {
+                    send_text(place, held, out);
+                }
+                out(Event::Close(place));
+            }
+            Event::Count(usage) => {
+                self.reported = Some(self.reported.unwrap_or_default().merged(usage));
+                out(event);
+            }
+            Event::End { candidate, .. } => {
+                if !self.is_cut(candidate) {
+                    self.ended.push(candidate);
+                    out(event);
+                }
+            }
+            Event::Aside { candidate: Some(candidate), .. } => {
+                if !self.is_cut(candidate) {
+                    out(event);
+                }
+            }
+            Event::Begin { .. } | Event::Aside { candidate: None, .. } | Event::Fault(_) => {
+                out(event);
+            }
+        }
+    }
+
+    fn is_cut(&self, candidate: u32) -> bool {
+        self.candidates.get(&candidate).is_some_and(|state| state.is_cut)
+    }
+
+    fn grow(&mut self, place: Place, text: String, out: &mut dyn FnMut(Event)) {
+        let of_text = self.scale.of_text;
+        let state = self.candidates.entry(place.candidate).or_default();
+        if state.is_cut {
+            return;
+        }
+        let left = self.limit.map(|limit| limit.saturating_sub(state.spent_tokens));
+        let (text, cut) = match left.and_then(|left| fitting_length(&text, left, of_text)) {
+            Some(fits) => (text.get(..fits).unwrap_or_default().to_owned(), true),
+            None => (text, false),
+        };
+        state.spent_tokens += of_text(&text);
+        let Some(Some(held)) = state.open.get_mut(&place) else {
+            send_text(place, text, out);
+            if cut {
+                self.end(place.candidate, Why::Length, None, out);
+            }
+            return;
+        };
+        held.push_str(&text);
+        if let Some((at, stop)) = first_stop(held, &self.stop_texts) {
+            held.truncate(at);
+            let stop = stop.to_owned();
+            return self.end(place.candidate, Why::StopText, Some(stop), out);
+        }
+        if cut {
+            return self.end(place.candidate, Why::Length, None, out);
+        }
+        let safe_length = held.len() - held_length(held, &self.stop_texts);
+        let kept = held.split_off(safe_length);
+        send_text(place, std::mem::replace(held, kept), out);
+    }
+
+    /// Closes the open parts of a candidate and ends it.
+    fn end(&mut self, candidate: u32, why: Why, stop: Option<String>, out: &mut dyn FnMut(Event)) {
+        let state = self.candidates.entry(candidate).or_default();
+        state.is_cut = true;
+        for (place, held) in std::mem::take(&mut state.open) {
+            send_text(place, held.unwrap_or_default(), out);
+            out(Event::Close(place));
+        }
+        let spent_tokens = state.spent_tokens;
+        if self.estimated() {
+            let reported = self.reported.unwrap_or_default();
+            let input = if reported.input == 0 { self.scale.input } else { reported.input };
+            out(Event::Count(Usage { input, output: spent_tokens, ..reported }));
+        }
+        let raw = Raw::new(self.lane, "ended by the gateway");
+        out(Event::End { candidate, finish: Finish { why, raw, stop } });
+    }
+}
+
+fn send_text(place: Place, text: String, out: &mut dyn FnMut(Event)) {
+    if !text.is_empty() {
+        out(Event::Grow(place, Growth::Text(text)));
+    }
+}
+
+/// Length in bytes of the longest prefix within `left` tokens. `None` if the whole text fits.
+fn fitting_length(text: &str, left: u64, of_text: fn(&str) -> u64) -> Option<usize> {
+    if of_text(text) <= left {
+        return None;
+    }
+    let fits = |end: &usize| text.get(..*end).is_some_and(|text| of_text(text) <= left);
+    let ends = text.char_indices().map(|(at, _)| at);
+    Some(ends.take_while(fits).last().unwrap_or(0))
+}
+
+/// The first stop sequence in the text, with its byte offset.
+fn first_stop<'a>(text: &str, stop_texts: &'a [String]) -> Option<(usize, &'a str)> {
+    let found =
+        stop_texts.iter().filter_map(|stop| Some((text.find(stop.as_str())?, stop.as_str())));
+    found.min_by_key(|(at, _)| *at)
+}
+
+/// Length in bytes of the longest suffix that may begin a stop sequence.
+fn held_length(text: &str, stop_texts: &[String]) -> usize {
+    let longest = |stop: &String| {
+        let ends = stop.char_indices().map(|(at, _)| at).rev();
+        ends.into_iter().find(|end| stop.get(..*end).is_some_and(|begin| text.ends_with(begin)))
+    };
+    stop_texts.iter().filter_map(longest).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::{Fold, Grammar, Part, Reply, Sampling};
+    use proptest::prelude::*;
+
+    const NO_STOPS: Ends = Ends { stop_texts: 0, tells_stop: false, least_output: 16 };
+    const FULL_SUPPORT: Ends = Ends { stop_texts: usize::MAX, tells_stop: true, least_output: 1 };
+
+    fn asking(stop: &[&str], max_output: Option<u64>) -> Chat {
+        let stop = stop.iter().map(|stop| (*stop).to_owned()).collect();
+        Chat { sampling: Sampling { stop, max_output, ..Sampling::default() }, ..Chat::default() }
+    }
+
+    fn words(text: &str) -> u64 {
+        text.split_whitespace().count() as u64
+    }
+
+    /// Sends the pieces through the enforcer. Returns the reply and true if it was cut.
+    fn run(mut chat: Chat, pieces: &[&str]) -> (Reply, bool) {
+        let scale = Scale { input: 7, of_text: words };
+        let mut brake = Brake::take(&mut chat, None, FULL_SUPPORT, (Origin::Responses, NO_STOPS))
+            .unwrap()
+            .scaled(scale);
+        let place = Place::first(0);
+        let begin = Event::Begin { id: None, model: None, created: None };
+        let mut events = vec![begin, Event::Open(place, Opening::Text)];
+        for piece in pieces {
+            events.push(Event::Grow(place, Growth::Text((*piece).to_owned())));
+        }
+        let finish = Finish::new(Why::Stop, Raw::new(Origin::Responses, "completed"));
+        let usage = Usage { input: 5, output: 50, ..Usage::default() };
+        events.extend([Event::Close(place), Event::Count(usage)]);
+        events.push(Event::End { candidate: 0, finish });
+        let (mut fold, mut grammar) = (Fold::default(), Grammar::default());
+        for event in events {
+            if brake.is_over() {
+                break;
+            }
+            brake.event(event, &mut |event| {
+                grammar.push(&event).unwrap();
+                fold.push(event).unwrap();
+            });
+        }
+        grammar.finish().unwrap();
+        let finished = brake.is_over();
+        assert_eq!(brake.estimated(), finished);
+        (fold.finish(), finished)
+    }
+
+    fn only(reply: &Reply) -> (&str, &Finish) {
+        let candidate = reply.candidates.first().unwrap();
+        let text = candidate.parts.first().and_then(Part::as_text).unwrap();
+        (text, candidate.finish.as_ref().unwrap())
+    }
+
+    #[test]
+    fn enforces_a_limit_below_the_lanes_minimum() {
+        let chat = asking(&[], Some(3));
+        let (reply, over) = run(chat.clone(), &["one two ", "three four five", " six"]);
+        let (text, finish) = only(&reply);
+        assert_eq!((text.trim_end(), finish.why), ("one two three", Why::Length));
+        assert!(over);
+        assert_eq!(reply.usage, Some(Usage { input: 7, output: 3, ..Usage::default() }));
+        let mut sent = chat;
+        let _ = Brake::take(&mut sent, None, FULL_SUPPORT, (Origin::Responses, NO_STOPS));
+        assert_eq!((sent.sampling.max_output, sent.stream), (Some(16), true));
+    }
+
+    #[test]
+    fn does_nothing_if_the_lane_supports_the_options() {
+        let mut chat = asking(&["END"], Some(3));
+        let same = chat.clone();
+        let brake = Brake::take(&mut chat, None, FULL_SUPPORT, (Origin::Messages, FULL_SUPPORT));
+        assert!(brake.is_none());
+        assert_eq!(chat, same);
+    }
+
+    proptest! {
+        /// For any split of the stream, the caller receives the text before the first stop
+        /// sequence, or all of it if there is none.
+        #[test]
+        fn ends_before_the_first_stop_sequence(
+            text in "[abä ]{0,24}", stop_texts in prop::collection::vec("[abä]{1,3}", 1..4),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+            at.retain(|at| text.is_char_boundary(*at));
+            at.extend([0, text.len()]);
+            at.sort_unstable();
+            let pieces: Vec<&str> = at.windows(2).map(|pair| text.get(pair[0]..pair[1]).unwrap()).collect();
+            let stop_texts: Vec<&str> = stop_texts.iter().map(String::as_str).collect();
+            let (reply, over) = run(asking(&stop_texts, None), &pieces);
+            let (said, finish) = only(&reply);
+            let first = stop_texts.iter().filter_map(|stop| text.find(stop)).min();
+            prop_assert_eq!(over, first.is_some());
+            prop_assert_eq!(finish.stop.is_some(), first.is_some());
+            // The stream is cut at the first stop sequence that is complete. One that begins
+            // earlier but ends later may not have arrived yet.
+            let complete = stop_texts.iter().filter_map(|stop| Some(text.find(stop)? + stop.len())).min();
+            match (first, complete) {
+                (Some(first), Some(complete)) => {
+                    prop_assert!(text.starts_with(said));
+                    prop_assert!(said.len() >= first && said.len() < complete);
+                    prop_assert!(stop_texts.iter().all(|stop| !said.contains(stop)));
+                }
+                _ => prop_assert_eq!(said, &text),
+            }
+        }
+    }
+}
