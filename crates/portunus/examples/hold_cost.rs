@@ -1,7 +1,7 @@
 //! What the money of one call costs, in processor microseconds: the most it can cost found in the
 //! price lists of its lanes, that much set aside and journalled, the answer priced, settled and
 //! journalled, and taken off the book. On a real disk, in the folder that is given. `cargo xtask
-//! bench` runs it: `cargo run --release -p portunus --example hold_cost -- FOLDER`
+//! bench` runs it: `cargo run --profile dist -p portunus --example hold_cost -- FOLDER`
 
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 

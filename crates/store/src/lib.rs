@@ -20,6 +20,7 @@ mod lease_store;
 mod leases;
 mod limits;
 mod links;
+mod migrations;
 mod nodes;
 mod open;
 mod post;

@@ -12,10 +12,8 @@ use sqlx::{ConnectOptions, Connection};
 
 use crate::db::Db;
 use crate::error::{is_busy, one_line};
+use crate::migrations::{POSTGRES, SQLITE};
 use crate::{Store, StoreError};
-
-static SQLITE: Migrator = sqlx::migrate!("migrations/sqlite");
-static POSTGRES: Migrator = sqlx::migrate!("migrations/postgres");
 
 /// Maximum time to wait for SQLite's lock and for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use dialects::images;
 
 use super::limits::AnswerDraft;
 use super::prompt;
-use crate::pictures::{self, Sketch};
+use crate::pictures::{self, Raster, Sketch};
 
 /// Tokens of one image.
 pub(super) const TOKENS_PER_IMAGE: u64 = 1_120;
@@ -31,7 +31,7 @@ pub(super) fn compose(chat: &Chat, index: u32) -> AnswerDraft {
 }
 
 /// Returns the images of the user's last turn.
-fn inputs(chat: &Chat) -> Vec<image::RgbaImage> {
+fn inputs(chat: &Chat) -> Vec<Raster> {
     let last = chat.turns.iter().rev().find(|turn| turn.role == Role::User);
     let parts = last.map(|turn| turn.parts.as_slice()).unwrap_or_default();
     let read = |part: &Part| match &part.kind {

@@ -1,17 +1,19 @@
 //! Text in images: line breaking and drawing.
 
-use image::{GrayImage, Rgba, RgbaImage};
 use std::sync::LazyLock;
 
-/// The letters, white on black. `assets/letters.md` names their source.
-static SHEET: LazyLock<GrayImage> = LazyLock::new(|| {
-    let read = image::load_from_memory(include_bytes!("../../assets/letters.png"));
-    read.map(|sheet| sheet.into_luma8()).unwrap_or_default()
+use super::raster::{Raster, Rgba};
+
+/// Coverage of each pixel of the letters, row by row. `assets/letters.md` names their source.
+static SHEET: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let sheet = super::decode(include_bytes!("../../assets/letters.png"));
+    sheet.iter().flat_map(Raster::pixels).map(|[ink, ..]| *ink).collect()
 });
 
 /// Size of a letter's cell on the sheet.
 const CELL: (u32, u32) = (44, 43);
 const CELLS_PER_ROW: u32 = 16;
+const SHEET_WIDTH: u32 = CELLS_PER_ROW * CELL.0;
 /// Empty pixels to the left of a letter on the sheet.
 const BEARING: f32 = 2.0;
 
@@ -85,7 +87,7 @@ impl TextBlock {
     }
 
     /// Draws the text, each line centred.
-    pub(super) fn write(&self, onto: &mut RgbaImage, middle: f32, top: f32, ink: Rgba<u8>) {
+    pub(super) fn write(&self, onto: &mut Raster, middle: f32, top: f32, ink: Rgba) {
         for (number, line) in self.lines.iter().enumerate() {
             let mut at = middle - length(line) * self.scale / 2.0;
             let top = top + number as f32 * CELL.1 as f32 * self.scale;
@@ -96,7 +98,7 @@ impl TextBlock {
         }
     }
 
-    fn letter(&self, onto: &mut RgbaImage, letter: char, left: f32, top: f32, ink: Rgba<u8>) {
+    fn letter(&self, onto: &mut Raster, letter: char, left: f32, top: f32, ink: Rgba) {
         let place = place(letter);
         let from =
             ((place % CELLS_PER_ROW * CELL.0) as f32, (place / CELLS_PER_ROW * CELL.1) as f32);
@@ -109,7 +111,7 @@ impl TextBlock {
                 let u = (x as f32 + 0.5 - left) / self.scale + BEARING;
                 let v = (y as f32 + 0.5 - top) / self.scale;
                 let inside = (0.0..CELL.0 as f32).contains(&u) && (0.0..CELL.1 as f32).contains(&v);
-                if let Some(pixel) = onto.get_pixel_mut_checked(to_x, to_y).filter(|_| inside) {
+                if let Some(pixel) = onto.pixel_mut(to_x, to_y).filter(|_| inside) {
                     super::blend_pixel(pixel, ink, ink_at(from.0 + u - 0.5, from.1 + v - 0.5));
                 }
             }
@@ -122,12 +124,18 @@ fn ink_at(x: f32, y: f32) -> f32 {
     let (left, top) = (x.floor().max(0.0), y.floor().max(0.0));
     let (right, below) = ((x - left).clamp(0.0, 1.0), (y - top).clamp(0.0, 1.0));
     let at = |dx: u32, dy: u32| {
-        let pixel = SHEET.get_pixel_checked(left as u32 + dx, top as u32 + dy);
-        pixel.map_or(0.0, |pixel| f32::from(pixel.0.first().copied().unwrap_or_default()) / 255.0)
+        let ink = ink_of(left as u32 + dx, top as u32 + dy);
+        f32::from(ink.unwrap_or_default()) / 255.0
     };
     let upper = at(0, 0) * (1.0 - right) + at(1, 0) * right;
     let lower = at(0, 1) * (1.0 - right) + at(1, 1) * right;
     upper * (1.0 - below) + lower * below
+}
+
+/// Returns the coverage of one pixel of the sheet.
+fn ink_of(x: u32, y: u32) -> Option<u8> {
+    let at = usize::try_from(y * SHEET_WIDTH + x).ok()?;
+    SHEET.get(at).copied().filter(|_| x < SHEET_WIDTH)
 }
 
 /// Breaks a text into lines of at most that width, between words; a wider word is broken itself.
@@ -164,7 +172,7 @@ mod tests {
 
     #[test]
     fn every_letter_has_its_place() {
-        assert_eq!(SHEET.dimensions(), (CELLS_PER_ROW * CELL.0, 13 * CELL.1));
+        assert_eq!(SHEET.len(), (SHEET_WIDTH * 13 * CELL.1) as usize);
         for letter in (' '..='~').chain('\u{a1}'..='\u{ff}').chain(MORE.chars()) {
             let place = place(letter);
             if letter == '\u{ad}' {
@@ -174,7 +182,7 @@ mod tests {
             assert!((place as usize) < WIDTHS.len(), "{letter}");
             let (left, top) = (place % CELLS_PER_ROW * CELL.0, place / CELLS_PER_ROW * CELL.1);
             let inked = (0..CELL.0 * CELL.1)
-                .any(|at| SHEET.get_pixel(left + at % CELL.0, top + at / CELL.0).0[0] > 0);
+                .any(|at| ink_of(left + at % CELL.0, top + at / CELL.0).unwrap() > 0);
             assert_eq!(inked, letter != ' ', "{letter}");
         }
     }

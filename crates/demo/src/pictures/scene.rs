@@ -1,20 +1,19 @@
 //! A landscape: sky, sun, and ranges of hills, in colours that go together.
 
-use image::{Rgba, RgbaImage};
-
+use super::raster::{Raster, Rgba};
 use super::{Sketch, blend_pixel};
 use crate::seeded_random::{self, SeededRandom};
 
 /// Colour scheme: the sky above and below, the sun, and the hills from far to near.
 struct ColourScheme {
-    sky: [Rgba<u8>; 2],
-    sun: Rgba<u8>,
-    hills: [Rgba<u8>; 2],
+    sky: [Rgba; 2],
+    sun: Rgba,
+    hills: [Rgba; 2],
 }
 
-const fn tone(colour: u32) -> Rgba<u8> {
+const fn tone(colour: u32) -> Rgba {
     let [_, r, g, b] = colour.to_be_bytes();
-    Rgba([r, g, b, 255])
+    [r, g, b, 255]
 }
 
 const fn tones(above: u32, below: u32, sun: u32, far: u32, near: u32) -> ColourScheme {
@@ -32,7 +31,7 @@ const COLOUR_SCHEMES: [ColourScheme; 8] = [
     tones(0x87_2f_4b, 0xf8_a5_6b, 0xff_d2_7d, 0xbf_4a_5a, 0x35_12_2c),
 ];
 
-fn mixed(one: Rgba<u8>, other: Rgba<u8>, share: f32) -> Rgba<u8> {
+fn mixed(one: Rgba, other: Rgba, share: f32) -> Rgba {
     let mut mixed = one;
     blend_pixel(&mut mixed, other, share);
     mixed
@@ -41,7 +40,7 @@ fn mixed(one: Rgba<u8>, other: Rgba<u8>, share: f32) -> Rgba<u8> {
 /// One range of hills: its height at each column, and its colour.
 struct HillRange {
     tops: Vec<f32>,
-    colour: Rgba<u8>,
+    colour: Rgba,
 }
 
 /// Returns a number between two others.
@@ -50,7 +49,7 @@ fn between(random: &mut SeededRandom, low: f32, high: f32) -> f32 {
     low + (high - low) * part
 }
 
-pub(super) fn draw(sketch: &Sketch, (width, height): (u32, u32)) -> RgbaImage {
+pub(super) fn draw(sketch: &Sketch, (width, height): (u32, u32)) -> Raster {
     let seed = seeded_random::join(seeded_random::hash(sketch.text.as_bytes()), sketch.seed);
     let mut random = SeededRandom::new(seed);
     let at =
@@ -88,8 +87,8 @@ pub(super) fn draw(sketch: &Sketch, (width, height): (u32, u32)) -> RgbaImage {
             }
         })
         .collect();
-    let mut picture = RgbaImage::new(width, height);
-    for (x, y, pixel) in picture.enumerate_pixels_mut() {
+    let mut picture = Raster::filled(width, height, [0; 4]);
+    for (x, y, pixel) in picture.places_mut() {
         let column = usize::try_from(x).unwrap_or_default();
         let down = y as f32 + 0.5;
         if !sketch.transparent {

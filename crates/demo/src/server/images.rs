@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::stamp;
 use super::temp_store::{self, StoreLookup};
-use crate::pictures::{self, Sketch};
+use crate::pictures::{self, Raster, Sketch};
 use crate::seeded_random;
 use crate::tokens;
 
@@ -139,13 +139,13 @@ impl ImageOrder {
         (0..self.count).map(|number| self.encode(&self.draw(number))).collect()
     }
 
-    fn draw(&self, number: u32) -> image::RgbaImage {
+    fn draw(&self, number: u32) -> Raster {
         let given = self.picture.seed.map_or(0, |seed| seeded_random::hash(&seed.to_le_bytes()));
         let seed = given ^ u64::from(number);
         pictures::draw(&Sketch { seed, ..self.sketch.clone() })
     }
 
-    fn encode(&self, picture: &image::RgbaImage) -> Vec<u8> {
+    fn encode(&self, picture: &Raster) -> Vec<u8> {
         let quality = self.picture.compression.and_then(|quality| u8::try_from(quality).ok());
         pictures::encode(picture, self.format(), quality.unwrap_or(90))
     }

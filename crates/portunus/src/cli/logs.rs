@@ -2,17 +2,22 @@
 //! cannot pass for a line of its own.
 
 use std::io::{self, IsTerminal as _, Write};
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::prelude::*;
 
 /// Starts the logs as the environment says: `PORTUNUS_LOG`, `PORTUNUS_LOG_FORMAT`.
 pub(super) fn start() {
-    let filter = EnvFilter::try_from_env("PORTUNUS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Lines(io::stderr));
+    let wanted = std::env::var("PORTUNUS_LOG").ok().and_then(|text| text.parse().ok());
+    let filter: Targets = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    let logs =
+        tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(Lines(io::stderr));
     if std::env::var("PORTUNUS_LOG_FORMAT").is_ok_and(|format| format == "json") {
-        logs.json().flatten_event(true).init();
+        logs.json().flatten_event(true).finish().with(filter).init();
     } else {
-        logs.with_target(false).with_ansi(io::stderr().is_terminal()).init();
+        let logs = logs.with_target(false).with_ansi(io::stderr().is_terminal());
+        logs.finish().with(filter).init();
     }
 }
 

@@ -75,8 +75,9 @@ fn begin(stage: &BenchStage, target: Target, address: SocketAddr) -> Result<TcpS
 
 /// Measures the processor time of sizing, hold, journal and settlement of one call.
 pub(super) fn ledger(stage: &BenchStage) -> Result<FigureRow> {
-    tools::run(&mut cargo(&["build", "--release", "-p", "portunus", "--example", "hold_cost"]))?;
-    let program = workspace::target().join("release/examples/hold_cost");
+    let build = ["build", "--profile", "dist", "-p", "portunus", "--example", "hold_cost"];
+    tools::run(&mut cargo(&build))?;
+    let program = workspace::target().join("dist/examples/hold_cost");
     let scratch = TempFolder::new("hold-cost")?;
     let mut command: Command = crate::gateway::pinned(&program, stage.cores());
     let output = command.arg(scratch.path().join("journal")).output()?;

@@ -1,5 +1,0 @@
-//! Rebuilds the crate when a migration is added, which `migrate!` alone does not.
-
-fn main() {
-    println!("cargo:rerun-if-changed=migrations");
-}
